@@ -25,9 +25,16 @@ def make(folder: Path) -> None:
 
 
 def change(folder: Path) -> None:
-    (folder / "sub" / "b.html").write_bytes(b"changed, and longer than it was before: " * 10)
+    put(folder, "sub/b.html", b"changed, and longer than it was before: " * 10)
     (folder / "sub" / "c").unlink()
-    (folder / "new").write_bytes(b"new")
+    put(folder, "new", b"new")
+
+
+def put(folder: Path, name: str, content: bytes) -> None:
+    """Have a file at once: one that is looked at while it is written is two changes."""
+    aside = folder.parent / "aside"
+    aside.write_bytes(content)
+    aside.rename(folder / name)
 
 
 def copied(copy: Path) -> dict[str, bytes]:
@@ -85,7 +92,7 @@ def test_baseline_and_increments_by_the_lists_for_old_harvesters(source: Path, t
         until(lambda: (get(f"{classic}/changelist.xml") or b"").count(b"<url>") >= 3)
         said = resync("resync-sync", "--incremental", *changes, url, copy)
         assert "CHANGES APPLIED (created=1, updated=1, deleted=1)" in said, said
-        (source / "later").write_bytes(b"later")
+        put(source, "later", b"later")
         until(lambda: b"/later</loc>" in (get(f"{classic}/changelist.xml") or b""))
         assert b"<sitemapindex" in (get(f"{url}/files/changelist.xml") or b"")
         said = resync("resync-sync", "--incremental", *changes, url, copy)

@@ -1,12 +1,13 @@
 """A lock on a file: one alone or several together, across descriptors, and by its name."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,11 @@ def test_a_file_that_was_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(LockHeld):
         lock_exclusive(path)
     os.close(held)
+
+
+def test_a_lock_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
+    held = lock_exclusive(tmp_path / "lock")
+    with pytest.raises(LockHeld):
+        waited_for(lock_exclusive, tmp_path / "lock", 0.05)
+    threading.Timer(0.1, os.close, (held,)).start()
+    os.close(waited_for(lock_exclusive, tmp_path / "lock", 60))

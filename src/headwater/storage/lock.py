@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+_LOOK_SECONDS: Final = 0.02
 
 
 class LockHeld(Exception):
@@ -18,7 +23,7 @@ class LockHeld(Exception):
 def lock_exclusive(path: Path) -> int:
     """Hold the file, which is made when it is not there and never through a symbolic link; nobody else can then.
 
-    Returns the descriptor: closing it, or the end of the process however it comes, lets the file go. Raises Held
+    Returns the descriptor: closing it, or the end of the process however it comes, lets the file go. Raises LockHeld
     where another has it, and OSError.
     """
     while True:
@@ -31,6 +36,21 @@ def lock_exclusive(path: Path) -> int:
 def lock_shared(path: Path) -> int:
     """Hold a file that is there with others who do the same, so that nobody can hold it alone. As `lock_exclusive`."""
     return _locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), fcntl.LOCK_SH)
+
+
+def waited_for(lock: Callable[[Path], int], path: Path, seconds: float) -> int:
+    """What `lock` gives, one of the two above, as soon as others let it within so many seconds. Raises what it raises.
+
+    What a process that was killed had started may hold its lock for another moment.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return lock(path)
+        except LockHeld:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_LOOK_SECONDS)
 
 
 def _locked(descriptor: int, kind: int) -> int:

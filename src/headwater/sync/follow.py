@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Notice
+from headwater.sync.faults import DestinationLocked
 from headwater.sync.options import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
@@ -64,7 +65,7 @@ def follow(
     """Synchronise until stopped by SIGINT or SIGTERM (or `stop`); `tell` gets the report of each run.
 
     A run under way is given up at once; what it has done holds, and the next call continues. Returns the exit status:
-    130 after SIGINT, else 0. A fault of the source does not end it, any other is raised.
+    130 after SIGINT, else 0. A fault of the source does not end it, nor a long audit of the copy; any other is raised.
     """
     ended = stop or threading.Event()
     received: list[int] = []
@@ -75,7 +76,7 @@ def follow(
             hints = PollingHints()
             try:
                 report = synchronise(msgspec.structs.replace(task, stopped=ended.is_set, hints=hints))
-            except SourceFault as fault:
+            except (SourceFault, DestinationLocked) as fault:
                 task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
                 failures += 1
             else:

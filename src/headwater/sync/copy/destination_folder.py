@@ -12,12 +12,15 @@ from headwater.copies.schema import FOLDER, SCHEMA
 from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
-from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.schema import Durability
 from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state.schema import PARTIAL_PREFIX
 
 _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
+WAIT_SECONDS = 10.0
+"""For the short runs of a copy that follows its source, and for what a run that was killed has left."""
+
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
@@ -35,13 +38,14 @@ class DestinationFolder:
     def prepare(self) -> None:
         """Make the folders, take the lock, and clear what a killed run left in `tmp`.
 
-        Raises DestinationLocked, NoFolder where something else stands in the way, and DestinationUnusable.
+        Raises DestinationLocked where the lock is held for long, NoFolder where something else stands in the way, and
+        DestinationUnusable.
         """
         try:
             self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
             make_folders(self.root)
             _plain_folder(self.folder)
-            self._lock = lock_exclusive(self._lock_file)
+            self._lock = waited_for(lock_exclusive, self._lock_file, WAIT_SECONDS)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 if not leftover.startswith(PARTIAL_PREFIX):
@@ -60,10 +64,10 @@ class DestinationFolder:
     def at_rest(self) -> Iterator[None]:
         """Keeps runs from changing the copy meanwhile, and makes no file: where no run was, there is none to keep off.
 
-        Raises DestinationLocked while a run is at work.
+        Raises DestinationLocked while a run is at work, and stays so.
         """
         try:
-            descriptor = lock_shared(self._lock_file)
+            descriptor = waited_for(lock_shared, self._lock_file, WAIT_SECONDS)
         except LockHeld as cause:
             raise DestinationLocked("a run is changing this folder", where=str(self.root)) from cause
         except OSError:
@@ -137,11 +141,11 @@ def _holds_nothing(database: Database) -> bool:
 def writable_state(home: DestinationFolder) -> Iterator[Database]:
     """The state of a copy that is there, for changing what it remembers; no run can begin meanwhile.
 
-    Raises NoCopy, and DestinationLocked while a run is at work.
+    Raises NoCopy, and DestinationLocked while a run is at work, and stays so.
     """
     _is_copy(home)
     try:
-        descriptor = lock_exclusive(home.folder / "lock")
+        descriptor = waited_for(lock_exclusive, home.folder / "lock", WAIT_SECONDS)
     except LockHeld as cause:
         raise DestinationLocked("another run works on this folder", where=str(home.root)) from cause
     except OSError as cause:
