@@ -10,20 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.notify.hub.outgoing.callbacks import (
-    SignatureMethod,
-    denial_url,
-    link_header,
-    signature,
-    verification_url,
-)
+from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.hub.outgoing.callbacks import denial_url, link_header, verification_url
 from headwater.notify.hub.outgoing.delivery import DeliveryJudgement, judged
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.retries import LONGEST_SECONDS, pause_seconds
 from headwater.notify.hub.outgoing.verification import is_confirmed, may_try_again
 from headwater.notify.hub.policy import AddressPolicy, BadHubPolicy, HubLimits, RequestRate, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
+from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.topic_links import topic_links
 
 TOPIC, CALLBACK = "http://t.example/topic?x=%7E1", "https://s.example:8443/cb?a=b"

@@ -148,9 +148,9 @@ def _run(options: dict[str, Any]) -> Exit:
     from headwater.cli.server_log import open_log
     from headwater.http.server.sockets import address_url, listen
     from headwater.notify.hub.context import HubOptions
-    from headwater.notify.hub.outgoing.callbacks import SignatureMethod
     from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
     from headwater.notify.hub.requests import objection_to_url
+    from headwater.notify.signatures import SignatureMethod
     from headwater.source.tokens import read_tokens
 
     limits = HubLimits()

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.hub.group_commit import GroupCommit
-from headwater.notify.hub.outgoing.callbacks import SignatureMethod
-from headwater.notify.hub.outgoing.http_client import HttpClient
+from headwater.notify.group_commit import GroupCommit
+from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.policy import HubLimits
 from headwater.notify.hub.store import HubStore
+from headwater.notify.signatures import SignatureMethod
 
 
 class HubOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from headwater.errors import HeadwaterError, StoreFault
+from headwater.notify.group_commit import GroupCommit
+from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.context import HubContext, HubOptions
-from headwater.notify.hub.group_commit import GroupCommit
+from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.notify.hub.outgoing.delivery import Deliveries
-from headwater.notify.hub.outgoing.http_client import HttpClient
 from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.outgoing.verification import Verifications
 from headwater.notify.hub.policy import AddressPolicy
@@ -53,7 +54,7 @@ class Hub:
         self._lock = _locked(folder)
         self.store = HubStore(folder, options.limits)
         self._writer = GroupCommit(self.store.database)
-        self._client = HttpClient(addresses.objection, authorities=options.authorities)
+        self._client = HttpClient(addresses.objection, authorities=options.authorities, user_agent=USER_AGENT)
         self._wake = asyncio.Event()
         self._context = HubContext(
             options=options,

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.notify.hub.outgoing.http_client import HttpClient, HttpFailure
+from headwater.notify.http_client import HttpClient, HttpFailure
 from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, pause_seconds
 from headwater.publish.capabilities import CHANGE_CHANNEL
 from headwater.publish.site import capability_list_name, topic_url

@@ -14,7 +14,7 @@ import threading
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.hub.outgoing.http_client import HttpClient
+from headwater.notify.http_client import HttpClient
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.change_channel import NotifyContext
 from headwater.source.notifications.hub_sender import HubHealth, HubSender

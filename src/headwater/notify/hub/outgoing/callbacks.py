@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
-from enum import StrEnum
 from typing import Final
 from urllib.parse import urlencode
 
 from headwater.version import __version__
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub hub)"
-
-
-class SignatureMethod(StrEnum):
-    """The digests by which deliveries may be signed (WS-H-14)."""
-
-    SHA1 = "sha1"
-    SHA256 = "sha256"
-    SHA384 = "sha384"
-    SHA512 = "sha512"
 
 
 def verification_url(callback: str, *, mode: str, topic: str, challenge: str, lease_seconds: int | None) -> str:
@@ -37,11 +26,6 @@ def denial_url(callback: str, *, topic: str, reason: str) -> str:
 def _appended(callback: str, asked: dict[str, str]) -> str:
     joint = "" if callback.endswith(("?", "&")) else "&" if "?" in callback else "?"
     return f"{callback}{joint}{urlencode(asked)}"
-
-
-def signature(secret: bytes, body: bytes, method: SignatureMethod) -> str:
-    """The value of `X-Hub-Signature`: HMAC over the octets of the body (WS-H-14)."""
-    return f"{method.value}={hmac.new(secret, body, method.value).hexdigest()}"
 
 
 def link_header(hub: str, topic: str, others: tuple[str, ...] = ()) -> str:

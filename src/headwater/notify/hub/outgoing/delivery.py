@@ -12,13 +12,14 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
-from headwater.notify.hub.outgoing.callbacks import link_header, signature
+from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.retries import pause_seconds
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
+from headwater.notify.signatures import signature
 
 SECONDS: Final = 8.0
 """A subscriber has so long to take a delivery."""

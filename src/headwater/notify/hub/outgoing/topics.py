@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import ChangedTopic, Payload
 from headwater.notify.hub.requests import objection_to_url

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import DueSubscription, Intent

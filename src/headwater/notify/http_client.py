@@ -1,4 +1,4 @@
-"""The HTTP/1.1 client of the hub: thousands of short requests at a time, each to an address that was judged.
+"""The HTTP/1.1 client of hub, publisher and subscriber: thousands of requests at a time, each to a judged address.
 
 Written for the hub: many kept-alive connections in one event loop, the address judged and then connected to (no name is
 looked up twice), redirects never followed, and what a stranger answers bounded in size and time.
@@ -19,7 +19,6 @@ from typing import Final, cast
 import httptools
 import msgspec
 
-from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.spec import uris
 
 _HEAD_OCTETS: Final = 64 << 10
@@ -58,7 +57,7 @@ class HttpClient:
     """Makes requests; for one event loop. `objection` says why an address is not connected to."""
 
     def __init__(
-        self, objection: Callable[[str], str | None], *, authorities: str | None = None, user_agent: str = USER_AGENT
+        self, objection: Callable[[str], str | None], *, authorities: str | None = None, user_agent: str
     ) -> None:
         self._objection = objection
         self._user_agent = user_agent
