@@ -25,6 +25,7 @@ ROOMS = (
     "dumps",
     "hub",
     "latency",
+    "notifications",
     "past",
     "patches",
     "publish",

@@ -212,6 +212,20 @@ def test_a_folder_that_has_become_a_link_meanwhile_costs_no_other_folder_its_wat
         assert watched.changes(DEADLINE) == {b"kept/file"}
 
 
+def test_a_file_that_is_being_written_is_known_until_it_is_closed(tmp_path: Path) -> None:
+    with FolderWatch(os.path.realpath(os.fsencode(tmp_path))) as watched:
+        with (tmp_path / "a").open("w") as file:
+            assert watched.changes(10.0) == {b"a"}
+            assert watched.unclosed == {b"a"}
+            file.write("content")
+        while watched.unclosed:
+            assert watched.changes(10.0) == {b"a"}
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "a").rename(tmp_path / "b")
+        assert watched.changes(10.0) >= {b"folder"}
+        assert not watched.unclosed
+
+
 def test_more_events_than_the_system_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, lost = FolderWatch._events, [(-1, 0x4000, b"")]
     monkeypatch.setattr(FolderWatch, "_events", lambda self: iter([lost.pop()] if lost else real(self)))

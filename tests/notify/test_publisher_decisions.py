@@ -47,10 +47,11 @@ def test_a_new_hub_hears_of_what_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "waited", "pause"), [(1, 0.0, 2.0), (1, 1.5, 0.5), (1, 3.0, 0.0), (10, 0.0, 0.0), (99, 0.0, 0.0)]
+    ("waiting", "since", "pause"),
+    [(1, 0.0, 2.0), (1, 1.5, 0.5), (1, float("inf"), 0.0), (10, 0.0, 0.0), (99, 0.0, 0.0)],
 )
-def test_how_long_a_notification_waits_for_more(waiting: int, waited: float, pause: float) -> None:
-    assert batch_pause(waiting, waited, batch_count=10, batch_seconds=2.0) == pause
+def test_how_long_a_notification_waits_for_more(waiting: int, since: float, pause: float) -> None:
+    assert batch_pause(waiting, since, batch_count=10, batch_seconds=2.0) == pause
 
 
 def test_what_an_answer_means() -> None:  # RS-NT-06, AMB-31

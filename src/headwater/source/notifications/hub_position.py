@@ -74,9 +74,12 @@ def next_step(position: HubPosition | None, visible: VisibleChanges) -> Step | N
     return Tell(position.seq, visible.last) if position.seq < visible.last else None
 
 
-def batch_pause(waiting: int, waited_seconds: float, *, batch_count: int, batch_seconds: float) -> float:
-    """For how many seconds a notification of so many `waiting` changes still waits for more; 0: it is sent."""
-    return 0.0 if waiting >= batch_count else max(0.0, batch_seconds - waited_seconds)
+def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seconds: float) -> float:
+    """For how many seconds a notification of so many `waiting` changes still waits for more; 0: it is sent.
+
+    The last one of the set was begun `since_last` seconds ago: one that comes after a quiet time does not wait.
+    """
+    return 0.0 if waiting >= batch_count else max(0.0, batch_seconds - since_last)
 
 
 def row_of(channel: Channel, hub: str, position: HubPosition) -> StateRow:

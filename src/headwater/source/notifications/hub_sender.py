@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import math
 import random
 from typing import Final
 
@@ -47,6 +48,8 @@ class _Set:
         self.is_read = False
         self.is_written = True
         self.refusals = 0
+        self.told_at = -math.inf
+        """When its last notification was begun."""
         self.news = asyncio.Event()
 
     @property
@@ -121,13 +124,12 @@ class HubSender:
         return True
 
     async def _gather(self, one: _Set) -> None:
-        """Wait until there is enough for a notification, or it has waited long enough."""
+        """Wait until there is enough for a notification, or the last one is long enough ago."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
         while one.position is not None and one.position.is_taken and one.waiting:
             left = batch_pause(
                 one.waiting,
-                loop.time() - began,
+                loop.time() - one.told_at,
                 batch_count=self._context.batch_count,
                 batch_seconds=self._context.batch_seconds,
             )
@@ -152,6 +154,7 @@ class HubSender:
             return True
         assert position is not None
         if isinstance(step, Tell):
+            one.told_at = asyncio.get_running_loop().time()
             position = one.position = await asyncio.to_thread(self._channel.tell, visible, step, position)
             one.is_written = True
         if await self._submit(one, position):

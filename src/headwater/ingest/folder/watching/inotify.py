@@ -66,6 +66,8 @@ class FolderWatch:
         self._nodes: dict[int, _Node] = {}
         self.closed: set[bytes] = set()
         """Folders that are not watched because they cannot be read, as relative paths."""
+        self.unclosed: set[bytes] = set()
+        """Files that have come or were written to, and not closed since; whoever reads this empties it."""
         self._closed_due = 0.0
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), base)
@@ -131,6 +133,10 @@ class FolderWatch:
             return
         found.add(path)
         if not mask & _IS_FOLDER:
+            if mask & (_MODIFY | _CREATE):
+                self.unclosed.add(path)
+            else:
+                self.unclosed.discard(path)
             return
         if mask & (_MOVED_FROM | _DELETE):
             self._end(node, name)

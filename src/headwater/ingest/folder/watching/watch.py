@@ -21,8 +21,12 @@ from headwater.errors import StoreFault
 from headwater.ingest.folder.watching.inotify import FolderWatch, WatchLost
 
 DEBOUNCE_MS = 200
-"""So long changes are gathered: long enough to see a save by several steps as one, short against two seconds."""
+"""So long changes are gathered while a file is being written: it is read once, not over and over."""
 _STEP_MS = 50
+QUIET_MS = 4
+"""Else so long without another change: long enough to see a save by several steps as one."""
+SPACING_MS = 40
+"""Hints follow each other after so long at least: many small passes over the changes cost more than a few."""
 _WAKE_MS = 250
 
 EVERYTHING: frozenset[bytes] = frozenset({b""})
@@ -101,20 +105,31 @@ def _paths(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterato
 
 def _by_inotify(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterator[frozenset[bytes]]:
     seconds = 0.0  # the first says that watching has begun
+    hinted_at = 0.0
     with FolderWatch(base, stop) as watched:
         while not stop():
             coverage.unwatched = len(watched.closed)
             found = watched.changes(seconds)
-            yield frozenset(found | _gathered(watched) if found else found)
+            if found:
+                found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
+                hinted_at = time.monotonic()
+            yield frozenset(found)
             seconds = _WAKE_MS / 1000
 
 
-def _gathered(watched: FolderWatch) -> set[bytes]:
-    """What else comes while there is no pause, for as long as changes are gathered."""
+def _gathered(watched: FolderWatch, not_before: float) -> set[bytes]:
+    """What else comes in a moment; or, while a file is being written, until it is not, or that takes long."""
     found: set[bytes] = set()
-    ends = time.monotonic() + DEBOUNCE_MS / 1000
-    while time.monotonic() < ends and (more := watched.changes(_STEP_MS / 1000)):
+    began = time.monotonic()
+    ends = began + DEBOUNCE_MS / 1000
+    soon = max(not_before, began + QUIET_MS / 1000)
+    while (now := time.monotonic()) < ends:
+        pause = _STEP_MS / 1000 if watched.unclosed else max(soon - now, 0.0)
+        more = watched.changes(pause)
         found |= more
+        if not more or (now >= soon and not watched.unclosed):
+            break
+    watched.unclosed.clear()
     return found
 
 
