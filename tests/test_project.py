@@ -21,7 +21,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 FAMILIES = {f"DST-{letter}" for letter in "ABCDFPQSV"}
 """Families of a destination's rules; a text may cite one as a whole."""
 
-OTHERS_NUMBERS = "AMB|DIT|DST|TIM|UTF|SHA|CRC|FNV|ISO|BSD|SSH|PDF|AGG|CVE|PEP|MD"
+OTHERS_NUMBERS = "AMB|DIT|DST|NQUD|TIM|UTF|SHA|CRC|FNV|ISO|BSD|SSH|PDF|AGG|CVE|PEP|MD"
 """Whose numbers may follow a hyphen in a comment: our families of rules, and names that everybody knows."""
 
 UNRESOLVED: set[str] = set()

@@ -1,0 +1,133 @@
+"""Patches applied to a dataset in a file: all of them or none, sorted, in bounded memory (NQUD-A5, NQUD-A14)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_canonical, write_sorted
+from headwater.rdf.differences import sorted_lines
+from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
+from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.sorting import LineSorter
+from headwater.rdf.syntaxes import N_QUADS
+
+_LINES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSummary:
+    """What patches did: statements added and removed, additions of what was there, removals of what was not, malformed
+    lines that were skipped; and the dataset that came of it. A statement that is added and removed again counts twice.
+    """
+
+    added: int
+    removed: int
+    already_there: int
+    not_there: int
+    skipped: int
+    dataset: DatasetSummary
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.added = self.removed = self.already_there = self.not_there = 0
+
+    def apply(self, signs: bytes, there: bool) -> bool:  # noqa: FBT001 - a state, not an option
+        """Whether a statement is there after what the patches say of it, one after the other."""
+        for sign in signs:
+            if sign == 43:  # a plus
+                self.already_there += there
+                self.added += not there
+                there = True
+            else:
+                self.not_there += not there
+                self.removed += there
+                there = False
+        return there
+
+
+def apply_patches(
+    base: Path | None,
+    patches: Sequence[Path],
+    target: Path,
+    *,
+    scratch: Path,
+    strict: bool,
+    bounds: RdfBounds = BOUNDS,
+) -> AppliedSummary:
+    """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
+
+    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6). `target`
+    gets canonical N-Quads, sorted, and is replaced as a whole or not touched; it may be `base`. What has no effect is
+    counted. Raises BadRdf, BadRdfPatch.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
+        steps = PatchSteps(Path(folder), bounds)
+        for path in patches:
+            steps.add(path, strict=strict)
+        lines = iter(()) if base is None else sorted_lines(_canonical_base(base, Path(folder), bounds), bounds)
+        counts = _Counts()
+        dataset = write_sorted(_applied(lines, steps.statements(), counts), target)
+    return AppliedSummary(counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset)
+
+
+def _canonical_base(base: Path, folder: Path, bounds: RdfBounds) -> Path:
+    try:
+        for _line in sorted_lines(base, bounds):
+            pass
+    except NotCanonical:
+        target = folder / "base"
+        write_canonical([RdfInput(base, N_QUADS)], target, scratch=folder, blank_nodes=BlankNodes.KEPT, bounds=bounds)
+        return target
+    return base
+
+
+class PatchSteps:
+    """What patches say of each statement, in their order: sorted by statement, in bounded memory."""
+
+    def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
+        self._sorter = LineSorter(scratch, bounds)
+        self._bounds = bounds
+        self._number = 0
+        self.skipped = 0
+        """Malformed lines."""
+
+    def add(self, path: Path, *, strict: bool) -> None:
+        """Take a patch, after those before."""
+        with path.open("rb") as file:
+            reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds)
+            lines = []
+            for sign, statement, _line in reader:
+                # a control character is in no canonical line, and sorts before all that is
+                lines.append(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
+                self._number += 1
+                if len(lines) >= _LINES:
+                    self._sorter.add(b"".join(lines))
+                    lines = []
+            self._sorter.add(b"".join(lines))
+            self.skipped += reader.skipped
+
+    def statements(self) -> Iterator[tuple[bytes, bytes]]:
+        """Each statement (with its LF), in order, and the signs that patches give it one after the other. Once only."""
+        for statement, lines in groupby(self._sorter.lines(), lambda line: line[:-19]):
+            yield statement + b"\n", b"".join([line[-2:-1] for line in lines])
+
+
+def _applied(lines: Iterator[bytes], steps: Iterator[tuple[bytes, bytes]], counts: _Counts) -> Iterator[bytes]:
+    line, step = next(lines, None), next(steps, None)
+    while line is not None or step is not None:
+        if step is None or (line is not None and line < step[0]):
+            assert line is not None
+            yield line
+            line = next(lines, None)
+            continue
+        there = line == step[0]
+        if counts.apply(step[1], there):
+            yield step[0]
+        if there:
+            line = next(lines, None)
+        step = next(steps, None)

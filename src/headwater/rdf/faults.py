@@ -1,0 +1,68 @@
+"""What may be wrong with RDF, and the bounds within which it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import SourceFault
+
+
+class BadRdf(SourceFault):
+    """A file is not RDF in the syntax that it claims, or holds what a dataset of ours cannot have. `line` is where, if
+    that is known. Nothing of the file is used."""
+
+    code = "HW-RDF-01"
+    advice = "Nothing of this file was used: correct it at this place, or name its syntax if it has another."
+
+    def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
+        super().__init__(what if line is None else f"line {line:,}: {what}", where=where, rule=rule)
+        self.line = line
+
+
+class BadRdfPatch(BadRdf):
+    """An N-Quads Unified Diff is malformed (NQUD-A3). Nothing of it is applied."""
+
+    code = "HW-RDF-02"
+    advice = "Nothing of this patch was applied: correct it, or let malformed lines be skipped (`--lenient`)."
+
+
+class RdfTooCostly(BadRdf):
+    """RDF is beyond the bounds on octets, blank nodes or time: a graph whose blank nodes take for ever, a bomb."""
+
+    code = "HW-RDF-03"
+    advice = "Nothing was written; raise the bound only for a file that you trust."
+
+
+class BlankNodesRefused(BadRdf):
+    """A dataset has blank nodes where they are refused: no patch can name them (NQUD-A6)."""
+
+    code = "HW-RDF-04"
+    advice = "Have blank nodes replaced by stable IRIs (`--blank-nodes iris`), or give them IRIs."
+
+
+class NotCanonical(BadRdf):
+    """A file that has to be canonical N-Quads, sorted and without repetitions, is not."""
+
+    code = "HW-RDF-05"
+    advice = "Make it canonical first: `headwater rdf canonical FILE`."
+
+
+@dataclass(frozen=True, slots=True)
+class RdfBounds:
+    """Bounds on what is read. What comes in is held in memory in pieces of `run_octets` at most."""
+
+    line_octets: int = 16 << 20
+    """Of one line, as the parser has it for one statement."""
+    octets: int = 1 << 42
+    """Of one file, inflated."""
+    run_octets: int = 32 << 20
+    """Statements that are sorted in memory."""
+    blank_statements: int = 1_000_000
+    """Statements with blank nodes that are to be named: they are held in memory."""
+    blank_seconds: float = 60.0
+    """Time to name the blank nodes of a dataset; there are graphs that take for ever."""
+    parser_octets: int = 2 << 30
+    """Memory of a process that parses or names blank nodes."""
+
+
+BOUNDS = RdfBounds()

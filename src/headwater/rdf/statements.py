@@ -1,0 +1,154 @@
+"""Statements as canonical N-Quads lines: what is canonical already is recognised by a pattern, all else is parsed.
+
+A line is canonical when the parser would give it back unchanged (NQUD-A7, NQUD-A16): one space between terms, escapes
+only where they are needed, a language tag in small letters, no datatype xsd:string. The pattern accepts only such
+lines, and not all of them; what it does not accept costs the parser's time, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+from pyoxigraph import Quad, RdfFormat, parse, serialize
+
+from headwater.rdf.faults import BadRdf
+from headwater.rdf.reading import utf8_checked
+
+_BEYOND_ASCII = rb"\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec][\x80-\xbf]{2}"
+_PATH = rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2}|" + _BEYOND_ASCII + rb")*+"
+_QUERY = _PATH.replace(b"@/-", b"@/?-")
+_IRI = (
+    rb"<(?:https?://[A-Za-z0-9._-]++(?::[0-9]{1,5}+)?+(?=[/?#>])|urn:(?=[A-Za-z0-9]))"
+    + _PATH
+    + rb"(?:\?"
+    + _QUERY
+    + rb")?+(?:\#"
+    + _QUERY
+    + rb")?+>"
+)
+# datatypes that are never written
+_IMPLIED = rb"(?!<http://www\.w3\.org/(?:2001/XMLSchema\#string|1999/02/22-rdf-syntax-ns\#(?:lang|dirLang)String)>)"
+_LITERAL = (
+    rb'"(?:[^\x00-\x1f"\\\x7f]++|\\[btnfr"\\])*+"'
+    rb"(?:@[a-z]{2,3}+(?:-[a-z]{4})?+(?:-[a-z]{2})?+(?=\ )|\^\^" + _IMPLIED + _IRI + rb")?+"
+)
+_NODE = rb"_:[A-Za-z0-9][A-Za-z0-9_]*+"
+
+
+def _lines(node: bytes) -> re.Pattern[bytes]:
+    """A run of canonical lines; `node` is what else than an IRI may be a node, as an alternative."""
+    return re.compile(
+        rb"(?:(?:%(i)s%(n)s)\ %(i)s\ (?:%(i)s|%(l)s%(n)s)\ (?:(?:%(i)s%(n)s)\ )?+\.\n)*+"
+        % {b"i": _IRI, b"l": _LITERAL, b"n": node},
+        re.VERBOSE,
+    )
+
+
+_WITHOUT_BLANKS: Final = _lines(b"")
+_WITH_BLANKS: Final = _lines(b"|" + _NODE)
+_NEVER_RAW: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
+"""U+FFFE and U+FFFF, which canonical N-Quads escapes."""
+_LONE_CR: Final = re.compile(rb"\r(?!\n)")
+_TRIPLE_TERM: Final = re.compile(rb"^[ \t]*+(?:(?:<[^>\n]*+>|_:[^ \t\n<]++)[ \t]*+<[^>\n]*+>[ \t]*+)?+<<", re.MULTILINE)
+_DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[^ \n]+) )?\.$', re.MULTILINE)
+_OBJECT_TRIPLE: Final = re.compile(rb"^[^ \n]++ [^ \n]++ <<", re.MULTILINE)
+HAS_BLANK: Final = re.compile(rb'(?:^|^[^ \n]++ [^ \n]++ )_:|\ _:[^ ">\n]++\ \.$', re.MULTILINE)
+"""Whether a canonical line has a blank node."""
+_SINGLE_LINES: Final = 64
+"""So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
+
+
+def canonical_prefix(block: bytes, start: int = 0, *, blanks: bool) -> int:
+    """Where the canonical lines of a block, from `start` on, end as far as the pattern recognises them.
+
+    With `blanks` lines with blank nodes count too. The block is UTF-8 (`utf8_checked`).
+    """
+    if any(one in block for one in _NEVER_RAW):
+        return start
+    found = (_WITH_BLANKS if blanks else _WITHOUT_BLANKS).match(block, start)
+    assert found is not None
+    return found.end()
+
+
+def canonical_block(block: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS) -> bytes:
+    """A block of whole lines of N-Quads (or N-Triples) as canonical lines, in the order of the block.
+
+    `line` is the number of its first line. Raises BadRdf.
+    """
+    utf8_checked(block, line, lambda what, at: BadRdf(what, where=where, line=at, rule="NQUD-A11"))
+    end = canonical_prefix(block, blanks=True)
+    if end == len(block):
+        return block
+    return b"".join(_mixed(block, end, line, where, syntax_format))
+
+
+def _mixed(block: bytes, end: int, line: int, where: str, syntax_format: RdfFormat) -> Iterator[bytes]:
+    """The same for a block of which only a part is canonical."""
+    start, at = 0, line
+    for _count in range(_SINGLE_LINES):
+        yield block[start:end]
+        if end == len(block):
+            return
+        at += block.count(b"\n", start, end)
+        start = block.find(b"\n", end) + 1
+        yield parsed_lines(block[end:start], at, where, syntax_format)
+        at += 1
+        end = canonical_prefix(block, start, blanks=True)
+    yield parsed_lines(block[start:], at, where, syntax_format)
+
+
+def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS) -> bytes:
+    """Lines of N-Quads as the parser understands them, canonical. Raises BadRdf."""
+    if (lone := _LONE_CR.search(lines)) is not None:
+        at = line + lines.count(b"\n", 0, lone.start())
+        raise BadRdf("a carriage return without a line feed is no end of a line", where=where, line=at)
+    if (term := _TRIPLE_TERM.search(lines)) is not None:
+        at = line + lines.count(b"\n", 0, term.end())
+        raise BadRdf("triple terms are not supported", where=where, line=at, rule="NQUD-A13")
+    try:
+        found = serialize(parse(lines, syntax_format), format=RdfFormat.N_QUADS)
+    except SyntaxError as error:
+        raise syntax_fault(error, where, line - 1) from error
+    except MemoryError as error:
+        raise BadRdf("a statement is too long", where=where, line=line) from error
+    assert found is not None
+    refuse_directions(found, where, line)
+    return found
+
+
+def canonical_quads(quads: list[Quad], where: str) -> bytes:
+    """Quads of a parser as canonical lines. Raises BadRdf for what a dataset of ours cannot have."""
+    found = serialize(quads, format=RdfFormat.N_QUADS)
+    assert found is not None
+    if _OBJECT_TRIPLE.search(found) is not None:
+        raise BadRdf("triple terms are not supported", where=where, rule="NQUD-A13")
+    refuse_directions(found, where, None)
+    return found
+
+
+def refuse_directions(lines: bytes, where: str, line: int | None) -> None:
+    """Raise BadRdf where canonical lines have a language tag with a direction."""
+    if b"--" in lines and (found := _DIRECTION.search(lines)) is not None:
+        at = None if line is None else line + lines.count(b"\n", 0, found.start())
+        raise BadRdf("language tags with a direction are not supported", where=where, line=at)
+
+
+def syntax_fault(error: SyntaxError, where: str, lines_before: int = 0) -> BadRdf:
+    """What the parser says, with the number of the line in the file."""
+    message = re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
+    line = None if error.lineno is None else error.lineno + lines_before
+    return BadRdf(message, where=where, line=line)
+
+
+def refuse_blanks(lines: bytes, where: str, line: int | None) -> None:
+    """Raise BlankNodesRefused where canonical lines have a blank node."""
+    if b"_:" in lines and (found := HAS_BLANK.search(lines)) is not None:
+        _refused(where, None if line is None else line + lines.count(b"\n", 0, found.end()))
+
+
+def _refused(where: str, line: int | None) -> NoReturn:
+    from headwater.rdf.faults import BlankNodesRefused
+
+    raise BlankNodesRefused("the dataset has blank nodes", where=where, line=line, rule="NQUD-A6")

@@ -1,0 +1,156 @@
+"""N-Quads Unified Diff: made, read, applied, inverted, composed (NQUD)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from headwater.rdf.applying import AppliedSummary, apply_patches
+from headwater.rdf.differences import PatchSummary, write_patch
+from headwater.rdf.faults import BadRdfPatch, NotCanonical
+from headwater.rdf.patch_algebra import write_composed, write_inverse
+from headwater.rdf.patch_lines import PatchLine, read_patch
+from tests.rdf.datasets import dataset, difference, statement
+
+A, B, C, D = (statement(number) for number in range(4))
+
+
+def lines_of(text: bytes, *, strict: bool = True) -> list[PatchLine]:
+    return list(read_patch(io.BytesIO(text), strict=strict))
+
+
+def applied(folder: Path, base: list[bytes] | None, *patches: bytes, strict: bool = True) -> AppliedSummary:
+    """The result lies at `out.nq`."""
+    paths = [folder / f"{number}.nqud" for number in range(len(patches))]
+    for path, patch in zip(paths, patches, strict=True):
+        path.write_bytes(patch)
+    start = None if base is None else dataset(folder / "base.nq", base)
+    return apply_patches(start, paths, folder / "out.nq", scratch=folder, strict=strict)
+
+
+def counts(found: AppliedSummary) -> tuple[int, int, int, int]:
+    return found.added, found.removed, found.already_there, found.not_there
+
+
+def test_nqud_a4_removals_come_first_and_all_is_sorted(tmp_path: Path) -> None:
+    old, new = dataset(tmp_path / "old", [A, B, D]), dataset(tmp_path / "new", [C, B])
+    target = io.BytesIO()
+    assert write_patch(old, new, target) == PatchSummary(removed=2, added=1)
+    assert target.getvalue() == b"-" + A + b"-" + D + b"+" + C
+    assert difference(old, old) == b""
+
+
+@pytest.mark.parametrize("text", [B + A, A + A, A.replace(b" ", b"  "), A + b"# comment\n"])
+def test_nqud_a9_a_file_that_is_not_canonical_is_told(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(text)
+    with pytest.raises(NotCanonical):
+        difference(tmp_path / "old", dataset(tmp_path / "new", [A]))
+
+
+def test_nqud_02_what_has_no_single_sign_is_passed_over() -> None:
+    text = (
+        b"\xef\xbb\xbf--- old\t2026\n+++ new\n@@ -1 +1 @@\n " + A + b"\\ No newline at end of file\n"
+        b"+\n- # nothing\nanything\n-" + A + b"+ \t" + B[:-1] + b" # why\r\n+" + C[:-1]
+    )
+    assert lines_of(text) == [PatchLine("-", A, 9), PatchLine("+", B, 10), PatchLine("+", C, 11)]
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (b"+-" + A, "NQUD-A1"),
+        (b"+hello\n", "NQUD-A3"),
+        (b"-<http://example.org/s> <http://example.org/p> .\n", "NQUD-A3"),
+        (b'+<http://example.org/s> <http://example.org/p> "x" \n"y" .\n', "NQUD-A3"),
+        (
+            b"+<http://e.org/s> <http://e.org/p> <<( <http://e.org/s> <http://e.org/p> <http://e.org/o> )>> .\n",
+            "NQUD-A13",
+        ),
+        (b'+<http://e.org/s> <http://e.org/p> "x"@en--ltr .\n', "NQUD-A3"),
+        (b"+" + A[:-1] + b"\r+" + B, "NQUD-A3"),
+    ],
+)
+def test_nqud_a3_a_malformed_line_rejects_the_file(line: bytes, rule: str) -> None:
+    with pytest.raises(BadRdfPatch, match="line 3") as error:
+        lines_of(b"+" + A + b"context\n" + line + b"+" + C)
+    assert (error.value.line, error.value.rule) == (3, rule)
+    reader = read_patch(io.BytesIO(b"+" + A + b"context\n" + line + b"+" + C), strict=False)
+    assert [one.statement for one in reader] == [A, C]
+    assert reader.skipped == 1
+
+
+def test_nqud_a11_octets_that_are_no_utf_8_reject_the_file_always() -> None:
+    for strict in (True, False):
+        with pytest.raises(BadRdfPatch) as error:
+            lines_of(b"+" + A + b"caf\xe9\n", strict=strict)
+        assert (error.value.line, error.value.rule) == (2, "NQUD-A11")
+
+
+def test_nqud_a5_what_has_no_effect_is_counted(tmp_path: Path) -> None:
+    found = applied(tmp_path, [A, B], b"+" + A + b"-" + C + b"-" + B + b"+" + D)
+    assert counts(found) == (1, 1, 1, 1)
+    assert (tmp_path / "out.nq").read_bytes() == A + D
+
+
+def test_nqud_a4_the_last_sign_of_a_statement_wins(tmp_path: Path) -> None:
+    found = applied(tmp_path, [A], b"-" + A + b"+" + A + b"+" + B + b"-" + B)
+    assert counts(found) == (2, 2, 0, 0)
+    assert (tmp_path / "out.nq").read_bytes() == A
+
+
+def test_tim_08_patches_in_series_on_nothing(tmp_path: Path) -> None:
+    applied(tmp_path, None, b"+" + A + b"+" + B, b"-" + A + b"+" + C, b"-" + B)
+    assert (tmp_path / "out.nq").read_bytes() == C
+
+
+def test_nqud_a7_a_plain_literal_is_a_string_and_a_language_has_no_case(tmp_path: Path) -> None:
+    plain = b'<http://e.org/s> <http://e.org/p> "a" .\n'
+    tagged = b'<http://e.org/s> <http://e.org/p> "a"@en .\n'
+    patch = (
+        b"-"
+        + plain.replace(b'"a"', b'"\\u0061"^^<http://www.w3.org/2001/XMLSchema#string>')
+        + b"-"
+        + tagged.replace(b"@en", b"@EN")
+    )
+    assert counts(applied(tmp_path, [plain, tagged], patch)) == (0, 2, 0, 0)
+
+
+def test_nqud_a7_another_form_of_a_value_is_another_statement(tmp_path: Path) -> None:
+    form = b'<http://e.org/s> <http://e.org/p> "01"^^<http://www.w3.org/2001/XMLSchema#integer> .\n'
+    found = applied(tmp_path, [form], b"-" + form.replace(b'"01"', b'"1"'))
+    assert counts(found) == (0, 0, 0, 1)
+
+
+def test_nqud_a8_a_removal_without_graph_is_of_the_default_graph(tmp_path: Path) -> None:
+    named = A[:-2] + b"<http://e.org/g> .\n"
+    applied(tmp_path, [A, named], b"-" + A)
+    assert (tmp_path / "out.nq").read_bytes() == named
+
+
+def test_nqud_a14_a_malformed_patch_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out.nq").write_bytes(A)
+    with pytest.raises(BadRdfPatch):
+        applied(tmp_path, [A], b"+" + B, b"+" + C + b"+nonsense\n")
+    assert (tmp_path / "out.nq").read_bytes() == A
+    assert not [path for path in tmp_path.iterdir() if path.suffix not in {".nq", ".nqud"}]
+
+
+def test_a_base_in_any_order_and_the_base_as_target(tmp_path: Path) -> None:
+    base, patch = tmp_path / "base.nq", tmp_path / "p.nqud"
+    base.write_bytes(b"# unsorted\n" + C + A + C)
+    patch.write_bytes(b"-" + C + b"+" + B)
+    apply_patches(base, [patch], base, scratch=tmp_path, strict=True)
+    assert base.read_bytes() == A + B
+
+
+def test_inverse_and_composition(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.nqud", tmp_path / "2.nqud"
+    first.write_bytes(b"-" + A + b"+" + B + b"+" + C)
+    second.write_bytes(b"-" + B + b"+" + D)
+    inverse, composed = io.BytesIO(), io.BytesIO()
+    assert write_inverse(first, inverse, scratch=tmp_path, strict=True) == PatchSummary(2, 1)
+    assert inverse.getvalue() == b"-" + B + b"-" + C + b"+" + A
+    assert write_composed([first, second], composed, scratch=tmp_path, strict=True) == PatchSummary(2, 2)
+    assert composed.getvalue() == b"-" + A + b"-" + B + b"+" + C + b"+" + D
