@@ -1,0 +1,193 @@
+"""The embedded store of one dataset: Oxigraph in a folder, loaded aside, patched in one transaction with its position.
+
+How far it has got stands in a named graph of its own, `POSITION_GRAPH`, written in the transaction of what it tells of.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, ClassVar, Final, cast
+
+import pyoxigraph
+
+from headwater.errors import StoreFault, UsageFault
+from headwater.storage.durable import sync_folder
+from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, position_of, statements_of
+from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
+from headwater.triplestores.sparql_text import as_data
+
+_NEW: Final = ".new"
+_OLD: Final = ".old"
+_GRAPH: Final = pyoxigraph.NamedNode(POSITION_GRAPH)
+_FORMAT: Final = pyoxigraph.RdfFormat.N_QUADS
+
+
+class RdfStoreUnusable(StoreFault):
+    """The embedded RDF store cannot be opened or written."""
+
+    code: ClassVar[str] = "HW-RDS-01"
+    advice: ClassVar[str] = (
+        "End the process that has the store open, or see to the disk and its permissions. A store that is damaged may"
+        " be removed: the next run loads the dataset again."
+    )
+
+
+class BadQuery(UsageFault):
+    """A SPARQL query is malformed, or is none."""
+
+    code: ClassVar[str] = "HW-RDS-02"
+    advice: ClassVar[str] = "Correct the query; an update is no query."
+
+
+@contextmanager
+def _faults(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, SyntaxError) as cause:
+        raise RdfStoreUnusable(f"the store: {str(cause)[:300]}", where=str(folder)) from cause
+
+
+class EmbeddedStore:
+    """The store of one dataset. Closed by `close`, or when it is no longer referred to."""
+
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        """Raises RdfStoreUnusable where there is no store that can be opened."""
+        self._folder = folder
+        with _faults(folder):
+            if not folder.is_dir():
+                raise FileNotFoundError("there is no store")
+            self._store = pyoxigraph.Store.read_only(str(folder)) if read_only else pyoxigraph.Store(str(folder))
+
+    def close(self) -> None:
+        """Release the folder."""
+        del self._store
+
+    @property
+    def position(self) -> StorePosition | None:
+        """What dataset is there, in which state."""
+        with _faults(self._folder):
+            found = self._store.quads_for_pattern(None, None, None, _GRAPH)
+            told = {q.predicate.value: _text(q.object) for q in found}
+        return position_of(told)
+
+    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
+        """Remove and add statements and move the position, all of it or nothing; durable when this returns.
+
+        Statements are canonical N-Quads, with or without the end of a line.
+        """
+        update = b"".join(
+            (
+                f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ ?s ?p ?o }} }};\n".encode(),
+                as_data("DELETE DATA", removals),
+                as_data("INSERT DATA", additions),
+                as_data("INSERT DATA", statements_of(position)),
+            )
+        )
+        with _faults(self._folder):
+            self._store.update(update.decode())
+            self._store.flush()
+
+    def statements(self) -> Iterator[bytes]:
+        """All statements of the dataset as lines of N-Quads, in no order, literals in the forms of the store."""
+        for quad in self._store:
+            if quad.graph_name != _GRAPH:
+                yield with_blank_nodes(f"{quad} .\n".encode())
+
+    def write_statements(self, target: IO[bytes]) -> None:
+        """The same into a binary stream."""
+        with _faults(self._folder):
+            self._store.dump(cast(IO[bytes], _StatementFilter(target)), _FORMAT)
+
+    def query(self, text: str, form: str) -> bytes:
+        """The result of a query in a media type or file extension. Raises BadQuery."""
+        try:
+            found = self._store.query(text)
+            if isinstance(found, pyoxigraph.QueryTriples):
+                return found.serialize(format=pyoxigraph.RdfFormat.N_TRIPLES) or b""
+            kind = pyoxigraph.QueryResultsFormat.from_extension(form)
+            return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
+        except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
+            raise BadQuery(f"the query: {str(cause)[:300]}") from cause
+
+
+class _StatementFilter:
+    """Lets through what is not of the graph of the position, with blank nodes as they were published."""
+
+    _MARK: Final = f" <{POSITION_GRAPH}> .\n".encode()
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self._target = target
+        self._rest = b""
+
+    def write(self, octets: bytes) -> int:
+        """Take the next octets."""
+        text = self._rest + octets
+        end = text.rfind(b"\n") + 1
+        lines, self._rest = text[:end], text[end:]
+        if self._MARK in lines:
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if not line.endswith(self._MARK))
+        self._target.write(with_blank_nodes(lines))
+        return len(octets)
+
+    def flush(self) -> None:
+        """Nothing is held back but the rest of a line."""
+
+
+def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
+    """Make `folder` the store of a dataset, a file of canonical N-Quads, whatever it was before.
+
+    It is loaded aside and takes the place of the one before by a rename: killed before that, the one before is there;
+    between the two renames there is none.
+    """
+    aside, before = folder.with_name(folder.name + _NEW), folder.with_name(folder.name + _OLD)
+    with _faults(folder):
+        for left in (aside, before):
+            shutil.rmtree(left, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        store = pyoxigraph.Store(str(aside))
+        if has_blank_nodes(dataset):
+            with dataset.open("rb") as stream:
+                store.bulk_load(cast(IO[bytes], SkolemReader(stream)), _FORMAT)
+        else:
+            store.bulk_load(path=str(dataset), format=_FORMAT)
+        store.extend(pyoxigraph.parse(b"".join(statements_of(position)), _FORMAT))
+        store.flush()
+        del store
+        if folder.exists():
+            folder.rename(before)
+        aside.rename(folder)
+        sync_folder(folder.parent)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def has_blank_nodes(dataset: Path) -> bool:
+    """Whether there may be any: `_:` in a literal counts as well."""
+    kept = b""
+    with dataset.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            if b"_:" in kept + chunk:
+                return True
+            kept = chunk[-1:]
+    return False
+
+
+class SameInStore:
+    """Statements as the store keeps them, in which the forms of a literal are one: "01" and "1" of an integer."""
+
+    def __init__(self, statements: Iterable[bytes]) -> None:
+        self._store = pyoxigraph.Store()
+        self._store.extend(pyoxigraph.parse(b"".join(map(_line, statements)), _FORMAT))
+
+    def __contains__(self, statement: bytes) -> bool:
+        return next(iter(pyoxigraph.parse(_line(statement), _FORMAT))) in self._store
+
+
+def _line(statement: bytes) -> bytes:
+    return with_iris(statement.rstrip(b"\n") + b"\n")
+
+
+def _text(term: object) -> str:
+    return term.value if isinstance(term, pyoxigraph.Literal | pyoxigraph.NamedNode) else str(term)

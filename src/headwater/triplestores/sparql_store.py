@@ -1,0 +1,225 @@
+"""The copy of one dataset behind a SPARQL endpoint: loaded and patched by batches that may be repeated, position last.
+
+What is in the default graph of the dataset goes into a named graph; its named graphs keep their names (TIM-A16). Which
+graphs belong to which dataset is noted in the graph of the positions, before anything is put into them, so that two
+datasets never share one. After each batch its number is read back: an endpoint that says 200 and does nothing is found
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar, Final
+
+import msgspec
+
+from headwater.errors import StoreFault
+from headwater.sparql.endpoint import SparqlEndpoint
+from headwater.sparql.faults import UpdateNotApplied
+from headwater.triplestores.positions import (
+    NAMESPACE,
+    POSITION_GRAPH,
+    StorePosition,
+    position_of,
+    statements_of,
+    subject_of,
+)
+from headwater.triplestores.skolem import with_blank_nodes, with_iris
+from headwater.triplestores.sparql_text import as_data, batches, parts_of
+
+_GRAPH: Final = f"{NAMESPACE}graph"
+_UNDER_WAY: Final = f"{NAMESPACE}under-way"
+_BATCH: Final = f"{NAMESPACE}batch"
+_AT_A_TIME: Final = 500
+"""Graphs in one request."""
+MOST_GRAPHS: Final = 1_000_000
+
+
+class GraphTaken(StoreFault):
+    """A graph of the dataset holds something else already."""
+
+    code: ClassVar[str] = "HW-TRI-01"
+    advice: ClassVar[str] = (
+        "Datasets are never mixed: use another endpoint, or drop the graph if nobody needs what is in it, and run the"
+        " same command again."
+    )
+
+
+class StoreState(msgspec.Struct, frozen=True):
+    """What a store says of itself: the position, and the SHA-256 of the state to which it is on its way."""
+
+    position: StorePosition | None
+    under_way: str | None = None
+    batch: str | None = None
+
+
+class SparqlStore:
+    """A dataset behind an endpoint. Raises StoreFault where the endpoint does not do what it is asked."""
+
+    def __init__(self, endpoint: SparqlEndpoint, dataset: str, graph: str, where: str) -> None:
+        self._endpoint = endpoint
+        self._subject = subject_of(dataset)
+        self._default = f"<{graph}>"
+        self._where = where
+
+    def state(self) -> StoreState:
+        """The position and what is under way, as the endpoint has them now."""
+        query = (
+            f"SELECT ?p ?o WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} FILTER(?p != <{_GRAPH}>) }}"
+        )
+        found = {(p or "").strip("<>"): _plain(o or "") for p, o in self._endpoint.rows(query)}
+        under_way = found.get(_UNDER_WAY)
+        return StoreState(None if under_way == "load" else position_of(found), under_way, found.get(_BATCH))
+
+    def load(self, dataset: Path, position: StorePosition) -> None:
+        """Make the graphs of the dataset hold what is in a file of canonical N-Quads, and nothing else.
+
+        Broken off, it goes on where it was if it is called with the same state.
+        """
+        mark = f"load {position.sha256}"
+        state = self.state()
+        done = _number(state.batch, mark)
+        if state.under_way != "load" or done is None:
+            mine = self._graphs()
+            wanted = self._graphs_of(dataset)
+            self._check(wanted - mine)
+            self._note(under_way="load", more=self._ownership(wanted))
+            everything = sorted(mine | wanted)
+            for start in range(0, len(everything), _AT_A_TIME):
+                self._endpoint.update(
+                    ";\n".join(f"DROP SILENT GRAPH {graph}" for graph in everything[start : start + _AT_A_TIME])
+                )
+            self._forget(mine - wanted)
+            done = -1
+        with dataset.open("rb") as lines:
+            for number, batch in enumerate(batches(lines)):
+                if number > done:
+                    self._send("INSERT DATA", batch, f"{mark} {number}")
+        self._conclude(position)
+
+    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
+        """Remove and add statements, then move the position; broken off, it is to be done again from its beginning."""
+        self._note(under_way=position.sha256)
+        numbers = iter(range(1 << 62))
+        for batch in batches(removals):
+            self._send("DELETE DATA", batch, f"patch {position.sha256} {next(numbers)}")
+        known: set[str] = set()
+        for batch in batches(additions):
+            wanted = {self._graph_of(statement) for statement in batch} - known
+            if wanted:
+                self._take_over(wanted)
+                known |= wanted
+            self._send("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
+        self._conclude(position)
+
+    def write_statements(self, target: object) -> int:
+        """Write all statements as N-Quads into a binary stream, as they are published; how many there are."""
+        count = 0
+        for graph in sorted(self._graphs()):
+            name = b"" if graph == self._default else b" " + graph.encode()
+            for row in self._endpoint.rows(f"SELECT ?s ?p ?o WHERE {{ GRAPH {graph} {{ ?s ?p ?o }} }}"):
+                line = " ".join(term or "" for term in row).encode() + name + b" .\n"
+                target.write(with_blank_nodes(line))  # type: ignore[attr-defined]
+                count += 1
+        return count
+
+    # which graphs
+
+    def _graph_of(self, statement: bytes) -> str:
+        graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n")).graph
+        return self._default if graph is None else graph.decode()
+
+    def _graphs_of(self, dataset: Path) -> set[str]:
+        """The graphs of the dataset, with that of its default graph. Raises GraphTaken where there are too many."""
+        found = {self._default}
+        with dataset.open("rb") as lines:
+            for line in lines:
+                if line.endswith(b'" .\n'):
+                    continue
+                found.add(self._graph_of(line))
+                if len(found) > MOST_GRAPHS:
+                    raise GraphTaken(f"the dataset has more than {MOST_GRAPHS:,} graphs", where=self._where)
+        return found
+
+    def _graphs(self) -> set[str]:
+        """The graphs that are noted as those of this dataset."""
+        query = f"SELECT ?g WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{_GRAPH}> ?g }} }}"
+        return {graph for (graph,) in self._endpoint.rows(query) if graph}
+
+    def _take_over(self, graphs: set[str]) -> None:
+        """Note graphs as those of this dataset, unless they are already."""
+        new = graphs - self._graphs()
+        if new:
+            self._check(new)
+            self._endpoint.update(self._ownership(new))
+
+    def _check(self, graphs: set[str]) -> None:
+        """Raises GraphTaken where a graph belongs to another dataset, or holds something that nobody has noted."""
+        if f"<{POSITION_GRAPH}>" in graphs:
+            raise GraphTaken("the dataset has a graph of the name that is reserved for positions", where=self._where)
+        left = iter(sorted(graphs))
+        while some := list(islice(left, _AT_A_TIME)):
+            values = f"VALUES ?g {{ {' '.join(some)} }}"
+            owned = f"GRAPH <{POSITION_GRAPH}> {{ ?owner <{_GRAPH}> ?g }} FILTER(?owner != {self._subject})"
+            taken = self._endpoint.value(f"SELECT ?g WHERE {{ {values} {owned} }} LIMIT 1")
+            if taken is not None:
+                raise GraphTaken(f"the graph {taken[:200]} belongs to another dataset", where=self._where)
+            full = self._endpoint.value(
+                f"SELECT ?g WHERE {{ {values} FILTER EXISTS {{ GRAPH ?g {{ ?s ?p ?o }} }} }} LIMIT 1"
+            )
+            if full is not None:
+                raise GraphTaken(f"the graph {full[:200]} holds something else", where=self._where)
+
+    def _ownership(self, graphs: set[str]) -> str:
+        told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
+        return f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}"
+
+    def _forget(self, graphs: set[str]) -> None:
+        if graphs:
+            told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
+            self._endpoint.update(f"DELETE DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}")
+
+    # updates
+
+    def _note(self, *, under_way: str, more: str = "") -> None:
+        self._endpoint.update(f"{self._without(_UNDER_WAY)};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
+
+    def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
+        """One batch with its number, which is then read back."""
+        data = as_data(operation, batch, self._default.encode()).decode()
+        self._endpoint.update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
+        if self.state().batch != mark:
+            raise UpdateNotApplied("an update was answered as done, and is not", where=self._where)
+
+    def _conclude(self, position: StorePosition) -> None:
+        """The position, last of all."""
+        told = b"".join(statements_of(position)).splitlines()
+        data = as_data("INSERT DATA", told).decode()
+        old = f"?p != <{_GRAPH}>"
+        self._endpoint.update(
+            f"DELETE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}"
+            f" WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o FILTER({old}) }} }};\n{data}"
+        )
+        if self.state() != StoreState(position):
+            raise UpdateNotApplied("the position is not there after an update", where=self._where)
+
+    def _without(self, predicate: str) -> str:
+        return f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{predicate}> ?o }} }}"
+
+    def _with(self, predicate: str, text: str) -> str:
+        return f'INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{predicate}> "{text}" }} }}'
+
+
+def _number(batch: str | None, mark: str) -> int | None:
+    """The number of the last batch of a load, if it is the one marked so."""
+    kind, _, number = (batch or "").rpartition(" ")
+    return int(number) if kind == mark and number.isdigit() else None
+
+
+def _plain(term: str) -> str:
+    """The text of an IRI or a literal."""
+    if term.startswith("<"):
+        return term[1:-1]
+    return term[1 : term.rindex('"')] if term.startswith('"') else term

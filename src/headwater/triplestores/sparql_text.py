@@ -1,0 +1,69 @@
+"""Statements of canonical N-Quads as the text of SPARQL updates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from headwater.triplestores.skolem import with_iris
+
+_STATEMENT = re.compile(
+    rb'([^ ]+ [^ ]+ (?:"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?|[^" ][^ ]*))(?: (<[^>]*>|_:[^ ]+))? \.\n?\Z'
+)
+_ESCAPED_U = re.compile(rb"(?<!\\)((?:\\\\)+)([uU])")
+"""SPARQL resolves \\u escapes before it reads strings (19.2), so that an escaped backslash before a u is in doubt."""
+
+
+class StatementParts(NamedTuple):
+    """Subject, predicate and object as one text, and the graph; None: the default graph."""
+
+    triple: bytes
+    graph: bytes | None
+
+
+def parts_of(statement: bytes) -> StatementParts:
+    """The parts of a statement in canonical N-Quads. Raises ValueError for anything else."""
+    found = _STATEMENT.match(statement)
+    if found is None:
+        raise ValueError(f"no statement: {statement[:100]!r}")
+    return StatementParts(found[1], found[2])
+
+
+def as_data(operation: str, statements: Iterable[bytes], default_graph: bytes | None = None) -> bytes:
+    """The operation `INSERT DATA` or `DELETE DATA` on statements, blank nodes as IRIs; nothing where there are none.
+
+    What is in the default graph goes to `default_graph`, if one is given. Ends with a semicolon.
+    """
+    lines = [_block(statement, default_graph) for statement in statements]
+    return b"".join((operation.encode(), b" {\n", *lines, b"};\n")) if lines else b""
+
+
+def _block(statement: bytes, default_graph: bytes | None) -> bytes:
+    triple, graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))
+    graph = graph or default_graph
+    if b"\\\\" in triple:
+        triple = _ESCAPED_U.sub(_spelled, triple)
+    return triple + b" .\n" if graph is None else b"GRAPH " + graph + b" { " + triple + b" }\n"
+
+
+def _spelled(found: re.Match[bytes]) -> bytes:
+    return found[1] + (b"\\u0075" if found[2] == b"u" else b"\\U00000055")
+
+
+MOST_STATEMENTS: Final = 5_000
+MOST_OCTETS: Final = 4 << 20
+
+
+def batches(statements: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Statements in batches that one request takes well."""
+    batch: list[bytes] = []
+    octets = 0
+    for statement in statements:
+        if batch and (len(batch) >= MOST_STATEMENTS or octets + len(statement) > MOST_OCTETS):
+            yield batch
+            batch, octets = [], 0
+        batch.append(statement)
+        octets += len(statement)
+    if batch:
+        yield batch

@@ -1,0 +1,179 @@
+"""The copy of a dataset behind a SPARQL endpoint: batches that may be repeated, the position last, never mixed."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
+from headwater.triplestores import sparql_text
+from headwater.triplestores.positions import POSITION_GRAPH
+from headwater.triplestores.sparql_store import GraphTaken, SparqlStore, StoreState
+from headwater.triplestores.value_forms import forms_still_there
+from tests.support.examples import MANY
+from tests.support.sparql_server import SparqlServer, sparql_server
+from tests.triplestores.test_embedded_store import POOL, STATES, normalised, position, written
+
+DATASET = "http://example.org/dataset.nq"
+STATE = set(POOL[::7])
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[SparqlServer]:
+    with sparql_server() as one:
+        yield one
+
+
+@pytest.fixture
+def server(served: SparqlServer) -> SparqlServer:
+    served.store.clear()
+    served.fault = None
+    served.requests.clear()
+    return served
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparql_text, "MOST_STATEMENTS", 5)
+
+
+def store_of(server: SparqlServer, dataset: str = DATASET) -> SparqlStore:
+    address = EndpointAddress(update=server.update_url, query=server.query_url)
+    return SparqlStore(SparqlEndpoint(address, sleep=lambda _: None), dataset, dataset, server.update_url)
+
+
+def held(store: SparqlStore) -> set[bytes]:
+    """In the forms of the store: as in TSV, where \\uXXXX may be written otherwise."""
+    target = io.BytesIO()
+    store.write_statements(target)
+    return normalised(set(target.getvalue().splitlines(keepends=True)))
+
+
+@settings(max_examples=100 if MANY else 10, deadline=None)
+@given(STATES)
+def test_a_history_followed_by_batches_is_the_dataset_at_every_step(
+    served: SparqlServer, tmp_path_factory: pytest.TempPathFactory, states: list[set[bytes]]
+) -> None:
+    """As for the embedded store; the server normalises literals (NQUD-A6, NQUD-A7, TIM-A16)."""
+    dataset = tmp_path_factory.mktemp("sparql") / "dataset.nq"
+    served.store.clear()
+    served.fault = None
+    store = store_of(served)
+    store.load(written(dataset, states[0]), position(0, len(states[0])))
+    assert held(store) == normalised(states[0])
+    for number, (old, new) in enumerate(itertools.pairwise(states), 1):
+        written(dataset, new)
+        removals = sorted(old - new)
+        added = [*sorted(new - old), *forms_still_there(removals, dataset)]
+        store.apply(removals, added, position(number, len(new)))
+        assert held(store) == normalised(new)
+        assert store.state() == StoreState(position(number, len(new)))
+
+
+def test_a_load_goes_on_where_it_broke_off(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:
+    """In the middle the endpoint fails: until then there is no position, and nothing is sent twice but one batch."""
+    count = itertools.count()
+    server.fault = lambda kind, _: (500, "text/plain", b"memory") if kind == "update" and next(count) > 4 else None
+    dataset = written(tmp_path / "d", STATE)
+    with pytest.raises(EndpointUnreachable):
+        store_of(server).load(dataset, position(1, len(STATE)))
+    assert store_of(server).state().position is None
+    server.fault = None
+    server.requests.clear()
+    store = store_of(server)
+    store.load(dataset, position(1, len(STATE)))
+    assert held(store) == normalised(STATE)
+    assert not any("DROP" in text for text in server.updates)
+    assert store.state() == StoreState(position(1, len(STATE)))
+
+
+def test_a_load_of_another_state_begins_anew(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:
+    count = itertools.count()
+    server.fault = lambda kind, _: (403, "text/plain", b"no") if kind == "update" and next(count) > 4 else None
+    with pytest.raises(EndpointRefused):
+        store_of(server).load(written(tmp_path / "d", STATE), position(1))
+    server.fault = None
+    store = store_of(server)
+    store.load(written(tmp_path / "d", set(POOL[:3])), position(2))
+    assert held(store) == normalised(set(POOL[:3]))
+
+
+def test_a_patch_that_broke_off_is_done_again_without_harm(
+    server: SparqlServer, tmp_path: Path, small_batches: None
+) -> None:
+    old, new = set(POOL[:40]), set(POOL[20:60])
+    store = store_of(server)
+    store.load(written(tmp_path / "d", old), position(1))
+    count = itertools.count()
+    server.fault = lambda kind, _: (500, "text/plain", b"no") if kind == "update" and next(count) > 3 else None
+    dataset = written(tmp_path / "d", new)
+    removals = sorted(old - new)
+
+    def apply() -> None:
+        store.apply(removals, [*sorted(new - old), *forms_still_there(removals, dataset)], position(2))
+
+    with pytest.raises(EndpointUnreachable):
+        apply()
+    server.fault = None
+    state = store.state()
+    assert (state.position, state.under_way) == (position(1), position(2).sha256)
+    apply()
+    assert held(store) == normalised(new)
+    assert store.state() == StoreState(position(2))
+
+
+def test_an_endpoint_that_says_200_and_does_nothing_is_found_out(server: SparqlServer, tmp_path: Path) -> None:
+    """Also where only some updates are dropped."""
+    dataset = written(tmp_path / "d", STATE)
+    server.fault = lambda kind, _: (200, "application/json", b'{"error": "disk full"}') if kind == "update" else None
+    with pytest.raises(UpdateNotApplied):
+        store_of(server).load(dataset, position(1))
+    server.fault = lambda kind, text: (200, "text/plain", b"Error 500") if "<http://example.org/p>" in text else None
+    with pytest.raises(UpdateNotApplied):
+        store_of(server).load(dataset, position(1))
+    assert store_of(server).state().position is None
+
+
+def test_a_read_only_endpoint_is_told_and_asked_once(server: SparqlServer, tmp_path: Path) -> None:
+    server.fault = lambda kind, _: (405, "text/plain", b"read-only") if kind == "update" else None
+    with pytest.raises(EndpointRefused, match="read-only"):
+        store_of(server).load(written(tmp_path / "d", STATE), position(1))
+    assert len(server.updates) == 1
+
+
+def test_two_datasets_are_never_mixed(server: SparqlServer, tmp_path: Path) -> None:
+    """A graph that another dataset has, or that holds something of others, is not touched, by loads or by patches."""
+    mine, other = store_of(server), store_of(server, "http://example.org/other.nq")
+    triple = b'<http://example.org/a> <http://example.org/p> "plain"'
+    mine.load(written(tmp_path / "d", {triple + b" .\n", triple + b" <http://example.org/g> .\n"}), position(1))
+    with pytest.raises(GraphTaken):
+        other.load(written(tmp_path / "e", {triple + b" <http://example.org/g> .\n"}), position(2))
+    others = msgspec.structs.replace(position(2), dataset="http://example.org/other.nq")
+    other.load(written(tmp_path / "e", {triple + b" .\n"}), others)
+    with pytest.raises(GraphTaken):
+        other.apply([], [triple + b" <http://example.org/g> .\n"], position(3))
+    server.store.update("INSERT DATA { GRAPH <http://example.org/f> { <urn:s> <urn:p> <urn:o> } }")
+    with pytest.raises(GraphTaken):
+        other.apply([], [triple + b" <http://example.org/f> .\n"], position(3))
+    with pytest.raises(GraphTaken):
+        other.apply([], [triple + f" <{POSITION_GRAPH}> .\n".encode()], position(3))
+    assert held(mine) == {triple + b" .\n", triple + b" <http://example.org/g> .\n"}
+    assert held(other) == {triple + b" .\n"}
+
+
+def test_a_dataset_that_is_loaded_again_leaves_other_graphs_alone(server: SparqlServer, tmp_path: Path) -> None:
+    server.store.update("INSERT DATA { GRAPH <urn:other> { <urn:s> <urn:p> <urn:o> } . <urn:s> <urn:p> <urn:o> }")
+    store = store_of(server)
+    store.load(written(tmp_path / "d", STATE), position(1))
+    store.load(written(tmp_path / "d", set(POOL[:1])), position(2))
+    assert held(store) == set(POOL[:1])
+    named = {str(graph) for graph in server.store.named_graphs()}
+    assert named == {"<urn:other>", f"<{POSITION_GRAPH}>", f"<{DATASET}>"}
+    assert len(server.store) == 2 + 1 + 4 + 1
