@@ -1,4 +1,4 @@
-"""How far inside an IP address lies: public, in a private network, or on this machine or link."""
+"""How far inside an IP address lies: public, in a private network, or on this machine or link; and whose it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import lru_cache
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")  # RFC 8215: leads to whatever its network makes of it
+
+_CLIENT_BITS = 64
+"""What one customer of a network has of IPv6: one client, however many addresses it uses."""
 
 
 class Level(IntEnum):
@@ -36,3 +39,17 @@ def level_of(address: str) -> Level:
     if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast or int(ip) >> 24 == 0:
         return Level.LOCAL
     return Level.PUBLIC if ip.is_global and not ip.is_reserved else Level.PRIVATE
+
+
+@lru_cache(maxsize=4_096)
+def client_network(address: str) -> str:
+    """What counts as one client: an IPv4 address, the network of an IPv6 address; a name as it is."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((int(ip), _CLIENT_BITS), strict=False))

@@ -200,8 +200,6 @@ def _serve(  # noqa: PLR0913
     from headwater.http.server.uvicorn_server import event_loop
     from headwater.notify.hub.hub import Hub
 
-    _more_files()
-
     def topic_fault(topic: str, text: str) -> None:
         log.event("topic", f"{topic}: {text}", topic=topic)
 
@@ -238,13 +236,3 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise UsageFault(f"--listen has to be HOST:PORT, not {text!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _more_files() -> None:
-    """Allow as many open files as the system lets this process have: each delivery under way is one."""
-    import resource
-
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if _soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -19,11 +19,13 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from headwater.http.server.connections import OpenConnections, Stage
 from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
 
 AsgiApplication = Callable[..., Awaitable[None]]
 """What uvicorn calls for each request."""
 
+_NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
 
@@ -35,7 +37,10 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     head_seconds: float = 20.0
     idle_seconds: int = 30
     stall_seconds: float = 60.0
-    connections: int = 1_000
+    connections: int = 2_000
+    """In all …"""
+    client_connections: int = 1_000
+    """… and of one client: those of a proxy, say."""
     shutdown_seconds: int = 15
 
 
@@ -90,7 +95,7 @@ def uvicorn_server(
         server_header=False,
         timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=limits.shutdown_seconds,
-        limit_concurrency=limits.connections,
+        limit_concurrency=limits.connections + 1,
     )
     return UvicornServer(config) if on_ready is None else _announcing(config, on_ready)
 
@@ -125,6 +130,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection within the limits."""
 
     limits: ClassVar[ServerLimits]
+    opened: ClassVar[OpenConnections]
     parser: UpgradeIgnoringParser
 
     head_octets = 0
@@ -137,17 +143,40 @@ class BoundedProtocol(HttpToolsProtocol):
     stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: a head must come within its time."""
+        """Begin, where there is room: a head must come within its time."""
         super().connection_made(transport)
         self.parser = UpgradeIgnoringParser(self)
+        if not self.opened.admit(self, self.address):
+            transport.write(_NO_ROOM)
+            transport.close()
+            return
         self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: no timer is left."""
+        self.opened.leave(self, self.address)
         self.relax()
         if self.stall is not None:
             self.stall.cancel()
         super().connection_lost(exc)
+
+    @property
+    def address(self) -> str:
+        """Of whom it is."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def stage(self) -> Stage:
+        """What it waits for: a request, the rest of its body, or our answer."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return Stage.BODY if self.flow.write_paused else Stage.REQUEST
+        return Stage.BODY if cycle.more_body else Stage.ANSWER
+
+    def give_way(self) -> None:
+        """End at once, for another one."""
+        self.connections.discard(self)
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and bound what of a head has come when it has not come to an end."""

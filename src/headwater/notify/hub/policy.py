@@ -107,3 +107,31 @@ class RequestRate:
         allowed = left >= 1
         self._left[client] = (left - 1 if allowed else left, now)
         return 0.0 if allowed else (1 - left) / self._per_second
+
+
+class ClientShares:
+    """So much of something in all, and of that a share at most for each client, so that one leaves room for others."""
+
+    def __init__(self, whole: int, share: int) -> None:
+        self._whole = whole
+        self._share = share
+        self._taken: dict[str, int] = {}
+        self.taken = 0
+
+    def take(self, client: str, amount: int) -> bool:
+        """Take an amount for a client where there is room for it; whether there was."""
+        held = self._taken.get(client, 0)
+        if self.taken + amount > self._whole or held + amount > self._share:
+            return False
+        self._taken[client] = held + amount
+        self.taken += amount
+        return True
+
+    def give_back(self, client: str, amount: int) -> None:
+        """Give back what was taken for a client."""
+        left = self._taken.get(client, 0) - amount
+        self.taken -= amount
+        if left > 0:
+            self._taken[client] = left
+        else:
+            self._taken.pop(client, None)
