@@ -45,6 +45,12 @@ def test_round_trip(document: Document, entries: list[Entry]) -> None:
     assert (read.document, read.entries, read.warnings) == (document, entries, ())
 
 
+def test_an_offer_of_the_past_is_read() -> None:
+    past = DumpOffer(href=OFFER.href, limits=OFFER.limits, past=True)
+    document = Document(kind=Kind.CAPABILITY_LIST, capability="capabilitylist", links=(UP, dump_link(past)))
+    assert dump_offer(read_bytes(written(document, LISTED)).document) == past
+
+
 def test_an_offer_is_read() -> None:
     """RS-LN-01: its relation is an absolute URI."""
     assert dump_offer(read_bytes(written(CAPABILITIES, LISTED)).document) == OFFER

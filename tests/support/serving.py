@@ -21,10 +21,12 @@ import msgspec
 from headwater.http.access_record import AccessRecord
 from headwater.http.app import Application
 from headwater.http.dumps.endpoint import DumpEndpoint
+from headwater.http.dumps.resource_states import PastStates
 from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.http.versions.endpoint import VersionEndpoint
+from headwater.http.versions.past_contents import PastContents
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.waiting import DEADLINE, until
@@ -115,8 +117,10 @@ def face(
         running = Face(source, url)
         ready = threading.Event()
         offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
-        running.dumps = DumpEndpoint(source, source.contents, offers)
-        past = VersionEndpoint(source, source.catalog, source.histories, source.versions, source.contents)
+        earlier = PastContents(source.catalog, source.versions, source.contents)
+        states = PastStates(histories=source.histories, contents=earlier, takes=source.takes)
+        running.dumps = DumpEndpoint(source, source.contents, offers, states)
+        past = VersionEndpoint(source, source.histories, earlier)
         app = Application(
             source,
             {one.name: one.files for one in config.sets},

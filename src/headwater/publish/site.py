@@ -105,7 +105,8 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     With `classic` there are lists for old harvesters beside the others, whose Change List has `classic_entries` changes
     at most; with `sitemap` a plain Sitemap for search engines.
     `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
-    `dumps` are the limits of packages made on demand, where the server of the set makes them.
+    `dumps` are the limits of packages made on demand, where the server of the set makes them; with `past_dumps` also of
+    resources as they were.
     `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
     """
@@ -115,6 +116,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     describedby: str | None = None
     resource_base: str | None = None
     dumps: DumpLimits | None = None
+    past_dumps: bool = False
     refresh_changes: int = 5_000
     refresh_seconds: float = 3_600.0
     renew_seconds: float = 7 * 86_400.0
@@ -243,7 +245,7 @@ def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
     """Where packages of the set are made on demand; None where they are not."""
     if settings.dumps is None:
         return None
-    return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps)
+    return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps, past=settings.past_dumps)
 
 
 def topic_url(site: Site, set_name: str, channel: Channel) -> str:

@@ -256,6 +256,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
         return msgspec.structs.replace(
             settings,
+            past_dumps=True,
             links=msgspec.structs.replace(
                 settings.links, urls=(*settings.links.urls, *rules), mementos=f"{base}/{one.name}/memento"
             ),

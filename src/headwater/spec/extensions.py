@@ -31,11 +31,15 @@ class DumpOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     href: str
     limits: DumpLimits
+    past: bool = False
+    """Whether resources can be asked for as they were at a moment."""
 
 
 def dump_link(offer: DumpOffer) -> Link:
     """The root link of a Capability List that makes an offer."""
     stated = tuple((f"{{{HEADWATER}}}{name}", str(getattr(offer.limits, name))) for name in _LIMITS)
+    if offer.past:
+        stated += ((f"{{{HEADWATER}}}past", "true"),)
     return Link(rel=DUMP, href=offer.href, type="application/zip", extra=stated)
 
 
@@ -49,4 +53,5 @@ def dump_offer(document: Document) -> DumpOffer | None:
     if not all(map(_number, values)) or not all(map(int, values)):
         return None
     resources, octets, requests = map(int, values)
-    return DumpOffer(href=link.href, limits=DumpLimits(resources=resources, octets=octets, requests=requests))
+    limits = DumpLimits(resources=resources, octets=octets, requests=requests)
+    return DumpOffer(href=link.href, limits=limits, past=stated.get(f"{{{HEADWATER}}}past") in ("true", "1"))

@@ -169,23 +169,48 @@ class History:
 
     def until(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
         """Up to `limit` states that began not later than `at_us`, the last first."""
-        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
-        return self._read(uri, after, limit, descending=True) or self._unchanged(uri, -_OFFSET, at_us)[:limit]
+        return self._at(uri, at_us, limit, descending=True, within=(-_OFFSET, at_us))
 
     def after(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
         """Up to `limit` states that began later than `at_us`, the first first."""
-        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
-        return self._read(uri, after, limit, descending=False) or self._unchanged(uri, at_us + 1, _LAST_US)[:limit]
+        return self._at(uri, at_us, limit, descending=False, within=(at_us + 1, _LAST_US))
+
+    def each_until(self, uris: Sequence[str], at_us: int) -> dict[str, PastState]:
+        """Of each of these resources the last state that began not later than `at_us`, where there is one."""
+        begun = self._current()
+        if begun is None:
+            return {}
+        found: dict[str, PastState] = {}
+        for uri in uris:
+            after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
+            if states := self._read(begun, uri, after, 1, descending=True):
+                found[uri] = states[0]
+        if begun.at_us <= at_us:
+            rest = self._catalog.get(self._name, [uri for uri in uris if uri not in found])
+            unchanged = ((uri, held) for uri, held in rest.items() if held.seq <= begun.seq)
+            found |= {uri: _state_of(begun.at_us, held.metadata, ()) for uri, held in unchanged}
+        return found
 
     def floor_us(self) -> int | None:
         """States that ended before this time were removed by retention; None: none was."""
         row = self._catalog.rows(self._name, [_FLOOR]).get(_FLOOR)
         return None if row is None else row.rank
 
-    def _read(self, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
+    def _at(self, uri: str, at_us: int, limit: int, *, descending: bool, within: tuple[int, int]) -> list[PastState]:
+        """The states from a place on; else the one since the history began, when it began within these times."""
         begun = self._current()
         if begun is None:
             return []
+        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
+        if found := self._read(begun, uri, after, limit, descending=descending):
+            return found
+        if not within[0] <= begun.at_us <= within[1]:
+            return []
+        held = self._catalog.get(self._name, [uri]).get(uri)
+        unchanged = held is not None and held.seq <= begun.seq
+        return [_state_of(begun.at_us, held.metadata, ())][:limit] if held is not None and unchanged else []
+
+    def _read(self, begun: _Begin, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
         mark, rank = _mark(uri), _rank(uri)
         found: list[PastState] = []
         while len(found) < limit:
@@ -204,14 +229,6 @@ class History:
                 break
             after = rows[-1]
         return found[:limit]
-
-    def _unchanged(self, uri: str, first_us: int, last_us: int) -> list[PastState]:
-        """The state of a resource that has not changed since the history began, when that is within these times."""
-        begun = self._current()
-        if begun is None or not first_us <= begun.at_us <= last_us:
-            return []
-        held = self._catalog.get(self._name, [uri]).get(uri)
-        return [_state_of(begun.at_us, held.metadata, ())] if held is not None and held.seq <= begun.seq else []
 
     def _begun(self) -> _Begin | None:
         row = self._catalog.rows(self._name, [_BEGIN]).get(_BEGIN)

@@ -221,9 +221,11 @@ def _application(
 ) -> Application:
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
+    from headwater.http.dumps.resource_states import PastStates
     from headwater.http.metrics.page import MetricsPage
     from headwater.http.resources.handler import FileHandler
     from headwater.http.versions.endpoint import VersionEndpoint
+    from headwater.http.versions.past_contents import PastContents
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
@@ -238,10 +240,12 @@ def _application(
         stack.callback(ingest.close)
         routes += ingest.routes()
     offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
-    dumps = DumpEndpoint(source, source.contents, offers)
+    earlier = PastContents(source.catalog, source.versions, source.contents)
+    past = PastStates(histories=source.histories, contents=earlier, takes=source.takes)
+    dumps = DumpEndpoint(source, source.contents, offers, past)
     stack.callback(dumps.close)
     routes += dumps.routes()
-    versions = VersionEndpoint(source, source.catalog, source.histories, source.versions, source.contents)
+    versions = VersionEndpoint(source, source.histories, earlier)
     routes += versions.routes()
     if config.notify is not None:
         from headwater.http.topics import TopicEndpoint

@@ -8,6 +8,7 @@ for whole: the last chunk is missing, and so is the central directory.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -27,15 +28,17 @@ from headwater.http.dumps.faults import (
 )
 from headwater.http.dumps.package import Package, PackageSource
 from headwater.http.dumps.package_stream import PackageStream
-from headwater.http.dumps.request import BODY_OCTETS, WantedSince, read_request
+from headwater.http.dumps.request import BODY_OCTETS, Wanted, WantedSince, WantedUris, read_request
+from headwater.http.dumps.resource_states import PastStates, present_states
 from headwater.http.dumps.selection import select
 from headwater.http.responses import Response, line
 from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
 from headwater.http.source_access import not_published
 from headwater.publish.links.added_links import AddedLinks
-from headwater.publish.site import DUMP, capability_list_name
+from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.protocol import ServableSource
 from headwater.spec.extensions import DumpLimits
+from headwater.spec.timestamps import to_microseconds
 
 _JSON = b"application/json"
 _CLOSE = line(b"connection", b"close")
@@ -63,19 +66,21 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DumpEndpoint:
-    """Answers requests for packages. `offers` has the limits of each set that makes them."""
+    """Answers requests for packages. `offers` has the limits of each set that makes them, `past` what they were."""
 
     def __init__(
         self,
         source: ServableSource,
         contents: ContentReader,
         offers: Mapping[str, DumpLimits],
+        past: PastStates | None = None,
         times: DumpTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._contents = contents
         self._offers = offers
+        self._past = past
         self._times = times or DumpTimes()
         self._clock = clock
         self._under_way = 0
@@ -99,7 +104,8 @@ class DumpEndpoint:
     async def describe(self, request: HttpRequest) -> Response:
         """What may be asked for, and how much of it."""
         limits = self._offers[_set_of(request)]
-        body = msgspec.json.encode({"limits": limits, "asks": ["uris", "since", "page"], "options": ["deflate"]})
+        options = ["deflate", "at"] if self._has_past(_set_of(request)) else ["deflate"]
+        body = msgspec.json.encode({"limits": limits, "asks": ["uris", "since", "page"], "options": options})
         response = request.respond(200, body)
         response.head += line(b"allow", ", ".join(request.match.allowed).encode())
         response.head += line(b"accept-post", _JSON)
@@ -152,20 +158,34 @@ class DumpEndpoint:
     def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
         asked = read_request(body, limits.resources)
         wanted = asked.wanted
-        site, catalog = self._source.site, self._source.catalog
-        prefix = site.resource_prefix(name)
+        if isinstance(wanted, WantedUris) and wanted.at is not None:
+            _check_time("at", wanted.at)
+        catalog, prefix = self._source.catalog, self._source.site.resource_prefix(name)
         selection = select(catalog, name, wanted, prefix=prefix, most=limits.resources)
-        if isinstance(wanted, WantedSince) and wanted.moment > selection.at and wanted.moment.timestamp() > time.time():
-            raise DumpRefused("since lies in the future")
-        source = PackageSource(
+        if isinstance(wanted, WantedSince) and wanted.moment > selection.at:
+            _check_time("since", wanted.moment)
+        return Package(self._package_source(name, wanted), selection, limits.octets, deflate=asked.is_deflated)
+
+    def _package_source(self, name: str, wanted: Wanted) -> PackageSource:
+        """What a package is made from. Raises DumpRefused where a set does not keep the past that is asked for."""
+        site, catalog = self._source.site, self._source.catalog
+        states, contents, settings = present_states(catalog, name), self._contents, site.settings(name)
+        if isinstance(wanted, WantedUris) and wanted.at is not None:
+            if self._past is None or not self._has_past(name):
+                raise DumpRefused("at is asked for, and the set does not keep what its resources were")
+            states, contents = self._past.at(name, to_microseconds(wanted.at)), self._past.contents
+            settings = SetSettings(name=name)  # links that are added belong to resources as they are
+        return PackageSource(
             name=name,
-            prefix=prefix,
+            prefix=site.resource_prefix(name),
             up=site.url(capability_list_name(name)),
-            catalog=catalog,
-            contents=self._contents,
-            links=AddedLinks(site, site.settings(name), catalog),
+            states=states,
+            contents=contents,
+            links=AddedLinks(site, settings, catalog),
         )
-        return Package(source, selection, limits.octets, deflate=asked.is_deflated)
+
+    def _has_past(self, name: str) -> bool:
+        return self._past is not None and name in self._past.histories
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body. Raises TooMuchAsked, TooManyDumps, BodyTooLate."""
@@ -209,6 +229,11 @@ def _check_head(scope: Scope) -> None:
     stated = _header(scope, b"content-length")
     if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > BODY_OCTETS):
         raise _too_long()
+
+
+def _check_time(name: str, moment: dt.datetime) -> None:
+    if moment.timestamp() > time.time():
+        raise DumpRefused(f"{name} lies in the future")
 
 
 def _too_long() -> TooMuchAsked:

@@ -20,8 +20,9 @@ from headwater.catalog.content import (
     read_and_close,
     recorded_blocks,
 )
-from headwater.catalog.interface import Catalog, Metadata, Resource
+from headwater.catalog.interface import Metadata, Resource
 from headwater.http.dumps.manifest import EntryRoom, Manifest
+from headwater.http.dumps.resource_states import StatesOf
 from headwater.http.dumps.selection import SelectedResources, absolute_uri
 from headwater.packages.compression import pays
 from headwater.packages.zip_writer import ZipWriter
@@ -41,12 +42,12 @@ MANIFEST = "manifest.xml"
 
 
 class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose resources a package is made of: the set, its URLs, its catalog, who has its octets, what links it adds."""
+    """Whose resources a package is made of: the set, its URLs, their states, their octets, what links it adds."""
 
     name: str
     prefix: str
     up: str
-    catalog: Catalog
+    states: StatesOf
     contents: ContentReader
     links: AddedLinks
 
@@ -88,11 +89,12 @@ class Package:
         source, uris = self._source, self._selection.uris
         for start in range(0, len(uris), ROWS):
             batch = uris[start : start + ROWS]
-            found = source.catalog.get(source.name, batch)
-            for uri in batch:
-                if uri not in found:
-                    self._leave_out(uri, AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE)
-            rows = [found[uri] for uri in batch if uri in found]
+            rows: list[Resource] = []
+            for uri, found in source.states(batch).items():
+                if isinstance(found, Resource):
+                    rows.append(found)
+                else:
+                    self._leave_out(uri, found)
             linked = source.links.to(rows, EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
             for group in _groups(linked):
                 yield from self._group(group)

@@ -1,4 +1,4 @@
-"""Reads what a request for a package asks for: resources by URI, a page, or all that changed since a moment."""
+"""Reads what a request for a package asks for: resources by URI, as they are or were, a page, or all changed since."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class WantedUris(msgspec.Struct, frozen=True):
     """Resources by their URIs, each once, as the lists have them."""
 
     uris: list[str]
+    at: dt.datetime | None = None
+    """Of which moment; None: as they are."""
 
 
 class WantedSince(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     uris: list[str] | msgspec.UnsetType = msgspec.UNSET
     since: str | msgspec.UnsetType = msgspec.UNSET
     page: int | msgspec.UnsetType = msgspec.UNSET
+    at: str | msgspec.UnsetType = msgspec.UNSET
     deflate: bool = True
 
 
@@ -68,14 +71,17 @@ def _wanted(asked: _Body, most: int) -> Wanted:
     if len(given) != 1:
         raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
     if asked.uris is not msgspec.UNSET:
-        return _uris(asked.uris, most)
+        at = None if asked.at is msgspec.UNSET else _moment("at", asked.at)
+        return WantedUris(_uris(asked.uris, most), at)
+    if asked.at is not msgspec.UNSET:
+        raise DumpRefused("at stands beside uris alone")
     if asked.since is not msgspec.UNSET:
-        return WantedSince(_moment(asked.since))
+        return WantedSince(_moment("since", asked.since))
     assert asked.page is not msgspec.UNSET
     return WantedPage(asked.page)
 
 
-def _uris(uris: list[str], most: int) -> WantedUris:
+def _uris(uris: list[str], most: int) -> list[str]:
     if not uris:
         raise DumpRefused("uris is empty")
     if len(uris) > most:
@@ -86,17 +92,17 @@ def _uris(uris: list[str], most: int) -> WantedUris:
         raise DumpRefused(f"not a URI in uris: {refused.what}") from refused
     if len(set(uris)) < len(uris):
         raise DumpRefused("a URI occurs twice in uris")
-    return WantedUris(uris)
+    return uris
 
 
-def _moment(text: str) -> dt.datetime:
+def _moment(name: str, text: str) -> dt.datetime:
     """The moment; without a time of day or a zone it would be a guess, and changes could be missed."""
     try:
         moment, forgiven = parse_datetime(text)
     except ValueError:
         moment, forgiven = None, ()
     if moment is None or forgiven or "T" not in text:
-        raise DumpRefused(f"since is no complete W3C Datetime with a zone: {text[:100]!r}")
+        raise DumpRefused(f"{name} is no complete W3C Datetime with a zone: {text[:100]!r}")
     return moment
 
 

@@ -23,7 +23,8 @@ MOST_CHANGES = 20
 class SelectedResources(msgspec.Struct, frozen=True):
     """URIs as the catalog has them, in the order of the request or of the catalog; and those deleted since.
 
-    `at`: the catalog has all that happened up to this moment, and every later change has a later time (RS-TIME-05).
+    `at`: the catalog has all that happened up to this moment, and every later change has a later time (RS-TIME-05);
+    of past states the moment that was asked for.
     """
 
     at: dt.datetime
@@ -50,7 +51,7 @@ def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: in
     if isinstance(wanted, WantedSince):
         uris, deleted = _changed(catalog, name, snapshot.segments, wanted.moment, most)
         return SelectedResources(at, uris, deleted)
-    return SelectedResources(at, [catalog_uri(uri, prefix) for uri in wanted.uris])
+    return SelectedResources(wanted.at or at, [catalog_uri(uri, prefix) for uri in wanted.uris])
 
 
 def catalog_uri(uri: str, prefix: str) -> str:

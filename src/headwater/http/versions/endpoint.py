@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent
-from headwater.catalog.interface import Catalog
 from headwater.http import responses
 from headwater.http.conditions import is_fresh
 from headwater.http.resources.contents import SMALL_OCTETS
@@ -31,10 +30,10 @@ from headwater.http.versions.addresses import (
     timemap,
     wanted_second,
 )
+from headwater.http.versions.past_contents import past_resource
 from headwater.source.protocol import ServableSource
 from headwater.spec.timestamps import SECOND
-from headwater.versions.history import History, Keeping, PastState, sha256_of
-from headwater.versions.interface import VersionStore
+from headwater.versions.history import History, Keeping, PastState
 
 _ALL_US = 1 << 62
 _NEIGHBOURS = 16
@@ -50,20 +49,16 @@ _Answer = Callable[[HttpRequest, History, Addresses], Response]
 
 
 class VersionEndpoint:
-    """Answers for the sets with a history: `histories` by their names."""
+    """Answers for the sets with a history: `histories` by their names; `contents` opens past states."""
 
     def __init__(
         self,
         source: ServableSource,
-        catalog: Catalog,
         histories: Mapping[str, History],
-        versions: VersionStore,
         contents: ContentReader,
     ) -> None:
         self._source = source
-        self._catalog = catalog
         self._histories = histories
-        self._versions = versions
         self._contents = contents
 
     def routes(self) -> tuple[Route, ...]:
@@ -118,9 +113,7 @@ class VersionEndpoint:
         if found is None:
             return self._missing(history, uri, of)
         head = line(b"location", of.memento(found.at_us).encode("ascii")) + _VARY
-        head += line(b"link", response_links(of, _neighbours(history, uri, found.at_us))) + line(
-            b"cache-control", BRIEF
-        )
+        head += line(b"link", response_links(of)) + line(b"cache-control", BRIEF)
         return responses.text(302, "the state of that time", head)
 
     def _timemap(self, request: HttpRequest, history: History, of: Addresses) -> Response:
@@ -168,23 +161,10 @@ class VersionEndpoint:
                 content.close()
 
     def _open(self, match: Match, state: PastState) -> OpenContent | None:
-        """The octets of a state: of the version store, or of the resource while it is in that state."""
-        content = self._versions.open(state.digest)
-        if content is not None:
-            if state.length in (None, content.octets):
-                return content
-            content.close()
+        """The octets of a state, if they are kept."""
         assert match.set_name is not None
-        held = self._catalog.get(match.set_name, [match.name]).get(match.name)
-        if held is None or sha256_of(held.metadata.hash) != state.digest:
-            return None
-        found = self._contents.open(match.set_name, held)
-        if isinstance(found, NoContent):
-            return None
-        if not found.is_vouched:
-            found.close()
-            return None
-        return found
+        found = self._contents.open(match.set_name, past_resource(match.name, state))
+        return None if isinstance(found, NoContent) else found
 
     def _missing(self, history: History, uri: str, of: Addresses) -> Response:
         """404 for what was never there; 410 where nothing is left of what was."""

@@ -62,7 +62,7 @@ class _Refusal(msgspec.Struct):
 
 
 class BatchBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is asked for at a time: so many resources, of so many octets, each of less than `large_octets`."""
+    """What is asked for at a time: so many resources, of so many octets, each of less than `large_octets`."""
 
     resources: int
     octets: int
@@ -70,6 +70,9 @@ class BatchBounds(msgspec.Struct, frozen=True, kw_only=True):
     under_way: int
     deflate: bool = True
     """Whether the source is to deflate: on a fast line it costs both sides more than it saves."""
+
+    at: str | None = None
+    """The moment of which resources are asked for; None: as they are."""
 
 
 class _Batch:
@@ -265,7 +268,11 @@ class OnDemand:
         return refused
 
     def _fetch(self, batch: _Batch, bounds: BatchBounds) -> Fetch:
-        asked = {"uris": batch.uris} if bounds.deflate else {"uris": batch.uris, "deflate": False}
+        asked: dict[str, object] = {"uris": batch.uris}
+        if not bounds.deflate:
+            asked["deflate"] = False
+        if bounds.at is not None:
+            asked["at"] = bounds.at
         return Fetch(
             self._offer.href,
             (("Content-Type", "application/json"), ("Accept", "application/zip")),

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import msgspec
+
 from headwater.errors import SourceFault
 from headwater.packages.faults import NeedsDirectory
 from headwater.packages.limits import PackageLimits
@@ -85,8 +87,11 @@ class PackageTransfer:
             ways[ON_DEMAND] = TransferWay(way=ON_DEMAND, why=demand[0].why, taken=demand[0].taken)
         return [*ways.values(), *self._plan.not_taken]
 
-    def run(self) -> list[TransferWay]:
-        """Go the ways that pay; returns what came of each."""
+    def run(self, at: str | None = None) -> list[TransferWay]:
+        """Go the ways that pay; returns what came of each. `at`: resources are wanted as they were at that moment.
+
+        Then they are asked for on demand, from a source that offers it, and by no dump.
+        """
         tree = self._context.tree
         assert tree is not None
         if not self._plan.is_worth_a_look():
@@ -101,8 +106,8 @@ class PackageTransfer:
             if self._context.adopt:
                 self._adopt(tree, results)
             self._check_space(tree)
-            ways = self._by_dumps(tree, results)
-            ways += self._by_demand(tree, results)
+            ways = self._by_dumps(tree, results) if at is None else []
+            ways += self._by_demand(tree, results, at)
         finally:
             if self._process is not None:
                 self._process.close()
@@ -253,14 +258,14 @@ class PackageTransfer:
 
     # on demand
 
-    def _by_demand(self, tree: FileTree, results: ResultLog) -> list[TransferWay]:
+    def _by_demand(self, tree: FileTree, results: ResultLog, at: str | None) -> list[TransferWay]:
         demand = self._plan.demand()
         if demand is None or self._plan.offer.on_demand is None:
             return []
         choice, bounds = demand
         way = TransferWay(way=ON_DEMAND, why=choice.why, taken=choice.taken)
         if choice.taken:
-            self._ask(tree, results, way, bounds)
+            self._ask(tree, results, way, msgspec.structs.replace(bounds, at=at))
         return [way]
 
     def _ask(self, tree: FileTree, results: ResultLog, way: TransferWay, bounds: BatchBounds) -> None:

@@ -87,9 +87,10 @@ class VersionApplier(Applier):
         self._evidence = evidence
 
     def bring(self, counts: PlanCounts) -> None:
-        """Fetch by dumps what is no more as it was, then by packages what is, then one by one."""
+        """Fetch by packages of then what is no more as it was, then by packages what is, then one by one."""
         with self._run.database.write() as t:
             gone = self._set_apart(t)
+        self._by_demand(counts, gone)
         self._by_dumps(counts, gone)
         with self._run.database.write() as t:
             t.run(_BACK)
@@ -115,6 +116,16 @@ class VersionApplier(Applier):
         t.many("UPDATE temp.work SET round = 0 WHERE n = ?", ((row.n,) for row in gone))
         return gone
 
+    def _by_demand(self, counts: PlanCounts, wanted: list[_WantedRow]) -> None:
+        """Ask for resources as they were, by packages on demand, where the source offers that."""
+        held, offer = self._set, self._set.offer.on_demand
+        if not wanted or offer is None or not offer.past:
+            return
+        from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
+
+        packages = PackageTransfer(self._run, held.row, held.offer, counts, held.scope, held.warn)
+        held.report.ways = merged_ways(held.report.ways, packages.run(format_micros(self._evidence.moment)))
+
     def _by_dumps(self, counts: PlanCounts, wanted: list[_WantedRow]) -> None:
         """Have the packages of dumps, archived or present, bring earlier states: what does not verify stays wanted."""
         context, held = self._run, self._set
@@ -124,7 +135,7 @@ class VersionApplier(Applier):
         present = held.offer.documents.get(CHANGE_DUMP)
         offers = [(CHANGE_DUMP, uri) for uri in (*([present] if present else []), *changes)]
         offers += [(RESOURCE_DUMP, one.uri) for one in nearest]
-        if not wanted or not offers or context.options.prefer == "lists":
+        if not offers or context.options.prefer == "lists" or not self._is_wanted():
             return
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
 
@@ -137,9 +148,13 @@ class VersionApplier(Applier):
             offer = _only(held.offer, capability, uri)
             ways = PackageTransfer(eager, held.row, offer, counts, held.scope, held.warn).run()
             held.report.ways = merged_ways(held.report.ways, ways)
-            with context.database.write() as t:
-                if t.one("SELECT 1 FROM temp.work WHERE round = 0 LIMIT 1") is None:
-                    return
+            if not self._is_wanted():
+                return
+
+    def _is_wanted(self) -> bool:
+        """Whether anything is left that dumps may bring."""
+        with self._run.database.write() as t:
+            return t.one("SELECT 1 FROM temp.work WHERE round = 0 LIMIT 1") is not None
 
     def _attempt(self, row: _WantedRow) -> PastAttempt:
         at = format_micros(self._evidence.moment)

@@ -1,0 +1,63 @@
+"""The octets of past states: of the version store, or of the resource while it is in that state (a `ContentReader`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.catalog.content import (
+    Absence,
+    ContentReader,
+    NoContent,
+    OpenContent,
+    RecordedResource,
+    read_whole,
+)
+from headwater.catalog.interface import Catalog, Metadata, Resource
+from headwater.spec.timestamps import from_microseconds
+from headwater.versions.history import PastState, sha256_of
+from headwater.versions.interface import VersionStore
+
+
+class PastContents:
+    """Opens the octets of past states, which are known by their SHA-256."""
+
+    def __init__(self, catalog: Catalog, versions: VersionStore, contents: ContentReader) -> None:
+        self._catalog = catalog
+        self._versions = versions
+        self._contents = contents
+
+    def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
+        """The octets of a resource in this state; `GONE` when they are no longer kept."""
+        digest = sha256_of(resource.metadata.hash)
+        content = self._versions.open(digest)
+        if content is not None:
+            if resource.metadata.length in (None, content.octets):
+                return content
+            content.close()
+        held = self._catalog.get(set_name, [resource.uri]).get(resource.uri)
+        if held is None or sha256_of(held.metadata.hash) != digest:
+            return NoContent(Absence.GONE)
+        found = self._contents.open(set_name, held)
+        if isinstance(found, NoContent):
+            return NoContent(Absence.GONE)
+        if not found.is_vouched:
+            found.close()
+            return NoContent(Absence.GONE)
+        return found
+
+    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
+        """For each of these small resources all its octets, which have its digest."""
+        return [read_whole(self, set_name, one) for one in resources]
+
+
+def past_resource(uri: str, state: PastState) -> Resource:
+    """A state as the catalog would have recorded it."""
+    lastmod = None if state.lastmod_us is None else from_microseconds(state.lastmod_us)
+    stated = Metadata(
+        lastmod=lastmod,
+        hash=f"sha-256:{state.digest}",
+        length=state.length,
+        type=state.type,
+        encoding=state.encoding,
+    )
+    return Resource(uri, stated, b"", 0, 0)
