@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headwater.cli.source.simulate",
         "Serve synthetic resources that change at a given rate, or fill a catalog.",
     ),
+    "rdf": ("headwater.cli.rdf.commands", "RDF datasets: canonical form, hash, difference, patches."),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""

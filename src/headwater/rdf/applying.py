@@ -11,8 +11,9 @@ from pathlib import Path
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_canonical, write_sorted
 from headwater.rdf.differences import sorted_lines
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
+from headwater.rdf.lines.sorting import LineSorter
+from headwater.rdf.lines.statements import refuse_blanks
 from headwater.rdf.patch_lines import read_patch
-from headwater.rdf.sorting import LineSorter
 from headwater.rdf.syntaxes import N_QUADS
 
 _LINES = 1_000
@@ -50,26 +51,31 @@ class _Counts:
         return there
 
 
-def apply_patches(
+def apply_patches(  # noqa: PLR0913 - what is applied to what, and how strictly
     base: Path | None,
     patches: Sequence[Path],
     target: Path,
     *,
     scratch: Path,
     strict: bool,
+    blanks: bool = True,
     bounds: RdfBounds = BOUNDS,
 ) -> AppliedSummary:
     """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
 
-    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6). `target`
-    gets canonical N-Quads, sorted, and is replaced as a whole or not touched; it may be `base`. What has no effect is
-    counted. Raises BadRdf, BadRdfPatch.
+    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6), and
+    without `blanks` raise BlankNodesRefused. `target` gets canonical N-Quads, sorted, and is replaced as a whole or not
+    touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
         steps = PatchSteps(Path(folder), bounds)
         for path in patches:
-            steps.add(path, strict=strict)
-        lines = iter(()) if base is None else sorted_lines(_canonical_base(base, Path(folder), bounds), bounds)
+            steps.add(path, strict=strict, blanks=blanks)
+        lines = (
+            iter(())
+            if base is None
+            else sorted_lines(_canonical_base(base, Path(folder), bounds), bounds, blanks=blanks)
+        )
         counts = _Counts()
         dataset = write_sorted(_applied(lines, steps.statements(), counts), target)
     return AppliedSummary(counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset)
@@ -96,12 +102,14 @@ class PatchSteps:
         self.skipped = 0
         """Malformed lines."""
 
-    def add(self, path: Path, *, strict: bool) -> None:
+    def add(self, path: Path, *, strict: bool, blanks: bool = True) -> None:
         """Take a patch, after those before."""
         with path.open("rb") as file:
             reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds)
             lines = []
-            for sign, statement, _line in reader:
+            for sign, statement, number in reader:
+                if not blanks:
+                    refuse_blanks(statement, str(path), number)
                 # a control character is in no canonical line, and sorts before all that is
                 lines.append(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
                 self._number += 1

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pyoxigraph import parse
 
-from headwater.rdf.blank_nodes import NamedLines
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
-from headwater.rdf.reading import OctetStream, line_blocks, octets
-from headwater.rdf.sorting import LineSorter
-from headwater.rdf.statements import HAS_BLANK, canonical_block, canonical_quads, refuse_blanks, syntax_fault
+from headwater.rdf.lines.blank_nodes import NamedLines
+from headwater.rdf.lines.reading import OctetStream, line_blocks, octets
+from headwater.rdf.lines.sorting import LineSorter
+from headwater.rdf.lines.statements import HAS_BLANK, canonical_block, canonical_quads, refuse_blanks, syntax_fault
 from headwater.rdf.syntaxes import N3, Syntax
 
 _QUADS = 10_000

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
-from headwater.rdf.reading import line_blocks, octets
-from headwater.rdf.statements import canonical_block
+from headwater.rdf.lines.reading import line_blocks, octets
+from headwater.rdf.lines.statements import canonical_block, refuse_blanks
 
 _PIECE = 1 << 20
 
@@ -23,15 +23,20 @@ class PatchSummary:
     added: int
 
 
-def write_patch(old: Path, new: Path, target: BinaryIO, *, bounds: RdfBounds = BOUNDS) -> PatchSummary:
+def write_patch(
+    old: Path, new: Path, target: BinaryIO, *, blanks: bool = True, bounds: RdfBounds = BOUNDS
+) -> PatchSummary:
     """Write what makes the dataset `old` the dataset `new`.
 
-    Both are canonical N-Quads, sorted and without repetitions; else NotCanonical is raised. Something may have been
-    written to `target` then. Additions wait in a temporary file.
+    Both are canonical N-Quads, sorted and without repetitions; else NotCanonical is raised. Without `blanks` blank
+    nodes raise BlankNodesRefused, else their labels count. Something may have been written to `target` then. Additions
+    wait in a temporary file.
     """
     removed = added = 0
     with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for sign, line in _differing(sorted_lines(old, bounds), sorted_lines(new, bounds)):
+        for sign, line in _differing(
+            sorted_lines(old, bounds, blanks=blanks), sorted_lines(new, bounds, blanks=blanks)
+        ):
             if sign == b"-":
                 target.write(b"-" + line)
                 removed += 1
@@ -58,7 +63,7 @@ def _differing(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[byt
             after = next(new, None)
 
 
-def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
+def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The lines of a canonical file, each with its LF. Raises NotCanonical, BadRdf."""
     where = str(path)
     last, number = b"", 1
@@ -66,6 +71,8 @@ def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
         for block in line_blocks(octets(file, where, bounds), where, bounds):
             if canonical_block(block, number, where) != block:
                 raise NotCanonical("the file is not canonical N-Quads", where=where)
+            if not blanks:
+                refuse_blanks(block, where, number)
             for text in block.split(b"\n")[:-1]:
                 line = text + b"\n"
                 if line <= last:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 
 from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, RdfBounds
-from headwater.rdf.reading import line_blocks, octets, utf8_checked
-from headwater.rdf.statements import canonical_prefix, parsed_lines
+from headwater.rdf.lines.reading import line_blocks, octets, utf8_checked
+from headwater.rdf.lines.statements import canonical_prefix, parsed_lines
 
 _EFFECTIVE: Final = re.compile(rb"^([+-])([^\n]*+)\n", re.MULTILINE)
 _DOUBLE: Final = (b"+", b"-")
@@ -25,10 +25,12 @@ class PatchLine(NamedTuple):
 class PatchReader(Iterator[PatchLine]):
     """The effective lines of a patch, in its order. `skipped` counts the malformed ones that were passed over."""
 
-    def __init__(self, stream: BinaryIO, where: str, bounds: RdfBounds, *, strict: bool) -> None:
+    def __init__(
+        self, stream: BinaryIO, where: str, bounds: RdfBounds, skip: Callable[[BadRdfPatch], None] | None
+    ) -> None:
         self.skipped = 0
         self._where = where
-        self._strict = strict
+        self._skip = skip
         self._lines = self._read(line_blocks(octets(stream, where, bounds), where, bounds))
 
     def __next__(self) -> PatchLine:
@@ -50,7 +52,7 @@ class PatchReader(Iterator[PatchLine]):
 
     def _statement(self, text: bytes, number: int) -> bytes | None:
         """The canonical statement of a line after its sign; None where there is none."""
-        if canonical_prefix(text, blanks=True) == len(text):
+        if canonical_prefix(text) == len(text):
             return text
         body = text.lstrip(b" \t")
         if body in (b"\n", b"\r\n") or body.startswith(b"#"):
@@ -64,13 +66,14 @@ class PatchReader(Iterator[PatchLine]):
             if not statement:
                 raise self._bad("there is no statement after the sign", number, "NQUD-A3")
             return statement
-        except BadRdfPatch:
-            if self._strict:
-                raise
+        except BadRdfPatch as error:
+            fault = error
         except BadRdf as error:
-            if self._strict:
-                what = error.what.partition(": ")[2] if error.line is not None else error.what
-                raise self._bad(what, number, error.rule or "NQUD-A3") from error
+            what = error.what.partition(": ")[2] if error.line is not None else error.what
+            fault = self._bad(what, number, error.rule or "NQUD-A3")
+        if self._skip is None:
+            raise fault
+        self._skip(fault)
         self.skipped += 1
         return None
 
@@ -78,7 +81,15 @@ class PatchReader(Iterator[PatchLine]):
         return BadRdfPatch(what, where=self._where, line=line, rule=rule)
 
 
-def read_patch(stream: BinaryIO, *, strict: bool, where: str = "the patch", bounds: RdfBounds = BOUNDS) -> PatchReader:
+def read_patch(
+    stream: BinaryIO,
+    *,
+    strict: bool,
+    where: str = "the patch",
+    bounds: RdfBounds = BOUNDS,
+    skipped: Callable[[BadRdfPatch], None] = lambda fault: None,
+) -> PatchReader:
     """The effective lines of a patch, inflated where it is gzip. While they are read BadRdfPatch is raised for a
-    malformed one if `strict`, else it is skipped and counted; for what is not UTF-8 always (NQUD-A3, NQUD-A11)."""
-    return PatchReader(stream, where, bounds, strict=strict)
+    malformed one if `strict`, else it is skipped, counted, and `skipped` is told; for what is not UTF-8 always
+    (NQUD-A3, NQUD-A11)."""
+    return PatchReader(stream, where, bounds, None if strict else skipped)

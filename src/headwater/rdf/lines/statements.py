@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from pyoxigraph import Quad, RdfFormat, parse, serialize
 
 from headwater.rdf.faults import BadRdf
-from headwater.rdf.reading import utf8_checked
+from headwater.rdf.lines.reading import utf8_checked
 
 _BEYOND_ASCII = rb"\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec][\x80-\xbf]{2}"
 _PATH = rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2}|" + _BEYOND_ASCII + rb")*+"
@@ -37,17 +37,17 @@ _LITERAL = (
 _NODE = rb"_:[A-Za-z0-9][A-Za-z0-9_]*+"
 
 
-def _lines(node: bytes) -> re.Pattern[bytes]:
-    """A run of canonical lines; `node` is what else than an IRI may be a node, as an alternative."""
+def _lines(graph: bytes) -> re.Pattern[bytes]:
+    """A run of canonical lines; `graph` is what may name a graph."""
     return re.compile(
-        rb"(?:(?:%(i)s%(n)s)\ %(i)s\ (?:%(i)s|%(l)s%(n)s)\ (?:(?:%(i)s%(n)s)\ )?+\.\n)*+"
-        % {b"i": _IRI, b"l": _LITERAL, b"n": node},
+        rb"(?:(?:%(i)s|%(n)s)\ %(i)s\ (?:%(i)s|%(l)s|%(n)s)\ %(g)s\.\n)*+"
+        % {b"i": _IRI, b"l": _LITERAL, b"n": _NODE, b"g": graph},
         re.VERBOSE,
     )
 
 
-_WITHOUT_BLANKS: Final = _lines(b"")
-_WITH_BLANKS: Final = _lines(b"|" + _NODE)
+_QUAD_LINES: Final = _lines(rb"(?:(?:" + _IRI + rb"|" + _NODE + rb")\ )?+")
+_TRIPLE_LINES: Final = _lines(b"")
 _NEVER_RAW: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
 """U+FFFE and U+FFFF, which canonical N-Quads escapes."""
 _LONE_CR: Final = re.compile(rb"\r(?!\n)")
@@ -60,14 +60,14 @@ _SINGLE_LINES: Final = 64
 """So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
 
 
-def canonical_prefix(block: bytes, start: int = 0, *, blanks: bool) -> int:
+def canonical_prefix(block: bytes, start: int = 0, *, triples: bool = False) -> int:
     """Where the canonical lines of a block, from `start` on, end as far as the pattern recognises them.
 
-    With `blanks` lines with blank nodes count too. The block is UTF-8 (`utf8_checked`).
+    With `triples` no line may have a graph. The block is UTF-8 (`utf8_checked`).
     """
     if any(one in block for one in _NEVER_RAW):
         return start
-    found = (_WITH_BLANKS if blanks else _WITHOUT_BLANKS).match(block, start)
+    found = (_TRIPLE_LINES if triples else _QUAD_LINES).match(block, start)
     assert found is not None
     return found.end()
 
@@ -78,7 +78,8 @@ def canonical_block(block: bytes, line: int, where: str, syntax_format: RdfForma
     `line` is the number of its first line. Raises BadRdf.
     """
     utf8_checked(block, line, lambda what, at: BadRdf(what, where=where, line=at, rule="NQUD-A11"))
-    end = canonical_prefix(block, blanks=True)
+    triples = syntax_format == RdfFormat.N_TRIPLES
+    end = canonical_prefix(block, triples=triples)
     if end == len(block):
         return block
     return b"".join(_mixed(block, end, line, where, syntax_format))
@@ -95,7 +96,7 @@ def _mixed(block: bytes, end: int, line: int, where: str, syntax_format: RdfForm
         start = block.find(b"\n", end) + 1
         yield parsed_lines(block[end:start], at, where, syntax_format)
         at += 1
-        end = canonical_prefix(block, start, blanks=True)
+        end = canonical_prefix(block, start, triples=syntax_format == RdfFormat.N_TRIPLES)
     yield parsed_lines(block[start:], at, where, syntax_format)
 
 
@@ -110,7 +111,10 @@ def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat =
     try:
         found = serialize(parse(lines, syntax_format), format=RdfFormat.N_QUADS)
     except SyntaxError as error:
-        raise syntax_fault(error, where, line - 1) from error
+        if 0 < lines.find(b"\n") < len(lines) - 1:  # the parser is not always right about the line
+            for number, one in enumerate(lines.split(b"\n")[:-1], line):
+                parsed_lines(one + b"\n", number, where, syntax_format)
+        raise BadRdf(_said(error), where=where, line=line) from error
     except MemoryError as error:
         raise BadRdf("a statement is too long", where=where, line=line) from error
     assert found is not None
@@ -135,11 +139,24 @@ def refuse_directions(lines: bytes, where: str, line: int | None) -> None:
         raise BadRdf("language tags with a direction are not supported", where=where, line=at)
 
 
-def syntax_fault(error: SyntaxError, where: str, lines_before: int = 0) -> BadRdf:
-    """What the parser says, with the number of the line in the file."""
-    message = re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
-    line = None if error.lineno is None else error.lineno + lines_before
-    return BadRdf(message, where=where, line=line)
+def is_iri(text: str) -> bool:
+    """Whether a text is an absolute IRI as the parser has them."""
+    if not re.fullmatch(r"[^<>\s\\]+", text):
+        return False
+    try:
+        parsed_lines(f"<{text}> <{text}> <{text}> .\n".encode(errors="replace"), 1, "")
+    except BadRdf:
+        return False
+    return True
+
+
+def syntax_fault(error: SyntaxError, where: str) -> BadRdf:
+    """What the parser says, with the number of the line in the file where it tells one."""
+    return BadRdf(_said(error), where=where, line=error.lineno)
+
+
+def _said(error: SyntaxError) -> str:
+    return re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
 
 
 def refuse_blanks(lines: bytes, where: str, line: int | None) -> None:

@@ -1,0 +1,1 @@
+"""`headwater rdf`: RDF datasets and the patches between them, as files."""

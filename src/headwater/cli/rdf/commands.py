@@ -1,0 +1,253 @@
+"""`headwater rdf`: datasets made canonical, hashed and compared, patches applied, combined and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli.output import counted, json_document, json_option, printable, show_some
+from headwater.cli.rdf.streams import (
+    STANDARD,
+    deliver,
+    file_type,
+    lenient_option,
+    local_files,
+    names_blank_nodes,
+    output_option,
+    rdf_inputs,
+    reads_rdf,
+    scratch_folder,
+)
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.rdf.canonical import DatasetSummary, RdfInput
+    from headwater.rdf.differences import PatchSummary
+
+_SHOWN = 20
+
+
+@click.group("rdf", short_help="RDF datasets: canonical form, hash, difference, patches.")
+def command() -> None:
+    """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
+
+    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML, JSON-LD or N3, of any size, and may be gzip; - is standard
+    input. What a command writes appears when it is complete: on an error there is nothing on standard output, and no
+    file is touched.
+    """
+
+
+@command.command("canonical", short_help="Write a dataset as canonical N-Quads.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
+@output_option
+@names_blank_nodes("canonical")
+@reads_rdf
+def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) -> Exit:
+    """Write the dataset of all FILEs as N-Quads, sorted by octets, each statement once."""
+    _check_json(output, as_json=as_json)
+    with scratch_folder() as scratch:
+        found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
+        deliver(scratch / "result", output)
+    if as_json:
+        json_document(asdict(found))
+    return Exit.DONE
+
+
+@command.command("hash", short_help="Print the SHA-256 of a dataset.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
+@names_blank_nodes("canonical")
+@reads_rdf
+def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
+    """Print the SHA-256 of what `rdf canonical` writes: the same for equal datasets, in whatever syntax and order."""
+    with scratch_folder() as scratch:
+        found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
+    if as_json:
+        json_document(asdict(found))
+    else:
+        click.echo(found.sha256)
+    return Exit.DONE
+
+
+def _canonical(inputs: list[RdfInput], scratch: Path, options: dict[str, Any]) -> DatasetSummary:
+    from headwater.rdf.canonical import BlankNodes, write_canonical
+
+    treated = BlankNodes(options["blank_nodes"])
+    return write_canonical(
+        inputs, scratch / "result", scratch=scratch, blank_nodes=treated, genid=_prefix(treated.value, options["genid"])
+    )
+
+
+def _prefix(treated: str, genid: str | None) -> str | None:
+    """The prefix of IRIs of blank nodes. Raises UsageFault where there is none and one is needed, or it is none."""
+    if (treated == "iris") is not (genid is not None):
+        raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
+    if genid is not None:
+        from headwater.rdf.lines.statements import is_iri
+
+        if not is_iri(genid):
+            raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
+    return genid
+
+
+@command.command("diff", short_help="Write the patch from one dataset to another.")
+@click.argument("old", type=file_type)
+@click.argument("new", type=file_type)
+@output_option
+@names_blank_nodes("refuse")
+@reads_rdf
+def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit:
+    """Write the patch (N-Quads Unified Diff) that makes the dataset OLD the dataset NEW.
+
+    It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
+    their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
+    """
+    from headwater.rdf.canonical import BlankNodes
+    from headwater.rdf.dataset_patch import write_dataset_patch
+
+    _check_json(output, as_json=as_json)
+    treated = BlankNodes(options["blank_nodes"])
+    with scratch_folder() as scratch:
+        first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
+        with (scratch / "result").open("w+b") as file:
+            found = write_dataset_patch(
+                (first, second),
+                file,
+                scratch=scratch,
+                blank_nodes=treated,
+                genid=_prefix(treated.value, options["genid"]),
+            )
+        deliver(scratch / "result", output)
+    _say_patch(found, as_json=as_json)
+    return Exit.DONE
+
+
+def _say_patch(found: PatchSummary, *, as_json: bool) -> None:
+    if as_json:
+        json_document(asdict(found))
+    else:
+        click.echo(f"{counted(found.removed, 'statement')} removed, {found.added:,} added", err=True)
+
+
+@command.command("apply", short_help="Apply patches to a dataset.")
+@click.argument("dataset", metavar="BASE", type=file_type)
+@click.argument("patches", nargs=-1, required=True, metavar="PATCH...", type=file_type)
+@output_option
+@click.option("--refuse-blank-nodes", is_flag=True, help="Refuse patches and datasets that have blank nodes.")
+@lenient_option
+@reads_rdf
+def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, lenient: bool, **options: Any) -> Exit:
+    """Write what PATCHes, one after the other, make of the dataset BASE (/dev/null: of nothing).
+
+    What comes of it is canonical N-Quads. Labels of blank nodes are taken to mean the same nodes in all files.
+    """
+    from headwater.rdf.applying import apply_patches
+    from headwater.rdf.canonical import BlankNodes, write_canonical
+
+    _check_json(output, as_json=as_json)
+    with scratch_folder() as scratch:
+        if [dataset, *patches].count(STANDARD) > 1:
+            raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
+        (start,) = rdf_inputs([dataset], scratch, options["syntax"], options["base"])
+        path = start.path
+        if not start.syntax.is_lines:
+            path = scratch / "base"
+            write_canonical([start], path, scratch=scratch, blank_nodes=BlankNodes.KEPT)
+        found = apply_patches(
+            path,
+            local_files(patches, scratch),
+            scratch / "result",
+            scratch=scratch,
+            strict=not lenient,
+            blanks=not options["refuse_blank_nodes"],
+        )
+        deliver(scratch / "result", output)
+    if as_json:
+        json_document(asdict(found))
+    else:
+        click.echo(
+            f"{counted(found.added, 'statement')} added, {found.removed:,} removed;"
+            f" {found.already_there:,} additions were there, {found.not_there:,} removals were not"
+            + (f"; {counted(found.skipped, 'malformed line')} skipped" if found.skipped else ""),
+            err=True,
+        )
+    return Exit.DONE
+
+
+@command.command("inverse", short_help="Write the patch that undoes a patch.")
+@click.argument("patch", type=file_type)
+@output_option
+@lenient_option
+@json_option
+def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
+    """Write the patch that undoes PATCH, where each of its lines had an effect."""
+    from headwater.rdf.patch_algebra import write_inverse
+
+    _check_json(output, as_json=as_json)
+    with scratch_folder() as scratch:
+        (path,) = local_files([patch], scratch)
+        with (scratch / "result").open("xb") as file:
+            found = write_inverse(path, file, scratch=scratch, strict=not lenient)
+        deliver(scratch / "result", output)
+    _say_patch(found, as_json=as_json)
+    return Exit.DONE
+
+
+@command.command("compose", short_help="Write one patch for several.")
+@click.argument("patches", nargs=-1, required=True, metavar="PATCH...", type=file_type)
+@output_option
+@lenient_option
+@json_option
+def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
+    """Write one patch that has the effect of all PATCHes, one after the other."""
+    from headwater.rdf.patch_algebra import write_composed
+
+    _check_json(output, as_json=as_json)
+    with scratch_folder() as scratch:
+        with (scratch / "result").open("xb") as file:
+            found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
+        deliver(scratch / "result", output)
+    _say_patch(found, as_json=as_json)
+    return Exit.DONE
+
+
+@command.command("check", short_help="Say what is wrong with a dataset or a patch.")
+@click.argument("file", type=file_type)
+@click.option("--patch", "is_patch", is_flag=True, help="The file is a patch.  [default: by the suffix .nqud]")
+@reads_rdf
+def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
+    """Say what is wrong with FILE, with line numbers; changes nothing.
+
+    Problems are what makes it be refused; warnings what is read, but may not mean what was meant.
+
+    Exit statuses: 0 no problem; 1 problems; 2 usage.
+    """
+    from headwater.rdf.checking import check_dataset, check_patch
+    from headwater.rdf.syntaxes import is_patch as named_patch
+
+    with scratch_folder() as scratch:
+        if is_patch or named_patch(None, file):
+            (path,) = local_files([file], scratch)
+            found = check_patch(path, file, scratch=scratch)
+        else:
+            found = check_dataset(rdf_inputs([file], scratch, options["syntax"], options["base"])[0])
+    if as_json:
+        json_document(asdict(found))
+    else:
+        lines = [
+            f"{'problem' if one.fails else 'warning'}: [{one.rule}] "
+            + (f"line {one.line:,}: " if one.line is not None else "")
+            + printable(one.message)
+            for one in found.findings
+        ]
+        show_some(lines, _SHOWN, count=len(lines) + found.left_out, rest=" (--json shows more)")
+        click.echo(f"{counted(found.statements, 'statement')}, {counted(found.problems, 'problem')}")
+    return Exit.FINDINGS if found.problems else Exit.DONE
+
+
+def _check_json(output: str, *, as_json: bool) -> None:
+    if as_json and output == STANDARD:
+        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")

@@ -1,0 +1,137 @@
+"""Files of `headwater rdf`: `-` for the standard streams, gzip, and results that appear when they are complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+
+from headwater.cli.output import json_option
+from headwater.errors import UsageFault
+
+if TYPE_CHECKING:
+    from headwater.rdf.canonical import RdfInput
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STANDARD = "-"
+_SYNTAXES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3")
+_PIECE = 1 << 20
+
+file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default=STANDARD,
+    metavar="FILE",
+    help="Write to FILE, compressed when it ends in .gz; it appears when it is complete.  [default: standard output]",
+)
+lenient_option = click.option("--lenient", is_flag=True, help="Skip malformed lines of patches, and count them.")
+
+_READING = (
+    click.option(
+        "--syntax",
+        type=click.Choice(_SYNTAXES),
+        help="What the files are written in.  [default: by the suffix; N-Quads without one]",
+    ),
+    click.option("--base", metavar="IRI", help="What relative IRIs are resolved against; without it they are refused."),
+)
+
+
+def reads_rdf(command: Command) -> Command:
+    """Give a command the options that say how files are read."""
+    for option in reversed((*_READING, json_option)):
+        command = option(command)
+    return command
+
+
+def names_blank_nodes(default: str) -> Callable[[Command], Command]:
+    """Give a command the options that say what becomes of blank nodes."""
+    choice = click.option(
+        "--blank-nodes",
+        type=click.Choice(["refuse", "iris", "canonical", "keep"]),
+        default=default,
+        help="What becomes of blank nodes: stable IRIs (with --genid), the labels of RDFC-1.0, or the labels they have."
+        f"  [default: {default}]",
+    )
+    genid = click.option(
+        "--genid", metavar="PREFIX", help="What the IRIs begin with: https://HOST/.well-known/genid/ of your host."
+    )
+
+    def given(command: Command) -> Command:
+        return choice(genid(command))
+
+    return given
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what a command keeps on disk, below TMPDIR, for its time."""
+    with tempfile.TemporaryDirectory(prefix="headwater-rdf-") as folder:
+        yield Path(folder)
+
+
+def local_files(names: Sequence[str], scratch: Path) -> list[Path]:
+    """The files of these names; what comes on standard input (`-`, once) is kept in the scratch folder."""
+    if names.count(STANDARD) > 1:
+        raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
+    return [_kept(scratch / "stdin") if name == STANDARD else Path(name) for name in names]
+
+
+def _kept(path: Path) -> Path:
+    with path.open("xb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+    return path
+
+
+def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: str | None) -> list[RdfInput]:
+    """The files of these names as parts of a dataset. Raises UsageFault for a suffix that says nothing."""
+    from headwater.rdf.canonical import RdfInput
+    from headwater.rdf.syntaxes import N_QUADS, NAMES, syntax_of
+
+    paths = local_files(names, scratch)
+    inputs = []
+    for name, path in zip(names, paths, strict=True):
+        found = NAMES[syntax] if syntax else syntax_of(None, name)
+        if found is None and (name == STANDARD or not path.suffix.removesuffix(".gz")):
+            found = N_QUADS
+        if found is None:
+            raise UsageFault("the suffix is none of RDF", where=name, advice="Name the syntax with --syntax.")
+        inputs.append(RdfInput(path, found, base, name="standard input" if name == STANDARD else name))
+    return inputs
+
+
+def deliver(result: Path, output: str) -> None:
+    """Give a complete file to standard output or as the file OUTPUT, which is replaced as a whole."""
+    if output == STANDARD:
+        with result.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
+        return
+    target = Path(output)
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with result.open("rb") as source, aside.open("wb") as file:
+            _compress(source, file) if target.suffix == ".gz" else shutil.copyfileobj(source, file, _PIECE)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _compress(source: BinaryIO, file: BinaryIO) -> None:
+    from headwater.storage.gzip_member import GzipCompressor, header
+
+    compressor = GzipCompressor()
+    file.write(header(""))
+    while piece := source.read(_PIECE):
+        file.write(compressor.add(piece))
+    file.write(compressor.finish())

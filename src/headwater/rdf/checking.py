@@ -1,0 +1,120 @@
+"""What is wrong with a file of a dataset or a patch, line by line: problems that have it refused, and warnings."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.rdf.applying import PatchSteps
+from headwater.rdf.canonical import RdfInput, statements
+from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
+from headwater.rdf.lines.reading import line_blocks, octets
+from headwater.rdf.lines.statements import HAS_BLANK, canonical_block
+from headwater.rdf.patch_lines import read_patch
+
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RdfFinding:
+    """Something about a file. `fails`: it is refused for it. `rule` is a rule id or an error code."""
+
+    rule: str
+    message: str
+    line: int | None
+    fails: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RdfFindings:
+    """What there is to say of a file: at most 1,000 findings, and how many more."""
+
+    statements: int
+    problems: int
+    findings: tuple[RdfFinding, ...]
+    left_out: int
+
+
+class _Notes:
+    def __init__(self) -> None:
+        self.statements = self.problems = self.left_out = 0
+        self.findings: list[RdfFinding] = []
+
+    def fault(self, error: BadRdf, line: int | None = None) -> None:
+        what = error.what.partition(": ")[2] if error.line is not None else error.what
+        self.note(error.rule or error.code, what, error.line or line, fails=True)
+
+    def note(self, rule: str, message: str, line: int | None, *, fails: bool) -> None:
+        self.problems += fails
+        if len(self.findings) < _MOST:
+            self.findings.append(RdfFinding(rule, message, line, fails))
+        else:
+            self.left_out += 1
+
+    def done(self) -> RdfFindings:
+        return RdfFindings(self.statements, self.problems, tuple(self.findings), self.left_out)
+
+
+def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
+    """What is wrong with a file of a dataset: in N-Quads each line, elsewhere up to the first fault."""
+    notes = _Notes()
+    blanks = 0
+    try:
+        for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else statements(one, bounds):
+            notes.statements += block.count(b"\n")
+            blanks += b"_:" in block and HAS_BLANK.search(block) is not None
+    except BadRdf as error:
+        notes.fault(error)
+    if blanks:
+        notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
+    return notes.done()
+
+
+def _checked_lines(one: RdfInput, notes: _Notes, bounds: RdfBounds) -> Iterator[bytes]:
+    line = 1
+    with one.path.open("rb") as file:
+        for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
+            try:
+                yield canonical_block(block, line, one.where, one.syntax.parser_format)
+            except BadRdf:
+                for number, text in enumerate(block.split(b"\n")[:-1], line):
+                    try:
+                        yield canonical_block(text + b"\n", number, one.where, one.syntax.parser_format)
+                    except BadRdf as error:
+                        notes.fault(error, number)
+            line += block.count(b"\n")
+
+
+def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BOUNDS) -> RdfFindings:
+    """What is wrong with a patch: malformed lines, and what a writer should not write (NQUD-A4, NQUD-A6)."""
+    notes = _Notes()
+    blanks = None
+    try:
+        with path.open("rb") as file:
+            reader = read_patch(file, strict=False, where=where, bounds=bounds, skipped=notes.fault)
+            for _sign, statement, number in reader:
+                notes.statements += 1
+                if blanks is None and b"_:" in statement and HAS_BLANK.search(statement) is not None:
+                    blanks = number
+    except BadRdf as error:
+        notes.fault(error)
+        return notes.done()
+    if blanks is not None:
+        notes.note(
+            "NQUD-A6", "there are blank nodes: labels mean the same nodes only by agreement", blanks, fails=False
+        )
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
+        steps = PatchSteps(Path(folder), bounds)
+        steps.add(path, strict=False)
+        for statement, signs in steps.statements():
+            if len(signs) > 1:
+                what = "is added and removed" if len(set(signs)) > 1 else "stands there twice"
+                notes.note("NQUD-A4", f"a statement {what}: {_shown(statement)}", None, fails=False)
+    return notes.done()
+
+
+def _shown(statement: bytes) -> str:
+    text = statement.decode().rstrip("\n")
+    return text if len(text) <= 200 else text[:200] + " …"

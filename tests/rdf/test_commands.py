@@ -1,0 +1,139 @@
+"""`headwater rdf`: what it writes, its statuses, and that a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.rdf.datasets import GENID, statement
+from tests.support.program import run_here
+
+A, B, C = statement(1), statement(2), statement(3)
+NODE = b'<http://e.org/a> <http://e.org/p> _:b .\n_:b <http://e.org/q> "1" .\n'
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "old.nq").write_bytes(B + A)
+    (tmp_path / "new.ttl").write_text('@prefix e: <http://example.org/> . e:s2 e:p "v" . e:s3 e:p "v" .')
+    (tmp_path / "node.nq").write_bytes(NODE)
+    (tmp_path / "bad.nq").write_bytes(A + b"nonsense\n")
+    (tmp_path / "bad.nqud").write_bytes(b"+" + C + b"+nonsense\n")
+    return tmp_path
+
+
+def test_a_patch_is_made_applied_and_undone(files: Path) -> None:
+    made = run_here("rdf", "diff", files / "old.nq", files / "new.ttl", "-o", files / "p.nqud.gz")
+    assert (made.returncode, made.stdout) == (0, b"")
+    assert b"1 statement removed, 1 added" in made.stderr
+    patch = gzip.decompress((files / "p.nqud.gz").read_bytes())
+    assert patch == b"-" + A + b"+" + C
+    done = run_here("rdf", "apply", "-", files / "p.nqud.gz", octets=(files / "old.nq").read_bytes())
+    assert (done.returncode, done.stdout) == (0, B + C)
+    undone = run_here("rdf", "inverse", "-", octets=patch)
+    assert (undone.returncode, undone.stdout) == (0, b"-" + C + b"+" + A)
+    composed = run_here("rdf", "compose", files / "p.nqud.gz", "-", octets=undone.stdout)
+    assert (composed.returncode, composed.stdout) == (0, b"-" + C + b"+" + A)
+
+
+def test_the_hash_is_of_what_canonical_writes(files: Path) -> None:
+    for name in ("old.nq", "new.ttl", "node.nq"):
+        written = run_here("rdf", "canonical", files / name)
+        assert written.returncode == 0
+        told = run_here("rdf", "hash", files / name)
+        assert told.stdout.decode().strip() == hashlib.sha256(written.stdout).hexdigest()
+        assert json.loads(run_here("rdf", "hash", "--json", files / name).stdout) == {
+            "quads": 2,
+            "octets": len(written.stdout),
+            "sha256": hashlib.sha256(written.stdout).hexdigest(),
+        }
+
+
+def test_several_files_are_one_dataset(files: Path) -> None:
+    assert run_here("rdf", "canonical", files / "old.nq", files / "new.ttl").stdout == A + B + C
+
+
+def test_blank_nodes_are_treated_as_told(files: Path) -> None:
+    refused = run_here("rdf", "diff", "/dev/null", files / "node.nq")
+    assert (refused.returncode, refused.stdout) == (3, b"")
+    assert b"HW-RDF-04 (NQUD-A6)" in refused.stderr
+    replaced = run_here("rdf", "diff", "/dev/null", files / "node.nq", "--blank-nodes", "iris", "--genid", GENID)
+    assert replaced.returncode == 0
+    assert replaced.stdout.count(GENID.encode()) == 2
+    kept = run_here("rdf", "diff", "/dev/null", files / "node.nq", "--blank-nodes", "keep")
+    assert kept.stdout == b"".join(b"+" + line for line in NODE.splitlines(keepends=True))
+    assert run_here("rdf", "hash", files / "node.nq", "--blank-nodes", "iris").returncode == 2
+    assert run_here("rdf", "hash", files / "node.nq", "--blank-nodes", "iris", "--genid", "a b").returncode == 2
+    patch = files / "node.nqud"
+    patch.write_bytes(kept.stdout)
+    assert run_here("rdf", "apply", "/dev/null", patch).stdout == NODE
+    assert run_here("rdf", "apply", "/dev/null", patch, "--refuse-blank-nodes").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["canonical", "bad.nq"], 3),
+        (["hash", "bad.nq"], 3),
+        (["diff", "old.nq", "bad.nq"], 3),
+        (["apply", "old.nq", "bad.nqud"], 3),
+        (["apply", "bad.nq", "node.nq"], 3),
+        (["inverse", "bad.nqud"], 3),
+        (["canonical", "missing.nq"], 2),
+        (["diff", "old.nq", "missing.nq"], 2),
+        (["check", "missing.nq"], 2),
+        (["diff", "-", "-"], 2),
+        (["apply", "-", "-"], 2),
+        (["canonical", "bad.txt"], 2),
+    ],
+)
+def test_a_failure_leaves_nothing_behind(arguments: list[str], status: int, files: Path) -> None:
+    (files / "bad.txt").write_bytes(A)
+    named = [arguments[0], *(one if one == "-" else str(files / one) for one in arguments[1:])]
+    before = sorted(path.name for path in files.iterdir())
+    done = run_here("rdf", *named)
+    assert (done.returncode, done.stdout) == (status, b""), done.stderr
+    if arguments[0] not in {"hash", "check"}:
+        (files / "out").write_bytes(b"as before")
+        done = run_here("rdf", *named, "-o", files / "out")
+        assert (done.returncode, done.stdout) == (status, b"")
+        assert (files / "out").read_bytes() == b"as before"
+        (files / "out").unlink()
+    assert sorted(path.name for path in files.iterdir()) == before
+
+
+def test_lenient_skips_malformed_lines_and_says_so(files: Path) -> None:
+    done = run_here("rdf", "apply", files / "old.nq", files / "bad.nqud", "--lenient")
+    assert (done.returncode, done.stdout) == (0, A + B + C)
+    assert b"1 malformed line skipped" in done.stderr
+
+
+def test_check_tells_each_line_and_its_status_is_1(files: Path) -> None:
+    (files / "both.nqud").write_bytes(b"+" + A + b"-" + A + b"+" + B + b"+" + B + b"+" + NODE)
+    done = run_here("rdf", "check", files / "bad.nqud")
+    assert done.returncode == 1
+    assert b"problem: [NQUD-A3] line 2: " in done.stdout
+    assert b"1 statement, 1 problem" in done.stdout
+    found = json.loads(run_here("rdf", "check", "--json", files / "both.nqud").stdout)
+    assert (found["statements"], found["problems"]) == (5, 0)
+    assert [one["rule"] for one in found["findings"]] == ["NQUD-A6", "NQUD-A4", "NQUD-A4"]
+    (files / "bad.nq").write_bytes(A + b"nonsense\n" + B + b"<x> <y> <z> .\n" + b'<http://a/> <http://b/> "\xff" .\n')
+    found = json.loads(run_here("rdf", "check", "--json", files / "bad.nq").stdout)
+    assert [one["line"] for one in found["findings"]] == [2, 4, 5]
+    assert found["statements"] == 2
+    assert run_here("rdf", "check", files / "old.nq").returncode == 0
+    patch = run_here("rdf", "check", "--patch", "-", octets=b"+" + A)
+    assert (patch.returncode, patch.stdout) == (0, b"1 statement, 0 problems\n")
+
+
+def test_a_summary_needs_a_file_for_the_result(files: Path) -> None:
+    assert run_here("rdf", "diff", "--json", files / "old.nq", files / "new.ttl").returncode == 2
+    done = run_here("rdf", "diff", "--json", "-o", files / "p", files / "old.nq", files / "new.ttl")
+    assert json.loads(done.stdout) == {"removed": 1, "added": 1}
+    done = run_here("rdf", "apply", "--json", "-o", files / "o", files / "old.nq", files / "p")
+    found = json.loads(done.stdout)
+    assert (found["added"], found["removed"], found["dataset"]["quads"]) == (1, 1, 2)
