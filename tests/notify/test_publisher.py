@@ -49,13 +49,18 @@ class Served:
         self.files.mkdir()
         (self.files / "first.txt").write_text("first")
         self.config = folder / "source.toml"
-        told = ", ".join(f'"{one}"' for one in hubs)
-        self.config.write_text(
-            f'state = "state"\nport = {free_port()}\nmetrics = true\n[notify]\nhubs = [{told}]\n{settings}'
-            f'[[set]]\nfiles = "files"\nmax_delete = 1\n{sets}'
-        )
+        self._told = ", ".join(f'"{one}"' for one in hubs)
+        self._settings, self._port = settings, free_port()
+        self.configure(sets)
         self.start()
         self.topic = f"{self.url}files/changenotification.xml"
+
+    def configure(self, sets: str) -> None:
+        """Write the configuration, with more in its set, and more sets."""
+        self.config.write_text(
+            f'state = "state"\nport = {self._port}\nmetrics = true\n[notify]\nhubs = [{self._told}]\n{self._settings}'
+            f'[[set]]\nfiles = "files"\nmax_delete = 1\n{sets}'
+        )
 
     def start(self) -> None:
         self.process = Process("--quiet", str(self.config))
@@ -87,9 +92,19 @@ def served(*about: object, **more: str) -> Iterator[Served]:
         one.close()
 
 
-def told(came: list[Came]) -> list[Any]:
+def told(came: list[Came], capability: str = "change-notification") -> list[Any]:
     """The notifications that came, each once: one that came again had the same octets."""
-    return [read_bytes(body)[:2] for body in dict.fromkeys(one.body for one in came)]
+    read = [read_bytes(body)[:2] for body in dict.fromkeys(one.body for one in came)]
+    return [one for one in read if one[0].capability == capability]
+
+
+def changes_at(far: Subscriber, path: str) -> list[Came]:
+    """The Change Notifications that came."""
+    return [one for one in far.deliveries(path) if is_change(one)]
+
+
+def is_change(came: Came) -> bool:
+    return b'"change-notification"' in came.body
 
 
 def names(came: list[Came]) -> list[str]:
@@ -177,13 +192,13 @@ ANSWERS = {
 @pytest.mark.parametrize("case", ANSWERS)
 def test_what_failed_comes_again_with_the_same_octets(tmp_path: Path, far: Subscriber, case: str) -> None:
     answers = ANSWERS[case][::-1]
-    far.answers["/hub"] = lambda _came: answers.pop() if answers else Answer(200, b"ok")
+    far.answers["/hub"] = lambda came: answers.pop() if answers and is_change(came) else Answer(200, b"ok")
     with served(tmp_path, [f"{far.url}/hub"]) as source:
         source.write("a.txt")
         source.write("b.txt")
-        far.wait(lambda: {"a.txt", "b.txt"} <= set(names(far.deliveries("/hub"))))
+        far.wait(lambda: {"a.txt", "b.txt"} <= set(names(changes_at(far, "/hub"))))
         until(lambda: source.hubs()[0]["waiting"] == 0)
-    came = far.deliveries("/hub")
+    came = changes_at(far, "/hub")
     assert sorted(names(came)) == ["a.txt", "b.txt"]  # once, however often it came
     assert is_chain(came)
     first = came[0]
@@ -208,7 +223,7 @@ def test_each_hub_has_its_own_pace(tmp_path: Path, far: Subscriber) -> None:
     assert [one["error_code"] for one in health] == ["HW-NTF-02", "HW-NTF-02", None, "HW-NTF-01"]
     assert "who are you?" in str(health[0]["error"])
     assert [one["waiting"] for one in health] == [2, 2, 0, 2]
-    assert len(far.deliveries("/refuses")) == 1, "what was refused is sent again slowly"
+    assert len(changes_at(far, "/refuses")) == 1, "what was refused is sent again slowly"
     assert not [one for one in far.came if one.path == "/elsewhere"], "a token goes to no other place"
 
 
@@ -217,8 +232,8 @@ def test_batches_by_count_and_time(tmp_path: Path, far: Subscriber) -> None:
         source.write(*(f"{one}.txt" for one in range(12)))
         until(lambda: len(source.changes()) == 12)
         source.write("x.txt")
-        far.wait(lambda: len(names(far.deliveries("/hub"))) == 13)
-    came = far.deliveries("/hub")
+        far.wait(lambda: len(names(changes_at(far, "/hub"))) == 13)
+    came = changes_at(far, "/hub")
     sizes = [len(entries) for _, entries in told(came)]
     assert (max(sizes), sum(sizes)) == (5, 13)
     for before, after, size in zip(came, came[1:], sizes[1:], strict=False):
@@ -226,19 +241,40 @@ def test_batches_by_count_and_time(tmp_path: Path, far: Subscriber) -> None:
     assert is_chain(came)
 
 
+def test_a_hub_that_takes_only_short_payloads(tmp_path: Path, far: Subscriber) -> None:
+    most, taken = 6_000, list[Came]()
+
+    def hub(came: Came) -> Answer:
+        if len(came.body) > most:
+            return Answer(413, b"too much")
+        taken.append(came)
+        return Answer(200, b"")
+
+    far.answers["/hub"] = hub
+    with served(tmp_path, [f"{far.url}/hub"], "batch_seconds = 0.5\n") as source:
+        source.write(*(f"{one:02}.txt" for one in range(60)))
+        far.wait(lambda: len(names(taken)) == 60)
+        until(lambda: source.hubs()[0]["waiting"] == 0)
+        assert source.hubs()[0]["error"] is None, "no change alone was too long"
+        expected = [one.loc.rpartition("/")[2] for one in source.changes()]
+    assert names(taken) == expected
+    assert is_chain([one for one in taken if is_change(one)])
+    assert [one for one in changes_at(far, "/hub") if len(one.body) > most], "something was refused"
+
+
 def test_a_change_in_two_sets_is_told_in_both_channels(tmp_path: Path, far: Subscriber) -> None:  # RS-CH-03
     with served(tmp_path, [f"{far.url}/hub"], sets='[[set]]\nname = "twin"\nfiles = "files"\n') as source:
         source.write("a.txt")
-        far.wait(lambda: len(far.deliveries("/hub")) == 2)
-        topics = {one.headers["link"].partition(">")[0].removeprefix("<") for one in far.deliveries("/hub")}
+        far.wait(lambda: len(changes_at(far, "/hub")) == 2)
+        topics = {one.headers["link"].partition(">")[0].removeprefix("<") for one in changes_at(far, "/hub")}
     assert topics == {source.topic, f"{source.url}twin/changenotification.xml"}  # RS-CH-01
-    assert names(far.deliveries("/hub")) == ["a.txt", "a.txt"]
+    assert names(changes_at(far, "/hub")) == ["a.txt", "a.txt"]
 
 
 def test_a_new_history_begins_a_chain_with_a_gap(tmp_path: Path, far: Subscriber) -> None:
     with served(tmp_path, [f"{far.url}/hub"]) as source:
         source.write("a.txt")
-        far.wait(lambda: "a.txt" in names(far.deliveries("/hub")))
+        far.wait(lambda: "a.txt" in names(changes_at(far, "/hub")))
         until(lambda: source.hubs()[0]["waiting"] == 0)
         source.kill()
         text = source.config.read_text()
@@ -247,8 +283,8 @@ def test_a_new_history_begins_a_chain_with_a_gap(tmp_path: Path, far: Subscriber
         )
         source.start()
         source.write("b.txt")
-        far.wait(lambda: "b.txt" in names(far.deliveries("/hub")))
-        before, *_, after = [head for head, _ in told(far.deliveries("/hub"))]
+        far.wait(lambda: "b.txt" in names(changes_at(far, "/hub")))
+        before, *_, after = [head for head, _ in told(changes_at(far, "/hub"))]
         assert after.from_ > before.until  # RS-CN-07: the gap leads subscribers to the Change List
 
 
@@ -266,9 +302,9 @@ def test_one_process_publishes_and_sends_another_serves_the_topic(tmp_path: Path
         with Process("--quiet", "--no-publish", str(config)) as serving:
             url = serving.ready()
             (tmp_path / "files" / "b.txt").write_text("b")
-            far.wait(lambda: far.deliveries("/hub"))
+            far.wait(lambda: changes_at(far, "/hub"))
             topic = request(url, "/files/changenotification.xml")
-            assert topic.body == far.deliveries("/hub")[-1].body
+            assert topic.body == changes_at(far, "/hub")[-1].body
     finally:
         publishing.terminate()
         publishing.wait(20)

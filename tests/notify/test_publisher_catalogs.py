@@ -11,6 +11,7 @@ import pytest
 from headwater.source.config import SourceConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from tests.notify.subscriber import Answer, Subscriber
+from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names
 from tests.source.test_durable_listener import HERE, PushedSource, world
 
@@ -30,21 +31,27 @@ def test_another_process_goes_on_where_the_last_one_ended(
     plain = world.config
 
     def config(base_url: str = HERE) -> SourceConfig:
-        return msgspec.structs.replace(plain(base_url), notify=NotifyConfig(hubs=(f"{far.url}/hub",), batch_seconds=0))
+        notify = NotifyConfig(hubs=(f"{far.url}/hub",), batch_seconds=0, framework_seconds=0)
+        return msgspec.structs.replace(plain(base_url), notify=notify)
 
     monkeypatch.setattr(world, "config", config)
+    topics = [f"{HERE}/{name}/frameworknotification.xml" for name in "ab"]
     with world.running() as source:
         far.wait(lambda: source.is_published("a") and source.is_published("b"))
         world.record("a", "one", "two")
         far.wait(lambda: names(far.deliveries("/hub")) == ["one", "two"])
     far.answers["/hub"] = lambda _came: Answer(503, b"")
     with world.running():
-        before = len(far.deliveries("/hub"))
         world.record("a", "three")
-        far.wait(lambda: len(far.deliveries("/hub")) > before)
+        far.wait(lambda: "three" in names(far.deliveries("/hub")))
     del far.answers["/hub"]
     with world.running():
         world.record("a", "four")
         far.wait(lambda: "four" in names(far.deliveries("/hub")))
+    for topic in topics:  # each document once, whoever has the right to publish
+        documents = [name for name, kind in told(far, topic) if kind == "created"]
+        assert len(set(documents)) == len(documents) >= 4
+    assert ("/a/changelist.xml", "updated") in told(far, topics[0])
+    assert ("/b/changelist.xml", "updated") not in told(far, topics[1])
     assert names(far.deliveries("/hub")) == ["one", "two", "three", "four"]
     assert is_chain(far.deliveries("/hub"))

@@ -12,7 +12,7 @@ import pytest
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.errors import UsageFault
-from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, pause_seconds
+from headwater.notify.payload_post import PayloadPost, PostOutcome, asked_seconds, outcome_of, pause_seconds
 from headwater.publish.rendering.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config import read_config
@@ -58,6 +58,7 @@ def test_what_an_answer_means() -> None:  # RS-NT-06, AMB-31
     taken = [one for one in range(100, 600) if outcome_of(one) is PostOutcome.TAKEN]
     assert taken == list(range(200, 300))
     assert {one for one in range(300, 500) if outcome_of(one) is PostOutcome.FAILED} == {408, 425, 429}
+    assert outcome_of(413) is PostOutcome.TOO_LARGE
     assert all(outcome_of(one) is PostOutcome.FAILED for one in range(500, 600))
 
 
@@ -68,8 +69,31 @@ def test_pauses_grow_and_the_hub_may_ask_for_more() -> None:
     assert pauses[-1] == 60.0
     assert pause_seconds(PostOutcome.FAILED, 1, 1.0) < 1.0
     assert pause_seconds(PostOutcome.REFUSED, 1, 0.0) > 5.0
-    for asked, pause in (("7", 7.0), ("0", 0.5), ("9" * 30, 3_600.0), ("soon", 0.5), ("-3", 0.5), ("\u0663", 0.5)):
-        assert pause_seconds(PostOutcome.FAILED, 1, 0.5, asked) == pause, asked
+    assert pause_seconds(PostOutcome.FAILED, 1, 0.5, 7.0) == 7.0
+    assert pause_seconds(PostOutcome.FAILED, 1, 0.5, 0.1) == 0.5
+    assert pause_seconds(PostOutcome.FAILED, 1, 0.5, 1e9) == 3_600.0
+
+
+@pytest.mark.parametrize(
+    ("field", "seconds"),
+    [
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("9" * 30, 999_999_999.0),
+        ("Thu, 01 Jan 2026 00:01:30 GMT", 90.0),
+        ("Thursday, 01-Jan-26 00:01:30 GMT", 90.0),
+        ("Thu Jan  1 00:01:30 2026", 90.0),
+        ("Wed, 31 Dec 2025 23:00:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:60 GMT", 0.0),
+        ("soon", 0.0),
+        ("-3", 0.0),
+        ("\u0663", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_for_how_long_a_hub_asks_to_wait(field: str | None, seconds: float) -> None:
+    assert asked_seconds(field, NOW) == seconds
 
 
 def test_what_is_said_with_a_payload() -> None:  # RS-NT-04, RS-NT-05
@@ -102,6 +126,30 @@ def test_payloads_are_bounded_and_follow_each_other(tmp_path: Path, links: int) 
     assert not [warned for *_, warned in read if warned]
     assert [entry.loc.rpartition("n")[2] for _, some, _ in read for entry in some] == [str(one) for one in range(count)]
     assert all(later.from_ == earlier.until for (earlier, *_), (later, *_) in itertools.pairwise(read))
+
+
+def test_a_change_that_is_too_long_alone_is_told_of_by_a_gap(tmp_path: Path) -> None:  # RS-CN-07, RS-CN-17
+    site = Site(base_url="http://s.example", sets=(SetSettings(name="a"),))
+    catalog = open_catalog(tmp_path / "catalog.sqlite")
+    catalog.create("a")
+    catalog.open("a", NOW)
+    more = tuple(Link(rel="related", href=f"http://l.example/{'l' * 1_000}{one}") for one in range(9))
+    catalog.record("a", [Upsert(one, Metadata(length=1, links=more if one == "long" else ())) for one in "abc"], NOW)
+    catalog.record("a", [Upsert("long", Metadata(length=1, links=more)), Upsert("d", Metadata(length=1))], NOW)
+    after, from_, read = 0, NOW, []
+    while after < 5:
+        told = ToTell(name="a", after=after, last=5, most=10, from_=from_, most_octets=4_096)
+        payload = change_payload(site, catalog, told)
+        after, from_ = payload.last, payload.until
+        read.append(read_bytes(payload.octets))
+    catalog.close()
+    assert [[entry.loc[-1] for entry in entries] for _, entries, _ in read] == [["a", "b"], ["c"], [], ["d"]]
+    assert not [warned for *_, warned in read if warned]
+    heads = [head for head, *_ in read]
+    assert heads[1].until is not None
+    assert heads[2].from_ is not None
+    assert heads[2].from_ > heads[1].until, "subscribers see at once that they have to read the Change List"
+    assert (heads[3].from_, heads[2].from_) == (heads[2].until, heads[2].until)
 
 
 @pytest.mark.parametrize(

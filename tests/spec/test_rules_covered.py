@@ -40,15 +40,15 @@ ELSEWHERE = {
     "RS-DISC-04": "http/test_http.py::test_resources_lead_to_their_capability_list",
     "RS-CN-05": "notify/test_publisher.py::test_source_and_hub_are_killed_and_nothing_is_lost",
     "RS-CH-01": "notify/test_publisher.py::test_an_edit_reaches_a_subscriber_through_a_hub",
+    "RS-FN-09": "notify/test_framework.py::test_what_is_announced_can_be_had_and_no_index_is",
+    "RS-CH-02": "notify/test_framework.py::test_documents_that_appear_change_and_go",
+    "RS-CH-04": "notify/test_framework.py::test_documents_that_appear_change_and_go",
     "RS-CH-03": "notify/test_publisher.py::test_a_change_in_two_sets_is_told_in_both_channels",
 }
 """MUSTs that no single document shows, and the tests that show them."""
 
 NOT_SHOWN = {
     "RS-TIME-13": "whose view a time is from cannot be read off it; ours are given by the source's own catalog",
-    "RS-FN-09": "notifications are to come",
-    "RS-CH-02": "channels are to come",
-    "RS-CH-04": "channels are to come",
 }
 """MUSTs that nothing shows, and why."""
 

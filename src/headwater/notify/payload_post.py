@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -26,6 +28,8 @@ class PostOutcome(Enum):
     """It may well be taken when it is sent again."""
     REFUSED = auto()
     """It is not taken until somebody changes something."""
+    TOO_LARGE = auto()
+    """Something shorter may be taken."""
 
 
 class PayloadPost(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,20 +51,31 @@ def outcome_of(status: int) -> PostOutcome:
     """What an answer with this status means: any 2xx is success (AMB-31), redirects are not followed."""
     if 200 <= status < 300:
         return PostOutcome.TAKEN
+    if status == 413:
+        return PostOutcome.TOO_LARGE
     return PostOutcome.REFUSED if 300 <= status < 500 and status not in _PASSING else PostOutcome.FAILED
 
 
-def pause_seconds(outcome: PostOutcome, failures: int, chance: float, retry_after: str | None = None) -> float:
+def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seconds: float = 0.0) -> float:
     """How long to wait after so many failures in a row: twice as long each time, a quarter less or more.
 
-    `chance` is from 0 to 1. The first pause after a failure is less than a second. `retry_after` is the field of that
-    name; seconds in it are a bound below, a date is not read.
+    `chance` is from 0 to 1. The first pause after a failure is less than a second. What the hub has asked for is a
+    bound below.
     """
     first, longest = FIRST_SECONDS, LONGEST_SECONDS
     if outcome is PostOutcome.REFUSED:
         first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
     pause = min(first * 2.0 ** min(failures - 1, 20), longest) * (0.75 + chance / 2)
-    asked = retry_after.strip() if retry_after is not None else ""
-    if asked.isascii() and asked.isdigit():
-        pause = max(pause, min(float(asked[:9]), LONGEST_ASKED_SECONDS))
-    return pause
+    return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))
+
+
+def asked_seconds(retry_after: str | None, now: dt.datetime) -> float:
+    """For how long the field Retry-After asks to wait, in seconds or with a date (RFC 9110, 10.2.3); 0: not at all."""
+    text = retry_after.strip() if retry_after is not None else ""
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        at = parsedate_to_datetime(text)
+        return max(0.0, (at.replace(tzinfo=at.tzinfo or dt.UTC) - now).total_seconds())
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return 0.0

@@ -196,8 +196,9 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CHANGE_CHANNEL = Channel(kind=Kind.CHANGE_NOTIFICATION, name="changenotification.xml")
-CHANNELS = (CHANGE_CHANNEL,)
-"""Those of a set whose source has hubs (RS-CH-01)."""
+FRAMEWORK_CHANNEL = Channel(kind=Kind.FRAMEWORK_NOTIFICATION, name="frameworknotification.xml")
+CHANNELS = (CHANGE_CHANNEL, FRAMEWORK_CHANNEL)
+"""Those of a set whose source has hubs (RS-CH-01, RS-CH-02)."""
 
 
 def part_name(capability: Capability, number: int) -> str:

@@ -17,6 +17,10 @@ def always() -> None:
     """Nobody else writes."""
 
 
+def nobody(_name: str | None, _documents: tuple[str, ...]) -> None:
+    """Nobody wants to know what was written."""
+
+
 class PublishContext(msgspec.Struct, frozen=True):
     """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
 

@@ -18,6 +18,7 @@ import datetime as dt
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,7 +34,7 @@ from headwater.publish.archives.renderer import Archives
 from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
-from headwater.publish.context import PublishContext, always
+from headwater.publish.context import PublishContext, always, nobody
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.links.stale_pages import with_stale_pages
@@ -55,7 +56,14 @@ from headwater.publish.rendering.renderer import PublicationJob, Renderer, Rende
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.resource_dumps.packer import ResourceDumpPlan
 from headwater.publish.resource_dumps.renderer import ResourceDumps
-from headwater.publish.site import SetSettings, Site, capability_list_name, is_part_name
+from headwater.publish.site import (
+    SetSettings,
+    Site,
+    capability_list_name,
+    change_dump_name,
+    is_part_name,
+    resource_dump_name,
+)
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import StoreWriter
 from headwater.publish.views.classic import ClassicLists, must_refresh
@@ -112,7 +120,8 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
     called before anything is put in its place, and raises when this process must not any more. The processes of
     `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
-    those for Change Dumps; they are packed in files in the folder `spool`. Patches are made of `versions`.
+    those for Change Dumps; they are packed in files in the folder `spool`. Patches are made of `versions`. `written` is
+    told of the documents of a set, or (None) of the site, that have changed and can be had now.
     """
 
     keep_others: bool = False
@@ -122,6 +131,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     change_contents: ChangeContents | None = None
     spool: Path | None = None
     versions: VersionStore | None = None
+    written: Callable[[str | None, tuple[str, ...]], None] = nobody
 
 
 _DEFAULT_OPTIONS = PublisherOptions()
@@ -150,7 +160,10 @@ class Publisher:
         self._change_packer = DumpPacker(self._context, changes, self._locks, self._integrity.etags)
         self.patch_maker = PatchMaker(self._context, options.versions)
         self.history = HistoryReset(self._context)
-        self.site_documents = SiteDocuments(self._context, self._integrity, keep_others=options.keep_others)
+        self._written = options.written
+        self.site_documents = SiteDocuments(
+            self._context, self._integrity, keep_others=options.keep_others, written=partial(options.written, None)
+        )
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
@@ -177,6 +190,8 @@ class Publisher:
             result = self._publish(self._job(settings, snapshot, at, refresh, check=check), check=check)
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
+        if result.written:
+            self._written(name, result.written)
         return result
 
     def pack_resources(
@@ -189,7 +204,10 @@ class Publisher:
         until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again then.
         """
         settings = self._context.site.settings(name)
-        return self._resource_packer.pack(settings, at_once=at_once, stop=stop)
+        packed = self._resource_packer.pack(settings, at_once=at_once, stop=stop)
+        if packed.is_done:
+            self._written(name, (resource_dump_name(name),))
+        return packed
 
     def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
         """Make the package of the set's Change Dump that is due, and name it.
@@ -200,7 +218,10 @@ class Publisher:
         then.
         """
         settings = self._context.site.settings(name)
-        return self._change_packer.pack(settings, at_once=at_once, stop=stop)
+        packed = self._change_packer.pack(settings, at_once=at_once, stop=stop)
+        if packed.is_done:
+            self._written(name, (change_dump_name(name),))
+        return packed
 
     def reset_history(self, name: str) -> None:
         """Let the published history begin anew where it cannot be continued (`HistoryReset.reset`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -35,13 +35,21 @@ from headwater.storage.objects.interface import TEXT, octets_of
 class SiteDocuments:
     """The documents of a site that are about all its sets. Safe for several threads."""
 
-    def __init__(self, context: PublishContext, integrity: IntegrityCheck, *, keep_others: bool) -> None:
+    def __init__(
+        self,
+        context: PublishContext,
+        integrity: IntegrityCheck,
+        *,
+        keep_others: bool,
+        written: Callable[[tuple[str, ...]], None],
+    ) -> None:
         self._context = context
         self._catalog = context.catalog
         self._store = context.store
         self._site = context.site
         self._keep_others = keep_others
         self._integrity = integrity
+        self._written = written
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
@@ -95,7 +103,9 @@ class SiteDocuments:
                 )
             self._named = frozenset(published)
             self._unnamed -= unnamed & self._named
-            return tuple(store_writer.written)
+        if store_writer.written:
+            self._written(tuple(store_writer.written))
+        return tuple(store_writer.written)
 
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""

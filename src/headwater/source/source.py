@@ -85,6 +85,7 @@ class Source(ConfiguredSource):
         self._scheduler: Scheduler | None = None
         self._durable: list[DurableListener] = []
         self._packing: dict[str, list[DumpPacking]] = {}
+        self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
             self._open(clock, listener)
@@ -98,6 +99,7 @@ class Source(ConfiguredSource):
                 change_contents=KeptContents(self.versions, self.catalog, self.contents),
                 spool=self._state,
                 versions=self.versions,
+                written=lambda name, documents: self._notifier.wrote(name, documents) if self._notifier else None,
             )
             self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener, options)
             self._context = SourceContext(
@@ -237,18 +239,19 @@ class Source(ConfiguredSource):
         if notify is None or self._tree is not None:
             return None
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
-        from headwater.source.notifications.change_channel import NotifyContext
         from headwater.source.notifications.notifier import Notifier
+        from headwater.source.notifications.stream import NotifyContext
 
         context = NotifyContext(
             catalog=self.catalog,
+            store=self.store,
             site=self.site,
             clock=self._clock,
             listener=self._listener,
             may_send=self.leadership.check,
+            is_shown=self.is_published,
             token=notify.sent_token(),
-            batch_count=notify.batch_count,
-            batch_seconds=notify.batch_seconds,
+            settings=notify,
         )
         notifier = Notifier(notify.hubs, context)
         self.events.listen_later(notifier)

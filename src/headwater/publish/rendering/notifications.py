@@ -1,6 +1,7 @@
 """The payload of a Change Notification: some changes of a set as the octets that are sent to hubs (RS-CN).
 
-It is as long as many hubs take at most: of what does not fit, the next notification tells.
+It is as long as many hubs take at most: of what does not fit, the next notification tells. A change whose entry alone
+is longer is told of by a gap between intervals: it sends subscribers to the Change List, which has all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headwater.publish.store_writer import render_document
 from headwater.spec.records import Entry
 
 PAYLOAD_OCTETS: Final = 1 << 20
-"""No payload is longer, but for one change whose entry is."""
+"""No payload is longer."""
 _LINK_OCTETS: Final = PAYLOAD_OCTETS // 2
 
 
@@ -34,7 +35,7 @@ class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
 class ToTell(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a set that follow `after`, up to `last`, `most` of them at most.
 
-    `from_` is where the interval of the notification before ended.
+    `from_` is where the interval of the notification before ended. The hub takes `most_octets`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ToTell(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     most: int
     from_: dt.datetime
+    most_octets: int = PAYLOAD_OCTETS
 
 
 def change_payload(site: Site, catalog: Catalog, told: ToTell) -> ChangePayload:
@@ -56,8 +58,12 @@ def change_payload(site: Site, catalog: Catalog, told: ToTell) -> ChangePayload:
         until = rows[-1].at
         head = documents.change_notification(site, name, told.from_, until)
         octets = b"".join(render_document(head, _entries(site, catalog, name, rows), site.profile))
-        if len(octets) <= PAYLOAD_OCTETS or len(rows) == 1:
+        if len(octets) <= told.most_octets:
             return ChangePayload(last=rows[-1].seq, until=until, octets=octets)
+        if len(rows) == 1:
+            head = documents.change_notification(site, name, until, until)
+            octets = b"".join(render_document(head, (), site.profile))
+            return ChangePayload(last=rows[0].seq, until=until, octets=octets)
         rows = rows[: len(rows) // 2]
 
 

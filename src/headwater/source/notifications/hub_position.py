@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -18,19 +19,24 @@ from headwater.publish.capabilities import Channel
 from headwater.source.events.publication import VisibleChanges
 
 
-class HubPosition(msgspec.Struct, frozen=True, kw_only=True):
+class LastPayload(msgspec.Struct, frozen=True, kw_only=True):
+    """The octets of the last notification of a channel, none before the first; it was taken if `is_taken`."""
+
+    until: dt.datetime
+    payload: bytes = b""
+    is_taken: bool = True
+
+
+class HubPosition(LastPayload, frozen=True, kw_only=True):
     """A hub was told, or is being told, of the changes of a history up to `seq`, of times up to `until`.
 
-    `payload` are the octets of the last notification, which tells of what follows the change `after`; none before the
-    first. It was taken if `is_taken`.
+    The last notification tells of what follows the change `after`, of times from `since` on.
     """
 
     history: int
     after: int
     seq: int
-    until: dt.datetime
-    payload: bytes = b""
-    is_taken: bool = True
+    since: dt.datetime | None = None
 
     def waiting(self, visible: VisibleChanges) -> int:
         """How many changes are visible that the hub has not taken."""
@@ -82,16 +88,19 @@ def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seco
     return 0.0 if waiting >= batch_count else max(0.0, batch_seconds - since_last)
 
 
-def row_of(channel: Channel, hub: str, position: HubPosition) -> StateRow:
+def row_of(channel: Channel, hub: str, position: LastPayload) -> StateRow:
     """The row of a position."""
     return StateRow(channel.capability, hub, msgspec.json.encode(position))
 
 
-def read_position(catalog: Catalog, name: str, channel: Channel, hub: str) -> HubPosition | None:
+P = TypeVar("P", bound=LastPayload)
+
+
+def read_position(catalog: Catalog, name: str, channel: Channel, hub: str, kind: type[P]) -> P | None:
     """The position of a hub in a channel of a set; None: it was never told of it."""
     key = (channel.capability, hub)
     row = catalog.rows(name, [key]).get(key)
-    return None if row is None else _decoded(row)
+    return None if row is None else msgspec.json.decode(row.value, type=kind)
 
 
 def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable[str]) -> bytes:
@@ -103,9 +112,5 @@ def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable
         rows = catalog.rows(name, [(channel.capability, hub) for hub in hubs])
     except UnknownSet:
         return b""
-    told = [position for position in map(_decoded, rows.values()) if position.payload]
+    told = [one for row in rows.values() if (one := msgspec.json.decode(row.value, type=LastPayload)).payload]
     return max(told, key=lambda one: one.until).payload if told else b""
-
-
-def _decoded(row: StateRow) -> HubPosition:
-    return msgspec.json.decode(row.value, type=HubPosition)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Sequence
 
 import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.notify.http_client import HttpClient
 from headwater.source.events.publication import VisibleChanges
-from headwater.source.notifications.change_channel import NotifyContext
 from headwater.source.notifications.hub_sender import HubHealth, HubSender
+from headwater.source.notifications.stream import NotifyContext
 from headwater.version import __version__
 
 _DROP_SECONDS = 10.0
@@ -49,6 +50,15 @@ class Notifier:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._note, changes)
 
+    def wrote(self, name: str | None, documents: Sequence[str]) -> None:
+        """Take note that documents of a set, or (None) of the source, have been written. Never waits.
+
+        What was written before the sending has begun is found when it begins.
+        """
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._wrote, name, documents)
+
     def start(self) -> None:
         """Begin to send; of what another process has sent meanwhile the catalog tells."""
         with self._lock:
@@ -71,6 +81,19 @@ class Notifier:
         for sender in self._senders:
             sender.note(changes)
 
+    def _wrote(self, name: str | None, documents: Sequence[str]) -> None:
+        for sender in self._senders:
+            sender.wrote(name, documents)
+
+    async def _tell_of_gone_sets(self) -> None:
+        """Sets that are not configured any more, and of which a hub may have been told."""
+        with contextlib.suppress(HeadwaterError):  # else at the next start
+            ours = {one.name for one in self._context.site.sets}
+            for state in await asyncio.to_thread(self._context.catalog.sets):
+                if state.name not in ours:
+                    for sender in self._senders:
+                        sender.gone(state.name)
+
     async def _run(self) -> None:
         agent = f"headwater/{__version__} (ResourceSync source)"
         client = HttpClient(lambda _address: None, user_agent=agent)  # the hubs are named by the configuration
@@ -83,6 +106,7 @@ class Notifier:
             known = list(self._visible.values())
         for changes in known:
             self._note(changes)
+        await self._tell_of_gone_sets()
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ending.wait(), _DROP_SECONDS)

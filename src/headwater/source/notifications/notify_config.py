@@ -32,6 +32,7 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     token_env: str | None = None
     batch_count: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 0.02
+    framework_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.hubs) <= _MOST_HUBS or len(set(self.hubs)) != len(self.hubs):

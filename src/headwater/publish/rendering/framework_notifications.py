@@ -1,0 +1,162 @@
+"""The payload of a Framework Notification: which documents of a set are new, changed or gone (RS-FN).
+
+What is told is the difference between the documents of which somebody was told and those that are there: pure functions
+of their names and digests.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
+from headwater.publish.rendering.documents import head_of
+from headwater.publish.rendering.notifications import PAYLOAD_OCTETS
+from headwater.publish.site import (
+    DESCRIPTION_PARTS,
+    SOURCE_DESCRIPTION,
+    Site,
+    capability_list_name,
+    source_description_name,
+)
+from headwater.publish.store_writer import render_document
+from headwater.spec.kinds import Kind
+from headwater.spec.records import ChangeKind, Entry, Link
+
+DESCRIPTION: Final = "description"
+"""The capability of a Source Description (RS-FN-06)."""
+_ROWS: Final = (CAPABILITY_LIST, *(row for row in CAPABILITIES if row.is_listed))
+
+
+class FrameworkDocument(msgspec.Struct, frozen=True):
+    """A document of which a Framework Notification may tell; `index` is the name of the one that it is listed in."""
+
+    name: str
+    capability: str
+    index: str | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a change of it is told at once: it says what else there is, or always is a new document."""
+        return self.capability in (DESCRIPTION, CAPABILITY_LIST.name, RESOURCE_DUMP.name)
+
+
+class DocumentChange(msgspec.Struct, frozen=True):
+    """One entry."""
+
+    document: FrameworkDocument
+    kind: ChangeKind
+
+
+def document_named(set_name: str, name: str) -> FrameworkDocument | None:
+    """What the document `name` is to the channel of a set; None: it is not told of (RS-FN-06).
+
+    The lists for old harvesters and Sitemaps are others' views of the set, and packages and archived documents are told
+    of by the document that lists them.
+    """
+    if name == SOURCE_DESCRIPTION:
+        return FrameworkDocument(name, DESCRIPTION)
+    if name.startswith(DESCRIPTION_PARTS):
+        return FrameworkDocument(name, DESCRIPTION, SOURCE_DESCRIPTION)
+    folder, _, below = name.partition("/")
+    if folder != set_name:
+        return None
+    for row, parts in _PATTERNS:
+        if below == row.top.name:
+            return FrameworkDocument(name, row.name)
+        if parts is not None and parts(below):
+            return FrameworkDocument(name, row.name, f"{set_name}/{row.top.name}")
+    return None
+
+
+def _parts_of(row: Capability) -> Callable[[str], object] | None:
+    if row.parts is None:
+        return None
+    return re.compile(re.escape(row.parts.name).replace(re.escape(NUMBER), "[0-9]{5,}")).fullmatch
+
+
+_PATTERNS: Final = [(row, _parts_of(row)) for row in _ROWS]
+
+
+def framework_documents(set_name: str, names: Iterable[str]) -> list[FrameworkDocument]:
+    """Those of the documents of a set that are told of; no index is (RS-FN-09), its components are."""
+    found = [one for one in (document_named(set_name, name) for name in names) if one is not None]
+    indexes = {one.index for one in found}
+    return [one for one in found if one.name not in indexes]
+
+
+def document_changes(
+    told: Mapping[str, str], there: Mapping[FrameworkDocument, str], set_name: str
+) -> list[DocumentChange]:
+    """What is to be told: `told` are the digests of the documents that were told of, `there` of those that are there.
+
+    Of several new components of one index only the last is announced (RS-FN-11). Documents that are gone are told of by
+    the Capability List, which does not name them any more; only its own end is an entry (RS-FN-08).
+    """
+    changes: list[DocumentChange] = []
+    newest: dict[str, FrameworkDocument] = {}
+    for one, digest in there.items():
+        if one.name not in told and one.index is not None:
+            newest[one.index] = one
+        elif one.name not in told:
+            changes.append(DocumentChange(one, ChangeKind.CREATED))
+        elif told[one.name] != digest:
+            is_another = one.capability == RESOURCE_DUMP.name
+            changes.append(DocumentChange(one, ChangeKind.CREATED if is_another else ChangeKind.UPDATED))
+    changes += [DocumentChange(one, ChangeKind.CREATED) for one in newest.values()]
+    own = capability_list_name(set_name)
+    if own in told and own not in {one.name for one in there}:
+        changes.append(DocumentChange(FrameworkDocument(own, CAPABILITY_LIST.name), ChangeKind.DELETED))
+    return changes
+
+
+class FrameworkPayload(msgspec.Struct, frozen=True):
+    """A Framework Notification as it is sent, with the changes that it tells of."""
+
+    changes: tuple[DocumentChange, ...]
+    octets: bytes
+
+
+def framework_payload(
+    site: Site,
+    set_name: str,
+    changes: Sequence[DocumentChange],
+    changed_at: Callable[[str], dt.datetime | None],
+    most_octets: int = PAYLOAD_OCTETS,
+) -> FrameworkPayload:
+    """The notification of as many of the changes as it has room for."""
+    while True:
+        head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(_up(site, set_name, changes)))
+        octets = b"".join(render_document(head, _entries(site, changes, changed_at), site.profile))
+        if len(octets) <= most_octets or len(changes) == 1:
+            return FrameworkPayload(tuple(changes), octets)
+        changes = changes[: len(changes) // 2]
+
+
+def _up(site: Site, set_name: str, changes: Sequence[DocumentChange]) -> Iterator[Link]:
+    """What is above all that has changed: the Capability List, or for that the Source Description (RS-FN-04)."""
+    capabilities = {one.document.capability for one in changes}
+    if capabilities == {CAPABILITY_LIST.name}:
+        is_ours = any(one.name == set_name for one in site.sets)
+        name = source_description_name(site, set_name) if is_ours else SOURCE_DESCRIPTION
+        yield Link(rel="up", href=site.url(name))
+    elif not capabilities & {CAPABILITY_LIST.name, DESCRIPTION}:
+        yield Link(rel="up", href=site.url(capability_list_name(set_name)))
+
+
+def _entries(
+    site: Site, changes: Iterable[DocumentChange], changed_at: Callable[[str], dt.datetime | None]
+) -> Iterator[Entry]:
+    for one in changes:
+        index = one.document.index
+        yield Entry(
+            loc=site.url(one.document.name),
+            capability=one.document.capability,
+            change=one.kind,
+            datetime=None if one.kind is ChangeKind.DELETED else changed_at(one.document.name),
+            links=() if index is None else (Link(rel="index", href=site.url(index)),),
+        )
