@@ -64,7 +64,7 @@ def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     authorization = _authorization(options)
     own = authorization or any(name.lower() == "authorization" for name, _ in options.headers)
     if not own and options.netrc:
-        authorization = _of_netrc(comparable_host(urlsplit(url).hostname or ""))
+        authorization = netrc_authorization(url)
     if options.key is not None and options.cert is None:
         raise UsageFault("a key needs a certificate", where=options.key)
     for path in (options.cert, options.key):
@@ -106,6 +106,11 @@ def basic(user: str, password: str) -> str:
     if ":" in user or any(ord(char) < 32 or ord(char) == 127 for char in user + password):
         raise UsageFault("a user has no colon, and neither it nor its password has control characters")
     return "Basic " + base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape")).decode()
+
+
+def netrc_authorization(url: str) -> str | None:
+    """The value of an `Authorization` header for the host of a URL, by netrc. Raises UsageFault."""
+    return _of_netrc(comparable_host(urlsplit(url).hostname or ""))
 
 
 def _check_header(name: str, value: str) -> None:

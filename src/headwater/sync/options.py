@@ -108,6 +108,21 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     with_metadata: bool = False
     """Copy the metadata records of what is chosen whatever the patterns say, each before what it describes (DST-S5)."""
 
+    store: str | None = None
+    """A folder in which an embedded triplestore for each set follows its RDF dataset."""
+
+    sparql: str | None = None
+    """The address for updates of a SPARQL 1.1 endpoint that follows the RDF datasets …"""
+
+    sparql_query: str | None = None
+    """… and its address for queries, where that is another."""
+
+    sparql_authorization: str | None = None
+    """Value of an `Authorization` header for the origin of `sparql`, and for no other."""
+
+    dataset: str | None = None
+    """The URI or file name of the RDF dataset, where the source does not tell which file it is."""
+
     patient: bool = False
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
@@ -122,6 +137,8 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageFault(
                 f"{other} and a choice by metadata exclude each other", advice="Leave out one of the two options."
             )
+        if self.sparql is None and (self.sparql_query or self.sparql_authorization):
+            raise UsageFault("a SPARQL endpoint is named by its address for updates", advice="Give it by --sparql.")
         if self.at is not None:
             from headwater.sync.moment import moment_of  # imported here: few copy the past
 
@@ -192,6 +209,29 @@ class TransferWay(msgspec.Struct, kw_only=True):
     fault: str | None = None
 
 
+class StoreReport(msgspec.Struct, kw_only=True):
+    """What became of one triplestore that follows a dataset."""
+
+    store: str
+    """Its folder or its address."""
+
+    done: str = "unchanged"
+    """`unchanged`, `loaded`, `patched` or `failed`."""
+
+    removed: int = 0
+    added: int = 0
+    fault: str | None = None
+
+
+class DatasetReport(msgspec.Struct, kw_only=True):
+    """The RDF dataset of a set: its canonical N-Quads, and the stores that follow it."""
+
+    uri: str
+    sha256: str | None = None
+    quads: int | None = None
+    stores: list[StoreReport] = []
+
+
 class SetReport(msgspec.Struct, kw_only=True):
     """What a run did for one set. Counts are of resources; `position` and `at` are source times."""
 
@@ -233,6 +273,9 @@ class SetReport(msgspec.Struct, kw_only=True):
     """Of a copy of the past: earlier states that no hash has verified."""
 
     unverified_versions: list[UnverifiedVersion] = []
+    dataset: DatasetReport | None = None
+    """Where a triplestore follows the RDF dataset of the set."""
+
     plan: list[PlannedAction] = []
     plan_is_cut: bool = False
     exit_status: int = Exit.DONE
@@ -290,7 +333,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 }
 """The least and the largest value of options that are numbers (None: no bound)."""
 
-SECRETS = frozenset({"authorization", "password", "headers", "proxy"})
+SECRETS = frozenset({"authorization", "password", "headers", "proxy", "sparql_authorization"})
 """Options whose values are never shown."""
 
 _ABOVE_ZERO = frozenset({"rate", "bwlimit"})

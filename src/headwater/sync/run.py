@@ -192,6 +192,7 @@ class _Run:
                     self._documents.progress("sets", done, len(rows))
                 row = self._registry.with_fresh_offer(row)
                 report = self._set(context, row)
+                self._follow_dataset(context, row, report)
                 self._report.sets.append(report)
                 statuses.append(report.exit_status)
             if number:
@@ -233,6 +234,14 @@ class _Run:
         if past.begins is not None:
             self._begins.append(past.begins)
         return report
+
+    def _follow_dataset(self, context: RunContext, row: SetRow, report: SetReport) -> None:
+        """Bring the triplestores to the state of the set's dataset, where the user asks for some."""
+        if self._options.store is None and self._options.sparql is None:
+            return
+        from headwater.sync.datasets.dataset_sync import DatasetSync  # takes the RDF library along, which few use
+
+        DatasetSync(context, row, report).run()
 
     def _check_begun(self, rows: list[SetRow]) -> None:
         """Raises BeforeHistory where no set had anything yet."""

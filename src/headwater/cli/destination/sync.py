@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.destination.store_options import show_dataset, store_options, with_sparql_user
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable
 from headwater.cli.shared_options import Share, dest_argument
 from headwater.cli.source_access import given_options, source_options
@@ -103,6 +104,7 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     type=click.Choice(["on", "off"]),
     help="Whether updates are fetched as patches, where the source has some that are smaller.  [default: on]",
 )
+@store_options
 @source_options
 @click.option(
     "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Keep running, and poll for changes this often."
@@ -217,7 +219,7 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
     """What the options of the command line come to: most have the names of `SyncOptions`."""
     from headwater.sync.options import SyncOptions
 
-    return SyncOptions(**given_options(wanted), patient=patient)
+    return SyncOptions(**with_sparql_user(given_options(wanted)), patient=patient)
 
 
 def _follow(task: SyncTask, seconds: float, longest: float | None, output: _RunOutput) -> int:
@@ -241,7 +243,10 @@ def _follow(task: SyncTask, seconds: float, longest: float | None, output: _RunO
 
 
 def _is_news(report: SyncReport) -> bool:
-    return any(report.total(name) for name in ("created", "updated", "deleted"))
+    stores = [store for one in report.sets if one.dataset is not None for store in one.dataset.stores]
+    return any(report.total(name) for name in ("created", "updated", "deleted")) or any(
+        store.done != "unchanged" for store in stores
+    )
 
 
 class _RepeatedFaults:
@@ -294,7 +299,8 @@ def _is_telling(set_report: SetReport) -> bool:
     """Whether there is more to say of a set than that nothing was to be done."""
     numbers = dict((*((verb, number) for verb, _, number in _deeds(set_report)), *_counts(set_report)))
     del numbers["unchanged"]
-    return bool(set_report.exit_status or set_report.fault or set_report.plan or any(numbers.values()))
+    told = (set_report.exit_status, set_report.fault, set_report.plan, set_report.dataset)
+    return any(told) or any(numbers.values())
 
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
@@ -323,6 +329,8 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  {_way(way, dry_run=dry_run)}")
     if set_report.patched:
         click.echo(f"  {set_report.patched:,} by patches: {human_octets(set_report.octets_saved)} not transferred")
+    if set_report.dataset is not None:
+        show_dataset(set_report.dataset)
     for action in set_report.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
     if set_report.plan_is_cut:

@@ -60,6 +60,7 @@ _LINK: Final[dict[str, _Parse]] = {
 }
 _MD_NAMES: Final = _ENTRY_MD.keys() | {"modified"}
 _LN_NAMES: Final = _LINK.keys() | {"href", "rel"}
+_IS_DATASET: Final = "isDataset"
 _OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
 _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
 
@@ -344,6 +345,9 @@ class RecordBuilder:
                 plain.setdefault(local, value)
             elif space and space != RS:
                 extra.append((f"{{{space}}}{local}", value))
+            elif name == _IS_DATASET:  # of the Timbuctoo exporter (TIM-A5)
+                extra.append((f"{{{HEADWATER}}}{name}", value))
+                warnings.warn("RS-DOC-13", "isDataset was read as if it had a namespace of its own")
             elif name not in known:
                 warnings.warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
         if extra:

@@ -1,0 +1,82 @@
+"""Which file of a set is its dataset (TIM-A5): decided from what is held of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import ClassVar, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.rdf.syntaxes import Syntax, is_patch, syntax_of
+
+MOST_SHOWN: Final = 10
+
+
+class NoSingleDataset(SourceFault):
+    """A set has several RDF files, and nothing says which of them is the dataset."""
+
+    code: ClassVar[str] = "HW-DTS-01"
+    advice: ClassVar[str] = "Name the dataset by --dataset URI."
+
+
+class RdfFile(msgspec.Struct, frozen=True):
+    """A file of the copy that is RDF in a known syntax."""
+
+    uri: str
+    path: bytes
+    syntax: Syntax
+    digest: str
+    flagged: bool = False
+    """Whether its entry says `isDataset`."""
+
+    changed_at: int | None = None
+
+
+def rdf_file(uri: str, path: bytes, media_type: str | None, extra: str | None, digest: str | None) -> RdfFile | None:
+    """What is held of a resource, if it is RDF: by its media type if it has one, else by its name (TIM-11, TIM-A8)."""
+    name = name_of(uri)
+    if is_patch(media_type, name):
+        return None
+    syntax = syntax_of(media_type, name)
+    return None if syntax is None else RdfFile(uri, path, syntax, digest or "", _is_flagged(extra))
+
+
+def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | None:
+    """The dataset: the file that the user names, the one that is flagged, `dataset.*`, or the only one.
+
+    None: there is none. Raises NoSingleDataset, which tells the candidates.
+    """
+    if wanted is not None:
+        return next((one for one in files if wanted in (one.uri, name_of(one.uri))), None)
+    for some in (
+        [one for one in files if one.flagged],
+        [one for one in files if name_of(one.uri).partition(".")[0] == "dataset"],
+        files,
+    ):
+        if len(some) == 1:
+            return some[0]
+        if some:
+            break
+    if not files:
+        return None
+    told = ", ".join(one.uri for one in files[:MOST_SHOWN]) + (" …" if len(files) > MOST_SHOWN else "")
+    raise NoSingleDataset(f"which file is the dataset is not told: {told:.2000}", rule="TIM-A5")
+
+
+def name_of(uri: str) -> str:
+    """The last part of the path of a URI."""
+    return PurePosixPath(unquote(urlsplit(uri).path)).name
+
+
+def _is_flagged(extra: str | None) -> bool:
+    """Whether an entry has the attribute `isDataset`, in whatever namespace."""
+    if not extra or "isDataset" not in extra:
+        return False
+    try:
+        told: Iterable[tuple[str, str]] = msgspec.json.decode(extra, type=list[tuple[str, str]])
+    except msgspec.DecodeError:
+        return False
+    return any(name.rpartition("}")[2] == "isDataset" and value.strip() in ("true", "1") for name, value in told)

@@ -1,0 +1,79 @@
+"""The states of a dataset that are kept for one store: files of canonical N-Quads, named by their SHA-256.
+
+A store knows by its position which of them it holds. A state is kept before the store goes to it, and removed after the
+store has gone from it: killed anywhere, the files of both ends of what was under way are there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
+from headwater.storage.durable import replace_file, sync_folder
+from headwater.sync.datasets.dataset_choice import RdfFile
+
+_NOTE: Final = "state.json"
+_NEXT: Final = "next"
+
+
+class KeptState(msgspec.Struct, frozen=True):
+    """A state of the dataset: of which octets it was made, and its canonical form."""
+
+    source_digest: str
+    sha256: str
+    quads: int
+
+
+class KeptStates:
+    """The folder of the states that are kept for one store."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def path(self, sha256: str) -> Path:
+        """Where the file of a state is, or would be."""
+        return self._folder / f"{sha256}.nq"
+
+    def __contains__(self, sha256: str) -> bool:
+        return self.path(sha256).is_file()
+
+    def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
+        """The state that a file of the copy has, kept. Read only where it is not the one that was read last."""
+        noted = self._noted()
+        if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
+            return noted
+        aside = self._folder / _NEXT
+        blank_nodes = BlankNodes.KEPT if dataset.syntax.is_lines else BlankNodes.CANONICAL
+        source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
+        try:
+            made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes)
+            state = KeptState(dataset.digest, made.sha256, made.quads)
+            aside.rename(self.path(made.sha256))
+        finally:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+        sync_folder(self._folder)
+        replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
+        return state
+
+    def keep_only(self, sha256: str) -> None:
+        """Remove the files of other states."""
+        for path in self._files():
+            if path != self.path(sha256):
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[Path]:
+        yield from (path for path in self._folder.glob("*.nq") if len(path.stem) == 64)
+
+    def _noted(self) -> KeptState | None:
+        try:
+            return msgspec.json.decode((self._folder / _NOTE).read_bytes(), type=KeptState)
+        except (OSError, msgspec.DecodeError):
+            return None

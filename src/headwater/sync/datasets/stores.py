@@ -1,0 +1,136 @@
+"""The stores that follow a dataset: made from what the user asks for, each with the place of its kept states."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.copies.schema import FOLDER
+from headwater.errors import UsageFault
+from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+from headwater.sync.connection import netrc_authorization
+from headwater.sync.options import SyncOptions
+from headwater.triplestores.embedded_store import EmbeddedStore, load_store
+from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.sparql_store import SparqlStore
+from headwater.triplestores.sparql_store import StoreState as SparqlState
+
+_OXIGRAPH: Final = "oxigraph"
+MOST_IN_TRANSACTION: Final = 200_000
+"""Changes that the embedded store takes in one transaction: they are held in memory."""
+
+
+class EmbeddedState(msgspec.Struct, frozen=True):
+    """What the embedded store says of itself: it is never on its way."""
+
+    position: StorePosition | None
+    under_way: str | None = None
+
+
+class EmbeddedFollower:
+    """The embedded store of one dataset."""
+
+    most_changes = MOST_IN_TRANSACTION
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def state(self) -> EmbeddedState:
+        """The position."""
+        if not self.folder.is_dir():
+            return EmbeddedState(None)
+        store = EmbeddedStore(self.folder)
+        try:
+            return EmbeddedState(store.position)
+        finally:
+            store.close()
+
+    def load(self, dataset: Path, position: StorePosition) -> None:
+        """Hold what is in a file, and nothing else."""
+        load_store(self.folder, dataset, position)
+
+    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
+        """Remove and add statements and move the position, in one transaction."""
+        store = EmbeddedStore(self.folder)
+        try:
+            store.apply(removals, additions, position)
+        finally:
+            store.close()
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
+class SparqlFollower:
+    """A dataset behind a SPARQL endpoint."""
+
+    most_changes = 1 << 62
+
+    def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
+        self._endpoint = endpoint
+        self.store = SparqlStore(endpoint, dataset, dataset, where)
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._endpoint.close()
+
+    def state(self) -> SparqlState:
+        """The position, and what is under way."""
+        return self.store.state()
+
+    def load(self, dataset: Path, position: StorePosition) -> None:
+        """Hold what is in a file, and nothing else."""
+        self.store.load(dataset, position)
+
+    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
+        """Remove and add statements in batches, and move the position."""
+        self.store.apply(removals, additions, position)
+
+
+class WantedStore(msgspec.Struct, frozen=True):
+    """A store that the user asks for: what it is called, and the folder of its kept states."""
+
+    name: str
+    kept: Path
+    opened: Callable[[str], EmbeddedFollower | SparqlFollower]
+    """Makes the store of the dataset with this URI."""
+
+
+def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[WantedStore]:
+    """The stores that are to follow the dataset of one set."""
+    stores = []
+    if options.store is not None:
+        folder = Path(os.path.abspath(options.store)) / set_name
+        stores.append(WantedStore(str(folder), folder, lambda _: EmbeddedFollower(folder / _OXIGRAPH)))
+    if options.sparql is not None:
+        update = options.sparql
+        key = hashlib.sha256(update.encode()).hexdigest()[:16]
+        kept = root / FOLDER / "datasets" / set_name / key
+
+        def opened(dataset: str) -> SparqlFollower:
+            return SparqlFollower(SparqlEndpoint(endpoint_address(options)), dataset, update)
+
+        stores.append(WantedStore(update, kept, opened))
+    return stores
+
+
+def endpoint_address(options: SyncOptions) -> EndpointAddress:
+    """The endpoint that the options name. Raises UsageFault."""
+    assert options.sparql is not None
+    authorization = options.sparql_authorization
+    if authorization is None and options.netrc:
+        authorization = netrc_authorization(options.sparql)
+    tls = None
+    if options.ca is not None:
+        try:
+            tls = ssl.create_default_context()
+            tls.load_verify_locations(options.ca)
+        except (OSError, ssl.SSLError) as cause:
+            raise UsageFault("the file of certificate authorities cannot be read", where=options.ca) from cause
+    return EndpointAddress(update=options.sparql, query=options.sparql_query, authorization=authorization, tls=tls)

@@ -1,0 +1,1 @@
+"""RDF datasets in a destination (TIM)."""

@@ -1,0 +1,249 @@
+"""Triplestores follow the dataset of a set: loaded, patched, never mixed, and told where something is wrong."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.triplestores.embedded_store import EmbeddedStore
+from tests.support.copying import DONE, SOURCE, STORE, go
+from tests.support.fake_source import Site, Source
+from tests.support.sparql_server import SparqlServer, sparql_server
+from tests.triplestores.test_embedded_store import POOL, normalised
+
+STATES = [set(POOL[:30]), set(POOL[10:40]), set(POOL[10:40]) | set(POOL[60:70]), set(), set(POOL[3:5])]
+
+
+def text_of(state: set[bytes]) -> bytes:
+    return b"".join(sorted(state))
+
+
+@pytest.fixture
+def site(source: Source) -> Site:
+    one = Site(source)
+    one.put("dataset.nq", text_of(STATES[0]))
+    one.put("readme.txt", b"what this is")
+    one.publish()
+    return one
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[SparqlServer]:
+    with sparql_server() as one:
+        yield one
+
+
+@pytest.fixture
+def server(served: SparqlServer) -> SparqlServer:
+    served.store.clear()
+    served.fault = None
+    served.requests.clear()
+    return served
+
+
+def in_store(folder: Path) -> set[bytes]:
+    store = EmbeddedStore(folder / "oxigraph", read_only=True)
+    target = io.BytesIO()
+    store.write_statements(target)
+    return set(target.getvalue().splitlines(keepends=True))
+
+
+def in_server(server: SparqlServer, site: Site) -> int:
+    return sum(1 for quad in server.store if not quad.graph_name.value.endswith("#positions"))
+
+
+def test_every_state_of_a_history_is_in_both_stores(
+    site: Site, dest: Path, server: SparqlServer, tmp_path: Path
+) -> None:
+    """Loaded first, then patched by what has changed; a run without changes asks the stores where they are alone."""
+    options: dict[str, Any] = {
+        "store": str(tmp_path / "stores"),
+        "sparql": server.update_url,
+        "sparql_query": server.query_url,
+    }
+    for number, state in enumerate(STATES):
+        if number:
+            site.put("dataset.nq", text_of(state))
+            site.publish()
+        for done in ("loaded" if not number else "patched", "unchanged"):
+            ran = go(site.source.base, dest, **options)
+            assert ran.status == DONE, ran.notices
+            assert [store.done for store in ran.one.dataset.stores] == [done, done]
+            assert in_store(tmp_path / "stores" / "set") == normalised(state)
+            assert in_server(server, site) == len(normalised(state))
+    kept = sorted(path.name for path in (tmp_path / "stores" / "set").iterdir())
+    assert kept == sorted(["oxigraph", "state.json", f"{ran.one.dataset.sha256}.nq"])
+
+
+def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest: Path, tmp_path: Path) -> None:
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    shutil.rmtree(stores / "set" / "oxigraph")
+    assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "loaded"
+    for path in (stores / "set").glob("*.nq"):
+        path.unlink()
+    assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "unchanged"
+    assert in_store(stores / "set") == normalised(STATES[0])
+
+
+def test_a_large_change_is_loaded_as_a_whole(
+    site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.sync.datasets.stores.EmbeddedFollower.most_changes", 5)
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    site.put("dataset.nq", text_of(STATES[1]))
+    site.publish()
+    assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "loaded"
+    assert in_store(stores / "set") == normalised(STATES[1])
+
+
+BROKEN = [
+    ("no RDF", b"<urn:a> <urn:b>\n"),
+    ("not UTF-8", b'<urn:a> <urn:b> "\xff" .\n'),
+    ("a relative IRI", b"<a> <urn:b> <urn:c> .\n"),
+    ("truncated gzip", b"\x1f\x8b\x08\x00\x00\x00\x00\x00"),
+]
+
+
+@pytest.mark.parametrize("body", [body for _, body in BROKEN], ids=[name for name, _ in BROKEN])
+def test_a_dataset_that_is_no_rdf_leaves_the_store_as_it_was(
+    site: Site, dest: Path, tmp_path: Path, body: bytes
+) -> None:
+    """The file is what the source publishes, and is copied; the store keeps the last good state (NQUD-A3)."""
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    site.put("dataset.nq", body)
+    site.publish()
+    ran = go(site.source.base, dest, store=str(stores))
+    assert ran.status == SOURCE
+    assert ran.one.dataset.stores[0].done == "failed"
+    assert in_store(stores / "set") == normalised(STATES[0])
+    site.put("dataset.nq", text_of(STATES[1]))
+    site.publish()
+    assert go(site.source.base, dest, store=str(stores)).status == DONE
+    assert in_store(stores / "set") == normalised(STATES[1])
+
+
+def test_an_endpoint_that_fails_in_the_middle_is_brought_up_by_the_next_run(
+    site: Site, dest: Path, server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the dataset has changed again meanwhile: what was begun is done first."""
+    monkeypatch.setattr("headwater.triplestores.sparql_text.MOST_STATEMENTS", 5)
+    monkeypatch.setattr("headwater.sparql.endpoint._PAUSES", ())
+    options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
+    assert go(site.source.base, dest, **options).status == DONE
+    for failing in range(1, 20):
+        state = set(POOL[3 * failing : 3 * failing + 25])
+        site.put("dataset.nq", text_of(state))
+        site.publish()
+        left = [failing]
+
+        def fault(kind: str, text: str, left: list[int] = left) -> tuple[int, str, bytes] | None:
+            left[0] -= kind == "update"
+            return (500, "text/plain", b"out of memory") if left[0] < 0 else None
+
+        server.fault = fault
+        ran = go(site.source.base, dest, **options)
+        server.fault = None
+        if left[0] >= 0:
+            assert failing >= 5
+            break
+        assert ran.status == STORE
+        if failing % 2:
+            state = set(POOL[3 * failing + 1 : 3 * failing + 20])
+            site.put("dataset.nq", text_of(state))
+            site.publish()
+        ran = go(site.source.base, dest, **options)
+        assert ran.status == DONE, ran.notices
+        assert in_server(server, site) == len(normalised(state))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(405, "text/plain", b"read-only"), (200, "text/plain", b"Error 500: disk full"), (200, "text/html", b"<html>")],
+    ids=["read-only", "200 with an error", "a page"],
+)
+def test_an_endpoint_that_does_nothing_is_told(
+    site: Site, dest: Path, server: SparqlServer, answer: tuple[int, str, bytes]
+) -> None:
+    server.fault = lambda kind, _: answer if kind == "update" else None
+    ran = go(site.source.base, dest, sparql=server.update_url, sparql_query=server.query_url)
+    assert ran.status == STORE
+    assert (dest / "dataset.nq").read_bytes() == text_of(STATES[0])  # the copy is whole, whatever becomes of stores
+
+
+CHOICES = [
+    ("two, and none is named so", ["a.nq", "b.ttl"], None, None),
+    ("the user says", ["a.nq", "b.nq"], "b.nq", "b.nq"),
+    ("dataset.* before others", ["a.nq", "dataset.ttl"], None, "dataset.ttl"),
+    ("the only one", ["a.rdf.txt", "b.nq"], None, "b.nq"),
+]
+
+
+@pytest.mark.parametrize(("names", "wanted", "found"), [c[1:] for c in CHOICES], ids=[c[0] for c in CHOICES])
+def test_which_file_is_the_dataset(
+    source: Source, dest: Path, tmp_path: Path, names: list[str], wanted: str | None, found: str | None
+) -> None:
+    """TIM-A5, TIM-11, TIM-A14."""
+    one = Site(source)
+    for name in names:
+        one.put(name, f"<http://example.org/{name}> <urn:p> <urn:o> .\n".encode())
+    one.publish()
+    ran = go(source.base, dest, store=str(tmp_path / "stores"), dataset=wanted)
+    if found is None:
+        assert ran.status == SOURCE
+        assert "TIM-A5" in ran.rules()
+    else:
+        assert ran.one.dataset.uri == one.uri(found)
+        assert in_store(tmp_path / "stores" / "set") == {f"<http://example.org/{found}> <urn:p> <urn:o> .\n".encode()}
+
+
+def test_the_flag_of_the_existing_exporter_is_seen(source: Source, dest: Path, tmp_path: Path) -> None:
+    """TIM-A5: with or without a namespace."""
+    one = Site(source)
+    one.put("a.nq", b"<urn:a> <urn:p> <urn:o> .\n")
+    one.put("dataset.nq", b"<urn:b> <urn:p> <urn:o> .\n")
+    one.publish_list([one.resource("a.nq", isDataset="true"), one.resource("dataset.nq")])
+    one.publish_capabilities("resourcelist")
+    one.publish_description()
+    ran = go(source.base, dest, store=str(tmp_path / "stores"))
+    assert ran.one.dataset.uri == one.uri("a.nq"), ran.notices
+
+
+def test_two_sets_have_stores_of_their_own_and_never_share_a_graph(
+    source: Source, dest: Path, server: SparqlServer, tmp_path: Path
+) -> None:
+    sites = [Site(source, name) for name in ("one", "two")]
+    for n, one in enumerate(sites):
+        one.put("dataset.nq", f"<urn:{n}> <urn:p> <urn:o> .\n<urn:{n}> <urn:p> <urn:o> <urn:shared> .\n".encode())
+        one.publish()
+    sites[0].publish_description("one", "two")
+    options: dict[str, Any] = {
+        "store": str(tmp_path / "s"),
+        "sparql": server.update_url,
+        "sparql_query": server.query_url,
+    }
+    ran = go(source.base, dest, **options)
+    assert ran.report is not None
+    told = {one.name: [store.done for store in one.dataset.stores] for one in ran.report.sets if one.dataset}
+    assert told == {"one": ["loaded", "loaded"], "two": ["loaded", "failed"]}
+    assert [len(in_store(tmp_path / "s" / name)) for name in ("one", "two")] == [2, 2]
+    assert not any("<urn:1>" in str(quad) for quad in server.store)
+
+
+def test_nothing_is_done_in_a_dry_run_and_nothing_without_a_dataset(source: Source, dest: Path, tmp_path: Path) -> None:
+    one = Site(source)
+    one.put("a.txt", b"no RDF")
+    one.publish()
+    assert go(source.base, dest, store=str(tmp_path / "s")).one.dataset is None
+    one.put("dataset.nq", b"")
+    one.publish()
+    assert go(source.base, dest, store=str(tmp_path / "s"), dry_run=True).one.dataset is None
+    assert not (tmp_path / "s").exists()
+    assert go(source.base, dest, store=str(tmp_path / "s")).one.dataset.quads == 0
