@@ -192,7 +192,10 @@ def test_pauses_grow_and_begin_below_a_second() -> None:
     assert pauses[-1] == LONGEST_SECONDS
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 5)), max_size=40), st.integers(1, 6), st.integers(1, 3))
+HOSTS = ["a:1", "a:2", "b:1", "c:1"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 5)), max_size=40), st.integers(1, 6), st.integers(1, 3))
 def test_hosts_take_turns_within_their_slots(items: list[tuple[str, float]], slots: int, host_slots: int) -> None:
     queue: FairQueue[tuple[str, float, int]] = FairQueue(slots, host_slots)
     for number, (host, due_at) in enumerate(items):
@@ -207,6 +210,7 @@ def test_hosts_take_turns_within_their_slots(items: list[tuple[str, float]], slo
             taken.append(item)
             assert len(active) <= slots
             assert max(Counter(active).values()) <= host_slots
+            assert max(Counter(host[0] for host in active).values()) <= max(host_slots, slots // 2)
         if active:
             queue.done(active.pop(0))
         else:
@@ -220,9 +224,25 @@ def test_hosts_take_turns_within_their_slots(items: list[tuple[str, float]], slo
 def test_a_host_with_much_waiting_delays_no_other() -> None:
     queue: FairQueue[str] = FairQueue(4, 2)
     for number in range(1_000):
-        queue.add("busy", f"busy {number}")
-    queue.add("other", "other")
+        queue.add("busy:80", f"busy {number}")
+    queue.add("other:80", "other")
     assert [queue.take(0.0) for _ in range(4)] == ["busy 0", "other", "busy 1", None]
+
+
+def test_a_host_with_many_ports_delays_no_other() -> None:
+    queue: FairQueue[str] = FairQueue(8, 2)
+    for number in range(1_000):
+        queue.add(f"busy:{number}", f"busy {number}")
+    for number in range(2):
+        queue.add("other:80", f"other {number}")
+    assert [queue.take(0.0) for _ in range(7)] == [
+        *("busy 0", "other 0", "busy 1", "other 1", "busy 2", "busy 3"),
+        None,
+    ], "half of the places at most"
+    queue.add("third:80", "third")
+    assert queue.take(0.0) == "third"
+    queue.done("busy:0")
+    assert queue.take(0.0) == "busy 4"
 
 
 FEED = b'<feed xmlns="http://www.w3.org/2005/Atom"><link rel="hub" href="/h"/><link rel="self" href="/s"/><entry>'

@@ -110,7 +110,8 @@ def status(context: click.Context, state: Path | None, limit: int, as_json: bool
     import msgspec
 
     from headwater.notify.hub.policy import HubLimits
-    from headwater.notify.hub.store import FILE, HubStore
+    from headwater.notify.hub.schema import FILE
+    from headwater.notify.hub.store import HubStore
 
     folder = state or (context.obj or {}).get("state") or default_state()
     if not (folder / FILE).exists():

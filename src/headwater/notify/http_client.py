@@ -28,6 +28,8 @@ _NAME_SECONDS: Final = 5.0
 _NAMES: Final = 10_000
 _LOOKUPS: Final = 32
 _ADDRESSES: Final = 3
+_LARGE_OCTETS: Final = 64 << 10
+"""A body from here on is not put into one message with the head: a copy for each of many requests takes memory."""
 
 Place = tuple[str, str, int]
 """Scheme, host and port."""
@@ -38,6 +40,7 @@ class HttpFailure(msgspec.Struct, frozen=True):
 
     text: str
     is_final: bool = False
+    is_too_long: bool = False
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -68,7 +71,7 @@ class HttpClient:
         self._lookups = ThreadPoolExecutor(_LOOKUPS, "names")
         self._open: set[_Connection] = set()
 
-    async def request(
+    async def request(  # noqa: PLR0913  what is sent, and what may come of it
         self,
         method: str,
         url: str,
@@ -77,10 +80,12 @@ class HttpClient:
         *,
         seconds: float,
         max_octets: int = 0,
+        has_room: Callable[[int], bool] = lambda _octets: True,
     ) -> HttpAnswer | HttpFailure:
         """Make one request; `head` are further header lines. All of it, name and connection too, takes `seconds`.
 
-        With `max_octets` 0 the body of the answer is not waited for; else a longer one is a failure.
+        With `max_octets` 0 the body of the answer is not waited for; else a longer one is a failure. `has_room` is told
+        of octets of the body that came; where it says no, the answer is given up.
         """
         origin = uris.origin(url)
         if origin.port is None:
@@ -98,7 +103,7 @@ class HttpClient:
                             return made
                         connection = made
                     try:
-                        answer = await connection.ask(message, max_octets)
+                        answer = await connection.ask(message, max_octets, has_room)
                     finally:
                         self._done_with(connection, place)
                     if answer is not None:
@@ -209,14 +214,17 @@ def _looked_up(host: str) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _message(method: str, url: str, head: bytes, body: bytes | None, agent: str) -> bytes:
+def _message(method: str, url: str, head: bytes, body: bytes | None, agent: str) -> tuple[bytes, ...]:
     parts = uris.split(url)
     target = parts.path or "/"
     if parts.query is not None:
         target += f"?{parts.query}"
     first = f"{method} {target} HTTP/1.1\r\nHost: {parts.authority}\r\nUser-Agent: {agent}\r\n".encode("latin-1")
     length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
-    return b"".join((first, head, length, b"Accept: */*\r\n\r\n", body or b""))
+    whole_head = b"".join((first, head, length, b"Accept: */*\r\n\r\n"))
+    if body is None:
+        return (whole_head,)
+    return (whole_head + body,) if len(body) < _LARGE_OCTETS else (whole_head, body)
 
 
 class _Connection(asyncio.Protocol):
@@ -228,6 +236,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
         self._max_octets = 0
+        self._has_room: Callable[[int], bool] = lambda _octets: True
         self._heard = False
         self._came = 0
         self._clear()
@@ -241,15 +250,18 @@ class _Connection(asyncio.Protocol):
         self._octets = 0
         self._has_head = self._is_complete = False
 
-    async def ask(self, message: bytes, max_octets: int) -> HttpAnswer | HttpFailure | None:
+    async def ask(
+        self, message: tuple[bytes, ...], max_octets: int, has_room: Callable[[int], bool]
+    ) -> HttpAnswer | HttpFailure | None:
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
         assert self._transport is not None
         self._clear()
         self._heard = False
         self._came = 0
-        self._max_octets = max_octets
+        self._max_octets, self._has_room = max_octets, has_room
         self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(message)
+        for block in message:
+            self._transport.write(block)
         try:
             return await self._answer
         except BaseException:
@@ -257,6 +269,7 @@ class _Connection(asyncio.Protocol):
             raise
         finally:
             self._answer = None
+            self._body.clear()
 
     def abort(self) -> None:
         """Close it at once."""
@@ -293,8 +306,12 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, _AnswerTooLongError) as error:
             self.is_usable = False
-            said = str(error.__context__ or error) if isinstance(error, httptools.HttpParserError) else str(error)
-            self._end(HttpFailure(f"the answer cannot be read: {said[:200]}", is_final=True))
+            if isinstance(error.__context__, _NoRoomError):
+                self._end(HttpFailure(str(error.__context__)))
+                return
+            cause = error.__context__ or error if isinstance(error, httptools.HttpParserError) else error
+            said, is_too_long = str(cause)[:200], isinstance(cause, _AnswerTooLongError)
+            self._end(HttpFailure(f"the answer cannot be read: {said}", is_final=True, is_too_long=is_too_long))
             return
         if self._is_complete:
             self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
@@ -340,6 +357,8 @@ class _Connection(asyncio.Protocol):
         self._octets += len(body)
         if self._octets > self._max_octets:
             raise _AnswerTooLongError(f"the body has more than {self._max_octets:,} octets")
+        if not self._has_room(len(body)):
+            raise _NoRoomError("too many answers come at this moment")
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -357,3 +376,7 @@ class _Connection(asyncio.Protocol):
 
 class _AnswerTooLongError(Exception):
     """The answer is longer than it may be."""
+
+
+class _NoRoomError(Exception):
+    """There is no room for the answer now."""

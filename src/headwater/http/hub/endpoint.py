@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from headwater.address_levels import client_network
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest.endpoint import bearer_token
 from headwater.http.responses import Response, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import RequestRate
+from headwater.notify.hub.policy import ClientShares, RequestRate
 from headwater.notify.hub.records import Payload
 from headwater.notify.hub.requests import (
     FORM_OCTETS,
@@ -29,9 +30,10 @@ from headwater.spec.reading.discovery import HeaderLink, parse_link_header
 
 _FORM: Final = b"application/x-www-form-urlencoded"
 _BODY_SECONDS: Final = 30.0
-_AT_ONCE: Final = 512
-_BODY_OCTETS: Final = 256 << 20
-"""Of payloads under way whose senders are not known, together."""
+_AT_ONCE, _CLIENT_AT_ONCE = 512, 128
+"""Requests of senders who are not known: in all, and of one of them."""
+_BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
+"""Of their payloads under way, in the same way."""
 _CLOSE: Final = line(b"connection", b"close")
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
@@ -51,24 +53,27 @@ class HubEndpoint:
             kind: RequestRate(limits.requests_per_second, limits.requests_at_once)
             for kind in ("subscription", "ping", "payload")
         }
-        self._under_way = 0
-        self._body_octets = 0
+        self._under_way = ClientShares(_AT_ONCE, _CLIENT_AT_ONCE)
+        self._body_octets = ClientShares(_BODY_OCTETS, _CLIENT_BODY_OCTETS)
+        self._allowed_octets = ClientShares(_BODY_OCTETS, _BODY_OCTETS)
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The response to one POST request."""
         is_trusted, refusal = self._trusted(scope)
         if refusal is not None:
             return refusal
-        if self._under_way >= _AT_ONCE and not is_trusted:
+        client = _client(scope)
+        is_counted = not is_trusted and not _is_allowed(self._hub, client)
+        if is_counted and not self._under_way.take(client_network(client), 1):
             return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
-        self._under_way += 1
         try:
             return await self._answer(scope, receive, is_trusted=is_trusted)
         except HeadwaterError as fault:
             self._on_fault(fault)
             return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
         finally:
-            self._under_way -= 1
+            if is_counted:
+                self._under_way.give_back(client_network(client), 1)
 
     async def _answer(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
         kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -118,13 +123,14 @@ class HubEndpoint:
         return None
 
     async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
-        taken = 0
+        taken, client = 0, client_network(_client(scope))
+        shares = self._allowed_octets if _is_allowed(self._hub, _client(scope)) else self._body_octets
 
         def has_room(octets: int) -> bool:
             nonlocal taken
-            taken += octets
-            self._body_octets += octets
-            return self._body_octets <= _BODY_OCTETS
+            took = shares.take(client, octets)
+            taken += octets if took else 0
+            return took
 
         most = self._hub.options.limits.payload_octets
         try:
@@ -133,7 +139,7 @@ class HubEndpoint:
                 return _refused(body.status, body.text)
             return await self._handed_in(scope, body, is_trusted=is_trusted)
         finally:
-            self._body_octets -= taken
+            shares.give_back(client, taken)
 
     async def _handed_in(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
         if not body:
@@ -151,10 +157,14 @@ class HubEndpoint:
         return responses.text(200, "queued for the subscribers")
 
     def _wait(self, scope: Scope, kind: str, *, is_trusted: bool) -> float:
-        client = (scope.get("client") or ("", 0))[0]
+        client = _client(scope)
         if is_trusted or _is_allowed(self._hub, client):
             return 0.0
-        return self._rates[kind].wait_seconds(client, time.monotonic())
+        return self._rates[kind].wait_seconds(client_network(client), time.monotonic())
+
+
+def _client(scope: Scope) -> str:
+    return str((scope.get("client") or ("", 0))[0])
 
 
 def _is_allowed(hub: Hub, client: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -18,14 +18,16 @@ from headwater.notify.hub.outgoing.delivery import Deliveries
 from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.outgoing.verification import Verifications
 from headwater.notify.hub.policy import AddressPolicy
-from headwater.notify.hub.records import ChangedTopic, DueSubscription, Payload
+from headwater.notify.hub.records import ChangedTopic, DueSubscription, Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore, host_of
 from headwater.storage.lock import LockHeld, lock_exclusive
 
 _TIDY_SECONDS: Final = 5.0
+_LEASE_SECONDS: Final = 0.5
 _NOTIFICATION: Final = b"-notification"
 _HEAD_OCTETS: Final = 4_096
+_LEAST_OCTETS: Final = 64 << 10
 _TRIES: Final = 3
 _TRY_SECONDS: Final = 0.2
 
@@ -75,13 +77,14 @@ class Hub:
         """Take up what was left, then go on. Raises the store's faults."""
         now = time.time()
         with self.store.database.write() as tx:
+            self.store.end_leases(tx, now)
             self.store.tidy(tx, now)
         self.deliveries.add(self.store.due())
         for intent in self.store.intents():
             self.verifications.add(intent)
         for changed in self.store.changed():
             self.fetches.add(changed)
-        self._runs = [asyncio.ensure_future(self._run()), asyncio.ensure_future(self._tidy())]
+        self._runs = [asyncio.ensure_future(run) for run in (self._run(), self._tidy(), self._end_leases())]
 
     async def close(self) -> None:
         """Give up what is under way, and remember what was received."""
@@ -136,11 +139,12 @@ class Hub:
     async def _doubt(self, payload: Payload) -> RequestRefusal | None:
         """Why a payload of somebody who is not known is not believed."""
         for tries in range(_TRIES):  # the topic may show it a moment later
-            found = await fetch_topic(self._context, payload.topic, is_trusted=False)
-            if isinstance(found, TopicFault):
-                return RequestRefusal(403, found.text)
-            if found.body == payload.body:
+            most = max(len(payload.body), _LEAST_OCTETS)
+            found = await fetch_topic(self._context, payload.topic, is_trusted=False, max_octets=most)
+            if isinstance(found, Payload) and found.body == payload.body:
                 return None
+            if isinstance(found, TopicFault) and not found.is_too_long:
+                return RequestRefusal(403, found.text)
             if tries < _TRIES - 1:
                 await asyncio.sleep(_TRY_SECONDS)
         return RequestRefusal(403, "the topic has other content than this: use a token, or hand in what it has")
@@ -160,8 +164,10 @@ class Hub:
             self._on_topic_fault(changed.topic, fault.text)
         await self._writer.write(lambda tx: self.store.fetched(tx, changed.topic, changed.noted_at))
 
-    def _settled(self, found: DueSubscription | int) -> None:
-        if isinstance(found, DueSubscription):
+    def _settled(self, found: DueSubscription | Intent | int) -> None:
+        if isinstance(found, Intent):
+            self.verifications.add(found)
+        elif isinstance(found, DueSubscription):
             self.deliveries.add([found])
         else:
             self.deliveries.forget([found])
@@ -182,10 +188,24 @@ class Hub:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self._client.drop_idle(time.monotonic())
-            try:
-                self.deliveries.forget(await self._writer.write(lambda tx: self.store.tidy(tx, time.time())))
-            except HeadwaterError as fault:
-                self._on_fault(fault)
+            with self._told_faults():
+                await self._writer.write(lambda tx: self.store.tidy(tx, time.time()))
+
+    async def _end_leases(self) -> None:
+        """End each lease soon after its time; none is delivered to after that in any case."""
+        while True:
+            await asyncio.sleep(_LEASE_SECONDS)
+            with self._told_faults():
+                end = await asyncio.to_thread(self.store.next_lease_end)
+                if end is not None and end <= time.time():
+                    self.deliveries.forget(await self._writer.write(lambda tx: self.store.end_leases(tx, time.time())))
+
+    @contextlib.contextmanager
+    def _told_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadwaterError as fault:
+            self._on_fault(fault)
 
 
 class _Lock:

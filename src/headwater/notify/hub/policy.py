@@ -34,6 +34,8 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Payloads of one topic that are kept for subscribers who have not received them yet …"""
     topic_octets: int = 256 << 20
     """… and their octets; beyond, the oldest are given up."""
+    message_octets: int = 16 << 30
+    """Of all topics together; beyond, the topic that has most gives its oldest up."""
     message_seconds: float = 86_400.0
     """A payload that a subscriber has not received for so long is given up (WS-H-13)."""
     subscriptions: int = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """One payload of a topic as it came; `seq` counts the payloads of the topic. `links` are further `Link` values."""
 
     topic: str
@@ -25,9 +25,10 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueSubscription(msgspec.Struct):
-    """A subscription that has not received everything: the number of the next message, and when it is to be tried.
+    """A subscription that has not received everything: the number of the last message it has, when it is to be tried.
 
-    `failures` counts those in a row; `due_at` is a UNIX time; `is_busy` while a delivery is made or remembered.
+    `failures` counts those in a row; `due_at` and `expires_at`, the end of the lease, are UNIX times; `is_busy` while a
+    delivery is made or remembered.
     """
 
     id: int
@@ -39,6 +40,7 @@ class DueSubscription(msgspec.Struct):
     position: int
     failures: int
     due_at: float
+    expires_at: float
     is_busy: bool = False
 
 

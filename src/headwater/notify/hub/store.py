@@ -26,50 +26,14 @@ from headwater.notify.hub.records import (
     TopicCounts,
 )
 from headwater.notify.hub.requests import SubscriptionRequest
+from headwater.notify.hub.schema import FILE, SCHEMA
 from headwater.spec import uris
 from headwater.storage.database import Database, Transaction
-from headwater.storage.schema import Schema
 
-_FIRST: Final = """
-CREATE TABLE topics(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, url TEXT NOT NULL,
-  last_seq INTEGER NOT NULL DEFAULT 0, last_at REAL, digest BLOB, changed_at REAL, is_trusted INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX changed_topics ON topics(changed_at) WHERE changed_at IS NOT NULL;
-CREATE TABLE messages(
-  id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
-  type TEXT NOT NULL, links TEXT NOT NULL, octets INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(topic_id, seq)
-);
-CREATE TABLE subscriptions(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, topic_id INTEGER NOT NULL, topic TEXT NOT NULL,
-  callback_key TEXT NOT NULL, callback TEXT NOT NULL, host TEXT NOT NULL,
-  secret BLOB, expires_at REAL NOT NULL, position INTEGER NOT NULL,
-  failures INTEGER NOT NULL DEFAULT 0, due_at REAL, error TEXT,
-  UNIQUE(topic_id, callback_key)
-);
-CREATE INDEX due_subscriptions ON subscriptions(due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX leases ON subscriptions(expires_at);
-CREATE TABLE hosts(host TEXT PRIMARY KEY, subscriptions INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TRIGGER subscribed AFTER INSERT ON subscriptions BEGIN
-  INSERT INTO hosts VALUES(new.host, 1) ON CONFLICT DO UPDATE SET subscriptions = subscriptions + 1;
-END;
-CREATE TRIGGER unsubscribed AFTER DELETE ON subscriptions BEGIN
-  UPDATE hosts SET subscriptions = subscriptions - 1 WHERE host = old.host;
-  DELETE FROM hosts WHERE host = old.host AND subscriptions < 1;
-END;
-CREATE TABLE intents(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, is_unsubscribe INTEGER NOT NULL,
-  topic_key TEXT NOT NULL, topic TEXT NOT NULL, callback_key TEXT NOT NULL, callback TEXT NOT NULL,
-  host TEXT NOT NULL, lease_seconds INTEGER NOT NULL, secret BLOB,
-  tries INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, denial TEXT
-);
-CREATE INDEX intents_of_pair ON intents(topic_key, callback_key);
-"""
-
-_ALL_DUE: Final = (
-    "SELECT id, topic_id, topic, host, callback, secret, position, failures, due_at FROM subscriptions"
-    " WHERE due_at IS NOT NULL"
-)
+_DUE: Final = "id, topic_id, topic, host, callback, secret, position, failures, due_at, expires_at"
+_WAITING: Final = "WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
+_OF_TOPIC: Final = "(SELECT {} FROM topics WHERE id = topic_id)"
+_ALL_DUE: Final = f"SELECT {_DUE} FROM subscriptions WHERE due_at IS NOT NULL"  # noqa: S608  our own names
 _INTENTS: Final = (
     "SELECT id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial"
     " FROM intents ORDER BY id"
@@ -80,9 +44,6 @@ SELECT url, count(subscriptions.id), count(due_at), coalesce(sum(due_at NOT NULL
 FROM topics LEFT JOIN subscriptions ON subscriptions.topic_id = topics.id
 GROUP BY topics.id ORDER BY 2 DESC, url LIMIT ?
 """
-
-SCHEMA = Schema(application_id=0x48574842, migrations=(_FIRST,))
-FILE: Final = "hub.sqlite"
 
 
 def host_of(url: str) -> str:
@@ -106,27 +67,32 @@ class HubStore:
 
     def ask(self, tx: Transaction, request: SubscriptionRequest, now: float) -> Intent:
         """Remember a request until its intent is verified; one of the same topic and callback gives way to it."""
-        host = host_of(request.callback)
         lease = 0 if request.is_unsubscribe else self._limits.lease(request.lease_seconds)
         keys = (request.topic_key, request.callback_key)
-        denial = None if request.is_unsubscribe else self._denial(tx, host, keys)
+        denial = None if request.is_unsubscribe else self._denial(tx, host_of(request.callback), keys)
         tx.run("DELETE FROM intents WHERE topic_key = ? AND callback_key = ?", keys)
+        return self._insert(tx, request, lease, now, denial)
+
+    def _insert(
+        self, tx: Transaction, request: SubscriptionRequest, lease: int, due_at: float, denial: str | None
+    ) -> Intent:
+        values = (
+            request.is_unsubscribe,
+            request.topic_key,
+            request.topic,
+            request.callback_key,
+            request.callback,
+            host_of(request.callback),
+            lease,
+            request.secret,
+            due_at,
+            denial,
+        )
         row = tx.one(
             "INSERT INTO intents(is_unsubscribe, topic_key, topic, callback_key, callback, host, lease_seconds, secret,"
             " due_at, denial) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING"
             " id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial",
-            (
-                request.is_unsubscribe,
-                keys[0],
-                request.topic,
-                keys[1],
-                request.callback,
-                host,
-                lease,
-                request.secret,
-                now,
-                denial,
-            ),
+            values,
         )
         assert row is not None
         return _intent(row)
@@ -156,14 +122,17 @@ class HubStore:
 
     def settle(
         self, tx: Transaction, intent: Intent, *, is_confirmed: bool, asked_at: float
-    ) -> DueSubscription | int | None:
+    ) -> DueSubscription | Intent | int | None:
         """Forget an intent; a confirmed one takes effect, its lease counts from `asked_at` (WS-H-04, WS-H-09).
 
-        Returns the subscription as something due when there is something for it, its id when it is gone, else None.
+        Returns the subscription as something due when there is something for it, its id when it is gone; the intent as
+        one that is denied, when others have come first to the last subscription there is room for; else None.
         """
         if not tx.run("DELETE FROM intents WHERE id = ?", (intent.id,)) or not is_confirmed:
             return None  # a later request has taken its place
         topic_key, callback_key = uris.normalise(intent.topic), uris.normalise(intent.callback)
+        if not intent.is_unsubscribe and (denial := self._denial(tx, intent.host, (topic_key, callback_key))):
+            return self._denied(tx, intent, denial)
         if intent.is_unsubscribe:
             return tx.value(  # type: ignore[no-any-return]
                 "DELETE FROM subscriptions WHERE callback_key = ? AND topic_id = (SELECT id FROM topics WHERE key = ?)"
@@ -175,7 +144,7 @@ class HubStore:
             "INSERT INTO subscriptions(topic_id, topic, callback_key, callback, host, secret, expires_at, position)"
             " VALUES(?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(topic_id, callback_key) DO UPDATE SET topic = excluded.topic,"
             " callback = excluded.callback, secret = excluded.secret, expires_at = excluded.expires_at"
-            " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+            f" RETURNING {_DUE}",
             (
                 topic_id,
                 intent.topic,
@@ -188,7 +157,13 @@ class HubStore:
             ),
         )
         assert row is not None
-        return None if row[-1] is None else _due(row)
+        return None if row[-2] is None else _due(row)
+
+    def _denied(self, tx: Transaction, intent: Intent, denial: str) -> Intent:
+        request = SubscriptionRequest(
+            is_unsubscribe=False, topic=intent.topic, callback=intent.callback, secret=intent.secret
+        )
+        return self._insert(tx, request, intent.lease_seconds, intent.due_at, denial)
 
     def _topic(self, tx: Transaction, key: str, url: str) -> tuple[int, int]:
         row = tx.one("SELECT id, last_seq FROM topics WHERE key = ?", (key,))
@@ -215,8 +190,7 @@ class HubStore:
         due = [
             _due(row)
             for row in tx.fetch(
-                "UPDATE subscriptions SET due_at = ? WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
-                " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+                f"UPDATE subscriptions SET due_at = ? {_WAITING} RETURNING {_DUE}",  # noqa: S608  our own names
                 (now, topic_id, now),
             )
         ]
@@ -308,19 +282,24 @@ class HubStore:
         )
         settled = [(one.id,) for one in rest if one.due_at is None]
         behind = tx.rows_each(
-            "UPDATE subscriptions SET due_at = (SELECT last_at FROM topics WHERE id = topic_id) WHERE id = ?"
-            " AND position < (SELECT last_seq FROM topics WHERE id = topic_id)"
-            " RETURNING id, topic_id, topic, host, callback, secret, position, failures, due_at",
+            f"UPDATE subscriptions SET due_at = {_OF_TOPIC.format('last_at')} WHERE id = ?"  # noqa: S608  our own names
+            f" AND position < {_OF_TOPIC.format('last_seq')} RETURNING {_DUE}",
             settled,
         )
         return [_due(row) for row in behind]
 
-    def tidy(self, tx: Transaction, now: float) -> list[int]:
-        """End leases that are over (WS-H-09), and drop messages that nobody waits for or that are too old.
+    def next_lease_end(self) -> float | None:
+        """When the next lease ends."""
+        with self.database.read() as tx:
+            at: float | None = tx.value("SELECT min(expires_at) FROM subscriptions")
+        return at
 
-        Returns the ids of subscriptions that have ended.
-        """
-        ended = [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
+    def end_leases(self, tx: Transaction, now: float) -> list[int]:
+        """End leases that are over (WS-H-09); the ids of their subscriptions."""
+        return [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
+
+    def tidy(self, tx: Transaction, now: float) -> None:
+        """Drop messages that nobody waits for, that are too old or too many, and topics of which nothing is left."""
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
         waited: dict[int, int] = dict(
             tx.fetch("SELECT topic_id, min(position) FROM subscriptions WHERE due_at IS NOT NULL GROUP BY topic_id")
@@ -334,7 +313,21 @@ class HubStore:
             " AND NOT EXISTS (SELECT 1 FROM messages WHERE topic_id = topics.id)",
             (now - self._limits.message_seconds,),
         )
-        return ended
+        self._bound_all(tx)
+
+    def _bound_all(self, tx: Transaction) -> None:
+        """Give the oldest messages of the topic up that has most, until all topics together are within their bound."""
+        octets: dict[int, int] = dict(tx.fetch("SELECT topic_id, sum(octets) FROM messages GROUP BY topic_id"))
+        beyond = sum(octets.values()) - self._limits.message_octets
+        while beyond > 0:
+            most = max(octets, key=octets.__getitem__)
+            dropped = tx.value(
+                "DELETE FROM messages WHERE id = (SELECT id FROM messages WHERE topic_id = ? ORDER BY seq LIMIT 1)"
+                " RETURNING octets",
+                (most,),
+            )
+            octets[most] -= dropped
+            beyond -= dropped
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -18,6 +19,7 @@ from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import pause_seconds
 from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
 from headwater.notify.signatures import signature
 
@@ -26,6 +28,9 @@ SECONDS: Final = 8.0
 _SLOTS, _HOST_SLOTS = 1_024, 128
 _FAILING_SLOTS, _FAILING_HOST_SLOTS = 512, 16
 _CACHE_OCTETS: Final = 32 << 20
+_SENT_OCTETS, _TOPIC_SENT_OCTETS = 256 << 20, 64 << 20
+"""Of the messages that are being sent, each counted once however many receive it: of all topics, and of one."""
+_CROWDED_SECONDS: Final = 0.5
 _FLUSH_SECONDS: Final = 0.02
 _GONE: Final = 410
 
@@ -67,6 +72,11 @@ class Deliveries:
         self._last: dict[int, int] = {}
         self._cache: OrderedDict[tuple[int, int], Message] = OrderedDict()
         self._cached_octets = 0
+        self._read: WeakValueDictionary[tuple[int, int], Message] = WeakValueDictionary()
+        """What somebody is being sent: one copy of it for all."""
+        self._room = ClientShares(_SENT_OCTETS, _TOPIC_SENT_OCTETS)
+        self._sent: dict[tuple[int, int], int] = {}
+        """Deliveries under way of each message that has room taken."""
         self._outcomes: list[DeliveryOutcome] = []
         self._flushing: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -83,7 +93,7 @@ class Deliveries:
         for one in due:
             known = self._due.get(one.id)
             if known is not None:
-                known.callback, known.secret = one.callback, one.secret
+                known.callback, known.secret, known.expires_at = one.callback, one.secret, one.expires_at
                 if known.failures and not known.is_busy:  # it has subscribed again, so it answers
                     known.due_at = time.time()
                     self._queue(known)
@@ -135,17 +145,20 @@ class Deliveries:
     async def _deliver(self, one: DueSubscription, queue: FairQueue[DueSubscription]) -> None:
         try:
             while self._due.get(one.id) is one:
+                if one.expires_at <= time.time():
+                    self.forget([one.id])  # its lease is over (WS-H-09)
+                    return
                 message = await self._next_message(one)
                 if isinstance(message, int):
                     self._settle(DeliveryOutcome(one.id, message, 0, None, None))
                     return
-                body = message.body
-                fields = [f"Content-Type: {message.media_type}\r\n"]
-                fields.append(f"Link: {link_header(self._options.url, one.topic, message.links)}\r\n")
-                if one.secret is not None:
-                    fields.append(f"X-Hub-Signature: {signature(one.secret, body, self._options.method)}\r\n")
-                head = "".join(fields).encode("latin-1", "replace")
-                answer = await self._context.client.request("POST", one.callback, head, body, seconds=SECONDS)
+                if not self._takes_room(one.topic_id, message):
+                    self._put_off(one, _CROWDED_SECONDS)
+                    return
+                try:
+                    answer = await self._send(one, message)
+                finally:
+                    self._gives_room(one.topic_id, message)
                 judgement = judged(answer)
                 if judgement.error is not None:
                     self._failed(one, judgement)
@@ -158,11 +171,38 @@ class Deliveries:
                 self._settle(DeliveryOutcome(one.id, message.seq, 0, time.time(), None))
         except HeadwaterError as fault:  # our own store: the subscription stays due
             self._context.on_fault(fault)
-            one.due_at = time.time() + pause_seconds(3, random.random())
-            one.is_busy = False
-            self._failing.add(one.host, one, one.due_at)
+            self._put_off(one, pause_seconds(3, random.random()))
         finally:
             queue.done(one.host)
+
+    def _put_off(self, one: DueSubscription, seconds: float) -> None:
+        one.due_at = time.time() + seconds
+        one.is_busy = False
+        self._failing.add(one.host, one, one.due_at)
+
+    async def _send(self, one: DueSubscription, message: Message) -> HttpAnswer | HttpFailure:
+        fields = [f"Content-Type: {message.media_type}\r\n"]
+        fields.append(f"Link: {link_header(self._options.url, one.topic, message.links)}\r\n")
+        if one.secret is not None:
+            fields.append(f"X-Hub-Signature: {signature(one.secret, message.body, self._options.method)}\r\n")
+        head = "".join(fields).encode("latin-1", "replace")
+        return await self._context.client.request("POST", one.callback, head, message.body, seconds=SECONDS)
+
+    def _takes_room(self, topic_id: int, message: Message) -> bool:
+        key = topic_id, message.seq
+        under_way = self._sent.get(key, 0)
+        if not under_way and not self._room.take(str(topic_id), len(message.body)):
+            return False
+        self._sent[key] = under_way + 1
+        return True
+
+    def _gives_room(self, topic_id: int, message: Message) -> None:
+        key = topic_id, message.seq
+        under_way = self._sent.pop(key) - 1
+        if under_way:
+            self._sent[key] = under_way
+        else:
+            self._room.give_back(str(topic_id), len(message.body))
 
     def _failed(self, one: DueSubscription, judgement: DeliveryJudgement) -> None:
         if judgement.is_gone:
@@ -177,16 +217,18 @@ class Deliveries:
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
         key = one.topic_id, one.position + 1
-        message = self._cache.get(key)
+        message = self._cache.get(key) or self._read.get(key)
         if message is not None:
             return message
         found = await asyncio.to_thread(self._context.store.message_after, one.topic_id, one.position)
         if isinstance(found, Message):
+            found = self._read.setdefault((one.topic_id, found.seq), found)
             self._remember(one.topic_id, found)
         return found
 
     def _remember(self, topic_id: int, message: Message) -> None:
         key = topic_id, message.seq
+        self._read[key] = message
         if key in self._cache or len(message.body) > _CACHE_OCTETS // 2:
             return
         self._cache[key] = message

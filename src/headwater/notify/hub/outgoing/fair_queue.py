@@ -1,6 +1,7 @@
 """A queue that serves hosts in turns: so many at a time in all, so many of one host, each item not before it is due.
 
-Whoever has many items, or answers slowly, delays nobody else. Pure: times come from the caller.
+Whoever has many items, or answers slowly, delays nobody else. A host is a name and a port; names take turns first, then
+the ports of a name, and the ports of one name have half of all places at most. Pure: times come from the caller.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """Items by host. Whoever takes one says `done` of its host when it is over."""
+    """Items by host, `name:port`. Whoever takes one says `done` of its host when it is over."""
 
     def __init__(self, slots: int, host_slots: int) -> None:
         self._slots = slots
         self._host_slots = host_slots
+        self._name_slots = max(host_slots, slots // 2)
         self._later: list[tuple[float, int, str, Item]] = []
         self._number = 0
         self._ready: dict[str, deque[Item]] = {}
+        self._startable: dict[str, deque[str]] = {}
+        """By name the hosts that have something ready and a free slot, each once."""
         self._turns: deque[str] = deque()
-        """Hosts that have something ready and a free slot, each once."""
+        """Names that have such hosts and a free slot, each once."""
         self._active: dict[str, int] = {}
+        """How many of a host, and of a name, are taken and not done."""
         self.active = 0
         """How many are taken and not done."""
 
@@ -41,7 +46,7 @@ class FairQueue(Generic[Item]):
         if waiting is None:
             waiting = self._ready[host] = deque()
             if self._active.get(host, 0) < self._host_slots:
-                self._turns.append(host)
+                self._offer(host)
         waiting.append(item)
 
     def waiting(self, host: str) -> int:
@@ -55,28 +60,54 @@ class FairQueue(Generic[Item]):
             self.add(host, item)
         if self.active >= self._slots or not self._turns:
             return None
-        host = self._turns.popleft()
+        name = self._turns.popleft()
+        hosts = self._startable[name]
+        host = hosts.popleft()
         waiting = self._ready[host]
         item = waiting.popleft()
-        active = self._active[host] = self._active.get(host, 0) + 1
         self.active += 1
+        of_name, of_host = self._count(name, 1), self._count(host, 1)
         if not waiting:
             del self._ready[host]
-        elif active < self._host_slots:
-            self._turns.append(host)
+        elif of_host < self._host_slots:
+            hosts.append(host)
+        if not hosts:
+            del self._startable[name]
+        elif of_name < self._name_slots:
+            self._turns.append(name)
         return item
 
     def done(self, host: str) -> None:
         """An item of this host is over."""
         self.active -= 1
-        active = self._active[host] - 1
-        if active:
-            self._active[host] = active
+        name = _name(host)
+        if self._count(name, -1) == self._name_slots - 1 and name in self._startable:
+            self._turns.append(name)
+        if self._count(host, -1) == self._host_slots - 1 and host in self._ready:
+            self._offer(host)
+
+    def _offer(self, host: str) -> None:
+        """Let a host have turns."""
+        name = _name(host)
+        hosts = self._startable.get(name)
+        if hosts is None:
+            hosts = self._startable[name] = deque()
+            if self._active.get(name, 0) < self._name_slots:
+                self._turns.append(name)
+        hosts.append(host)
+
+    def _count(self, key: str, step: int) -> int:
+        count = self._active.get(key, 0) + step
+        if count:
+            self._active[key] = count
         else:
-            del self._active[host]
-        if active == self._host_slots - 1 and host in self._ready:
-            self._turns.append(host)
+            self._active.pop(key, None)
+        return count
 
     def next_due(self) -> float | None:
         """When the first of those that are not due yet is; None when there is none."""
         return self._later[0][0] if self._later else None
+
+
+def _name(host: str) -> str:
+    return f"{host.rpartition(':')[0]}:"

@@ -14,6 +14,7 @@ from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import ChangedTopic, Payload
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.hub.store import host_of
@@ -24,25 +25,38 @@ SECONDS: Final = 8.0
 _REDIRECTS: Final = 5
 _SLOTS, _HOST_SLOTS = 64, 8
 _PAUSES: Final = (0.6, 3.0, 15.0, 60.0)
+_STRANGE_OCTETS, _STRANGE_HOST_OCTETS = 128 << 20, 32 << 20
+"""Of topics that are being fetched at the word of somebody who is not known: in all, and of one host."""
 
 
 class TopicFault(msgspec.Struct, frozen=True):
-    """Why a topic cannot be used. `is_passing`: another try may succeed."""
+    """Why a topic cannot be used. `is_passing`: another try may succeed. `is_too_long`: it has more than allowed."""
 
     text: str
     is_passing: bool = False
+    is_too_long: bool = False
 
 
-async def fetch_topic(context: HubContext, topic: str, *, is_trusted: bool) -> Payload | TopicFault:
+async def fetch_topic(
+    context: HubContext,
+    topic: str,
+    *,
+    is_trusted: bool,
+    max_octets: int | None = None,
+    has_room: Callable[[int], bool] = lambda _octets: True,
+) -> Payload | TopicFault:
     """Fetch a topic, over a few redirects, each of which is judged. It has to name this hub unless it `is_trusted`.
 
-    A topic that says that its address is another one is not taken for it (WS-H-17).
+    A topic that says that its address is another one is not taken for it (WS-H-17). `max_octets`: what it may have, as
+    much as any payload unless given; `has_room` as for a request.
     """
     url, options = topic, context.options
+    most = options.limits.payload_octets if max_octets is None else max_octets
     for _ in range(_REDIRECTS + 1):
-        answer = await context.client.request("GET", url, seconds=SECONDS, max_octets=options.limits.payload_octets)
+        answer = await context.client.request("GET", url, seconds=SECONDS, max_octets=most, has_room=has_room)
         if isinstance(answer, HttpFailure):
-            return TopicFault(f"the topic cannot be fetched: {answer.text}", is_passing=not answer.is_final)
+            text = f"the topic cannot be fetched: {answer.text}"
+            return TopicFault(text, is_passing=not answer.is_final, is_too_long=answer.is_too_long)
         if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
             return _judged(answer, url, topic, hub=options.url, is_trusted=is_trusted)
         target = uris.resolve(url, answer.headers["location"])
@@ -80,6 +94,7 @@ class TopicFetches:
         self._on_end = on_end
         self._wake = context.wake
         self._queue: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._octets = ClientShares(_STRANGE_OCTETS, _STRANGE_HOST_OCTETS)
         self._latest: dict[str, float] = {}
         self._tasks = TaskGroup(context.wake)
         self.failed = 0
@@ -113,9 +128,22 @@ class TopicFetches:
         await self._tasks.close()
 
     async def _run(self, changed: ChangedTopic, tries: int) -> None:
-        host = host_of(changed.topic)
+        host, octets = host_of(changed.topic), 0
+
+        def has_room(more: int) -> bool:
+            nonlocal octets
+            took = self._octets.take(host, more)
+            octets += more if took else 0
+            return took
+
+        known: Callable[[int], bool] = lambda _octets: True  # noqa: E731
         try:
-            found = await fetch_topic(self._context, changed.topic, is_trusted=changed.is_trusted)
+            found = await fetch_topic(
+                self._context,
+                changed.topic,
+                is_trusted=changed.is_trusted,
+                has_room=known if changed.is_trusted else has_room,
+            )
             if isinstance(found, TopicFault) and found.is_passing and tries < len(_PAUSES):
                 due_at = time.time() + _PAUSES[tries] * (0.75 + random.random() / 2)
                 self._queue.add(host, (changed, tries + 1), due_at)
@@ -131,4 +159,5 @@ class TopicFetches:
             self._context.on_fault(fault)
             self._queue.add(host, (changed, tries), time.time() + _PAUSES[1])
         finally:
+            self._octets.give_back(host, octets)
             self._queue.done(host)

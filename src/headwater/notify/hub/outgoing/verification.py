@@ -52,7 +52,7 @@ class VerificationCounts(msgspec.Struct):
 class Verifications:
     """Asks callbacks, many at a time, hosts in turns. `on_settled` is told what a confirmed intent has come to."""
 
-    def __init__(self, context: HubContext, on_settled: Callable[[DueSubscription | int], None]) -> None:
+    def __init__(self, context: HubContext, on_settled: Callable[[DueSubscription | Intent | int], None]) -> None:
         self._context = context
         self._on_settled = on_settled
         self._wake = context.wake
@@ -123,7 +123,6 @@ class Verifications:
         )
         answer = await self._context.client.request("GET", url, seconds=SECONDS, max_octets=_ANSWER_OCTETS)
         if isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge):
-            self.counts.confirmed += 1
             await self._end(intent, asked_at, is_confirmed=True)
         elif not await self._again(intent, answer):
             self.counts.failed += 1
@@ -143,6 +142,8 @@ class Verifications:
         found = await self._context.writer.write(
             lambda tx: self._context.store.settle(tx, intent, is_confirmed=is_confirmed, asked_at=asked_at)
         )
+        if is_confirmed:
+            self.counts.confirmed += not isinstance(found, Intent)
         if self._latest.get(_pair(intent)) == intent.id:
             del self._latest[_pair(intent)]
         if found is not None:

@@ -1,0 +1,305 @@
+"""What strangers, or the slow, can take of a hub: a share, and never that of others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from headwater.http.hub import endpoint
+from headwater.http.hub.endpoint import HubEndpoint
+from headwater.notify.http_client import HttpAnswer, HttpClient, HttpFailure
+from headwater.notify.hub.context import HubOptions
+from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.outgoing import delivery, topics
+from headwater.notify.hub.policy import AddressPolicy, HubLimits
+from headwater.notify.hub.records import Intent, Payload
+from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.store import HubStore
+from headwater.source.tokens import AccessTokens
+from tests.notify.subscriber import Answer, Came, Subscriber
+
+URL = "http://hub.example/"
+TOPIC = "http://8.8.8.8/t"
+
+
+@pytest.fixture
+def subscriber() -> Iterator[Subscriber]:
+    one = Subscriber()
+    yield one
+    one.close()
+
+
+def with_hub(folder: Path, use: Callable[[Hub], Awaitable[None]], **limits: Any) -> None:
+    """Run something with a hub in this process; loopback is allowed."""
+
+    async def main() -> None:
+        options = HubOptions(url=URL, limits=HubLimits(**limits))
+        hub = Hub(folder, options, AddressPolicy(["127.0.0.0/8"]))
+        hub.start()
+        try:
+            await use(hub)
+        finally:
+            await hub.close()
+
+    asyncio.run(main())
+
+
+async def until(that: Callable[[], Any]) -> None:
+    """Wait for a state."""
+    async with asyncio.timeout(60):
+        while not that():
+            await asyncio.sleep(0.01)
+
+
+async def subscribe(hub: Hub, topic: str, callback: str, lease: int | None = None) -> None:
+    """Subscribe, and wait until it has taken effect."""
+    before = hub.store.counts().subscriptions
+    request = SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease)
+    assert await hub.subscribe(request) is None
+    await until(lambda: hub.store.counts().subscriptions > before)
+
+
+def scope(client: str, media_type: bytes) -> dict[str, Any]:
+    headers = [(b"content-type", media_type), (b"link", f'<{TOPIC}>; rel="self"'.encode())]
+    return {"client": (client, 1), "headers": headers}
+
+
+def coming(*blocks: bytes, more: bool) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """The parts of a body; with `more` the rest never comes."""
+    parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    for number, block in enumerate(blocks):
+        parts.put_nowait({"type": "http.request", "body": block, "more_body": more or number < len(blocks) - 1})
+    return parts.get
+
+
+FORM = urlencode({"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.callback": "http://8.8.8.8/c"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("client", "statuses"),
+    [
+        pytest.param("192.0.2.1", [202, 202, 429], id="a stranger"),
+        pytest.param("127.0.0.1", [202] * 20, id="an address that is allowed"),
+    ],
+)
+def test_the_rate_is_that_of_strangers(client: str, statuses: list[int], tmp_path: Path) -> None:
+    async def ask(hub: Hub) -> None:
+        takes = HubEndpoint(hub, AccessTokens([]))
+        form = scope(client, b"application/x-www-form-urlencoded")
+        assert [(await takes.answer(form, coming(FORM, more=False))).status for _ in statuses] == statuses
+
+    with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
+
+
+@pytest.mark.parametrize("kind", [b"application/x-www-form-urlencoded", b"application/xml"])
+def test_requests_that_do_not_end_leave_room_for_others(
+    kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "_CLIENT_AT_ONCE", 3)
+
+    async def ask(hub: Hub) -> None:
+        takes = HubEndpoint(hub, AccessTokens([]))
+        slow = [
+            asyncio.ensure_future(takes.answer(scope(client, kind), coming(b"x", more=True)))
+            for client in [f"2001:db8::{number}" for number in range(5)] + ["127.0.0.1"] * 5
+        ]
+        await asyncio.sleep(0.05)
+        assert [one.result().status for one in slow if one.done()] == [503, 503], "of one network of IPv6"
+        form = scope("192.0.2.1", b"application/x-www-form-urlencoded")
+        assert (await takes.answer(form, coming(FORM, more=False))).status == 202
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        form["client"] = ("2001:db8::1", 1)
+        assert (await takes.answer(form, coming(FORM, more=False))).status == 202, "what was taken is given back"
+
+    with_hub(tmp_path, ask)
+
+
+def test_payloads_of_one_stranger_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "_CLIENT_BODY_OCTETS", 10)
+
+    async def hand_in(hub: Hub) -> None:
+        takes = HubEndpoint(hub, AccessTokens([]))
+        first = asyncio.ensure_future(takes.answer(scope("192.0.2.1", b"a/b"), coming(bytes(8), more=True)))
+        await asyncio.sleep(0.05)
+        same = await takes.answer(scope("192.0.2.1", b"a/b"), coming(bytes(8), more=True))
+        assert same.status == 503
+        other = asyncio.ensure_future(takes.answer(scope("192.0.2.2", b"a/b"), coming(bytes(8), more=True)))
+        await asyncio.sleep(0.05)
+        assert not other.done()
+        for one in (first, other):
+            one.cancel()
+
+    with_hub(tmp_path, hand_in)
+
+
+def test_what_is_fetched_at_the_word_of_strangers_is_bounded_together(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is fetched again later; somebody known is not made to wait."""
+    monkeypatch.setattr(topics, "_STRANGE_OCTETS", 1_000)
+    links = {"link": f'<{URL}>; rel="hub"'}
+    for path, octets in (("/small", 900), ("/large", 2_000)):
+        subscriber.answers[path] = lambda _came, octets=octets: Answer(body=bytes(octets), headers=links)  # type: ignore[misc]
+
+    async def ping(hub: Hub) -> None:
+        for path in ("/small", "/large"):
+            await subscribe(hub, subscriber.url + path, f"{subscriber.url}/of{path}")
+            await hub.changed(ChangedTopics((subscriber.url + path,)), is_trusted=False)
+        await until(lambda: subscriber.deliveries("/of/small") and len(subscriber.asked("/large")) > 1)
+        assert hub.fetches.failed == 0
+        assert not subscriber.deliveries("/of/large")
+        await hub.changed(ChangedTopics((f"{subscriber.url}/large",)), is_trusted=True)
+        await until(lambda: subscriber.deliveries("/of/large"))
+
+    with_hub(tmp_path, ping)
+
+
+def test_a_topic_is_read_no_further_than_the_payload_it_is_compared_with(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-NT-07: what is longer is something else; it may be what the topic had a moment ago."""
+    monkeypatch.setattr("headwater.notify.hub.hub._LEAST_OCTETS", 10)
+    links = {"link": f'<{URL}>; rel="hub"'}
+    subscriber.answers["/topic"] = lambda _came: Answer(
+        body=b"x" * (11 if len(subscriber.asked("/topic")) > 1 else 5_000_000), headers=links
+    )
+
+    async def hand_in(hub: Hub) -> None:
+        payload = Payload(topic=f"{subscriber.url}/topic", media_type="a/b", body=b"x" * 11)
+        assert await hub.publish(payload, is_trusted=False) is None
+        assert len(subscriber.asked("/topic")) == 2
+        other = msgspec.structs.replace(payload, body=b"y" * 9)
+        assert isinstance(await hub.publish(other, is_trusted=False), RequestRefusal)
+
+    with_hub(tmp_path, hand_in)
+
+
+def test_an_answer_for_which_there_is_no_room_is_given_up(subscriber: Subscriber) -> None:
+    subscriber.answers["/"] = lambda _came: Answer(body=bytes(100))
+
+    async def ask() -> list[HttpAnswer | HttpFailure]:
+        client = HttpClient(lambda _address: None, user_agent="test")
+        url, rooms = f"{subscriber.url}/", ((lambda _octets: False), (lambda _octets: True))
+        answers = [
+            await client.request("GET", url, seconds=30, max_octets=100, has_room=has_room) for has_room in rooms
+        ]
+        client.close()
+        return answers
+
+    refused, given = asyncio.run(ask())
+    assert isinstance(refused, HttpFailure)
+    assert not refused.is_final
+    assert isinstance(given, HttpAnswer)
+    assert given.body == bytes(100)
+
+
+def test_large_messages_are_sent_one_after_the_other(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each counts once however many receive it, and who waits for room has not failed."""
+    monkeypatch.setattr(delivery, "_SENT_OCTETS", 100_000)
+    under_way, most = set[str](), list[int]()
+
+    def slowly(came: Came) -> Answer:
+        if came.method == "GET":
+            return Answer()
+        topic = came.headers["link"].split("<")[2]
+        under_way.add(topic)
+        most.append(len(under_way))
+        time.sleep(0.1)
+        under_way.discard(topic)
+        return Answer()
+
+    async def deliver(hub: Hub) -> None:
+        paths = ["/a/1", "/a/2", "/b/1"]
+        for path in paths:
+            subscriber.answers[path] = slowly
+            await subscribe(hub, f"http://8.8.8.8{path[:2]}", subscriber.url + path)
+        for name in ("/a", "/b"):
+            payload = Payload(topic=f"http://8.8.8.8{name}", media_type="a/b", body=name.encode() * 40_000)
+            assert await hub.publish(payload, is_trusted=True) is None
+        await until(lambda: all(subscriber.deliveries(path) for path in paths) and not hub.store.counts().behind)
+        assert hub.deliveries.counts.failed == 0
+
+    with_hub(tmp_path, deliver)
+    assert max(most) == 1
+    assert [one.body for one in subscriber.deliveries("/b/1")] == [b"/b" * 40_000]
+
+
+def test_an_answer_that_was_lost_is_followed_by_the_same_octets_again(tmp_path: Path, subscriber: Subscriber) -> None:
+    """And by nothing later before; a first try again comes within a second or so of the failure."""
+    subscriber.answers["/lossy"] = lambda came: (
+        Answer(status=200, headers={"content-length": "nonsense"} if len(subscriber.deliveries("/lossy")) < 3 else {})
+        if came.method == "POST"
+        else Answer()
+    )
+
+    async def deliver(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/lossy")
+        for body in (b"first" * 20_000, b"second"):
+            assert await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=body), is_trusted=True) is None
+        await until(lambda: not hub.store.counts().behind)
+
+    with_hub(tmp_path, deliver)
+    assert [one.body for one in subscriber.deliveries("/lossy")] == [b"first" * 20_000] * 3 + [b"second"]
+
+
+def test_nothing_is_delivered_after_the_end_of_a_lease(tmp_path: Path, subscriber: Subscriber) -> None:
+    """WS-H-09: not even what the subscriber had failed to take before."""
+    subscriber.answers["/short"] = lambda came: Answer(500) if came.method == "POST" else Answer()
+
+    async def deliver(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/short", lease=2)
+        await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"x"), is_trusted=True)
+        await until(lambda: not hub.store.counts().subscriptions)
+        await until(lambda: not hub.deliveries.behind)
+        count = len(subscriber.deliveries("/short"))
+        await asyncio.sleep(3)
+        assert len(subscriber.deliveries("/short")) == count
+
+    with_hub(tmp_path, deliver, least_lease=1)
+
+
+def test_the_last_subscription_there_is_room_for_is_given_once(tmp_path: Path, subscriber: Subscriber) -> None:
+    """WS-H-06: whoever is confirmed later is denied, though there was room when it asked."""
+    subscriber.answers["/c"] = lambda _came: Answer(seconds=0.3)
+
+    async def ask(hub: Hub) -> None:
+        for number in range(4):
+            callback = f"{subscriber.url}/c?{number}"
+            request = SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback=callback)
+            assert await hub.subscribe(request) is None
+        await until(lambda: hub.store.counts().pending == 0)
+        assert hub.store.counts().subscriptions == 2
+        counts = hub.verifications.counts
+        assert (counts.confirmed, counts.denied) == (2, 2)
+
+    with_hub(tmp_path, ask, subscriptions=2)
+    asked = [one.query["hub.mode"] for one in subscriber.asked("/c")]
+    assert sorted(asked) == ["denied"] * 2 + ["subscribe"] * 4
+
+
+def test_messages_of_all_topics_together_are_bounded(tmp_path: Path) -> None:
+    """The topic that has most gives its oldest up."""
+    store = HubStore(tmp_path, HubLimits(message_octets=100))
+    with store.database.write() as tx:
+        for name in ("large", "small"):
+            request = SubscriptionRequest(is_unsubscribe=False, topic=f"http://t/{name}", callback="http://s/")
+            intent = store.ask(tx, request, 0.0)
+            assert not isinstance(store.settle(tx, intent, is_confirmed=True, asked_at=1e12), Intent)
+        for number in range(10):
+            store.add(tx, Payload(topic="http://t/large", media_type="a/b", body=b"%d" % number * 20), 1e9, once=False)
+        store.add(tx, Payload(topic="http://t/small", media_type="a/b", body=bytes(20)), 1.0e9, once=False)
+        store.tidy(tx, 1e9)
+    assert (store.counts().messages, store.counts().message_octets) == (5, 100)
+    assert {one.topic: one.messages for one in store.topics(9)} == {"http://t/large": 4, "http://t/small": 1}
+    store.close()
