@@ -191,3 +191,18 @@ COPY_NEW_SET = _known(
     "The copy has got a set that this source does not publish, because it was not there when the source was started.",
     "Nothing with `headwater serve --copy DEST`, which takes it in. Else add a [[set]] with copy_set, and restart.",
 )
+DATASET_CHANGED = _known(
+    "HW-DAT-11",
+    "An RDF dataset has changed: so many statements were added and removed.",
+    "Nothing.",
+)
+DATASET_CHANGING = _known(
+    "HW-DAT-12",
+    "An RDF dataset changed while it was read; it is read again.",
+    "Nothing; if this repeats, write files under a temporary name and rename them.",
+)
+DATASET_ANEW = _known(
+    "HW-DAT-13",
+    "The patches of an RDF dataset begin anew from nothing, because its Change Lists do, or because it was asked for.",
+    "Nothing: destinations find a gap, and load the dataset as it is.",
+)

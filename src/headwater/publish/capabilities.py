@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from headwater.datasets.rows import DATASET_FILE
 from headwater.spec.kinds import RULES, Kind
 
 NUMBER = "{number}"
@@ -76,13 +77,22 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
         return (self.top, *((self.parts,) if self.parts else ()), *self.others)
 
 
+DESCRIPTION_FILE = "description.ttl"
+"""What describes an RDF dataset (TIM-10)."""
+PATCH_SUFFIX = "nqud"
+"""Of N-Quads Unified Diff, the patches of an RDF dataset (NQUD-03)."""
+
 CAPABILITY_LIST = Capability(
-    kind=Kind.CAPABILITY_LIST, top=SetDocument("capabilitylist.xml", CacheRule.BRIEF), is_listed=False
+    kind=Kind.CAPABILITY_LIST,
+    top=SetDocument("capabilitylist.xml", CacheRule.BRIEF),
+    others=(SetDocument(DESCRIPTION_FILE, CacheRule.REVALIDATE),),
+    is_listed=False,
 )
 RESOURCE_LIST = Capability(
     kind=Kind.RESOURCE_LIST,
     top=SetDocument("resourcelist.xml", CacheRule.REVALIDATE),
     parts=SetDocument(f"resourcelist/{NUMBER}.xml", CacheRule.REVALIDATE),
+    others=(SetDocument(DATASET_FILE, CacheRule.REVALIDATE),),
 )
 CHANGE_LIST = Capability(
     kind=Kind.CHANGE_LIST,
@@ -92,6 +102,7 @@ CHANGE_LIST = Capability(
         SetDocument("changelist/open.xml", CacheRule.REVALIDATE),
         SetDocument(f"patch/{NUMBER}-{DIGEST}.json", CacheRule.IMMUTABLE_WHEN_CLOSED),
         SetDocument(f"patch/{NUMBER}-{DIGEST}.xml", CacheRule.IMMUTABLE_WHEN_CLOSED),
+        SetDocument(f"patch/{NUMBER}-{DIGEST}.{PATCH_SUFFIX}", CacheRule.IMMUTABLE_WHEN_CLOSED),
     ),
 )
 RESOURCE_DUMP = Capability(

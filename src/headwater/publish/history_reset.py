@@ -88,6 +88,15 @@ class HistoryReset:
         """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
         self.reset_if_due(read_snapshot(self._catalog, name))
 
+    def restart(self, name: str) -> None:
+        """Let the Change Lists of the set begin anew, because that was asked for."""
+        state = self._catalog.state(name)
+        publication = decode_publication(state.notes)
+        if state.opened_at is None or publication.is_first:
+            return
+        self._may_write()
+        self._catalog.note(name, encode_publication(self._reset(name, publication)))
+
     def is_older_than_documents(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""
         state = self._catalog.state(name)

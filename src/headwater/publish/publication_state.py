@@ -280,6 +280,8 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """None: there are no lists for old harvesters."""
     sitemap: PageViewState | None = None
     """None: there is no plain Sitemap."""
+    dataset: tuple[str, ...] = ()
+    """The documents of an RDF dataset that are always there: the dataset, and what describes it."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
     """Documents that nothing names any more, and since when: readers of an older index may still come for them."""
 
@@ -338,6 +340,7 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         settings.describedby,
         site.url(source_description_name(site, settings.name)),
         *(() if settings.links == NO_RULES else (settings.links,)),
+        *(("dataset",) if settings.dataset else ()),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]
 

@@ -3,10 +3,10 @@
 One publication of a set, step by step:
 
 1. The open segment is closed when its period is over.
-2. The renderers, in their order: Change Lists (closed segments, the open one, their index, the copy of the open one),
-   then the Resource List (the pages that are due, then their index). Before a page becomes visible, the Change List
-   says everything that the page shows: who reads the Resource List first and the Change List after it always ends in
-   one state of the catalog.
+2. The renderers, in their order: the files of an RDF dataset, Change Lists (closed segments, the open one, their index,
+   the copy of the open one), then the Resource List (the pages that are due, then their index). Before a page becomes
+   visible, the Change List says everything that the page shows: who reads the Resource List first and the Change List
+   after it always ends in one state of the catalog.
 3. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
 4. Documents that nothing names any more are removed when their grace is over.
 5. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
@@ -35,6 +35,7 @@ from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.context import PublishContext, always, nobody
+from headwater.publish.datasets.renderer import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset, uri_fingerprint
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.links.stale_pages import with_stale_pages
@@ -72,6 +73,7 @@ from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.interface import VersionStore
 
 RENDERERS: tuple[type[Renderer], ...] = (
+    DatasetDocuments,
     Archives,
     ChangeLists,
     ResourceLists,
@@ -120,8 +122,9 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
     called before anything is put in its place, and raises when this process must not any more. The processes of
     `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
-    those for Change Dumps; they are packed in files in the folder `spool`. Patches are made of `versions`. `written` is
-    told of the documents of a set, or (None) of the site, that have changed and can be had now.
+    those for Change Dumps; they are packed in files in the folder `spool`, the state folder, where the files of RDF
+    datasets are as well. Patches are made of `versions`. `written` is told of the documents of a set, or (None) of the
+    site, that have changed and can be had now.
     """
 
     keep_others: bool = False
@@ -151,6 +154,7 @@ class Publisher:
     ) -> None:
         self._context = PublishContext(catalog, store, site, clock, listener, options.may_write)
         self._render_pool = options.render_pool
+        self._state = options.spool
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
@@ -228,6 +232,11 @@ class Publisher:
         with self._locks[name]:
             self.history.reset(name)
 
+    def restart_history(self, name: str) -> None:
+        """Let the published history begin anew, because that was asked for."""
+        with self._locks[name]:
+            self.history.restart(name)
+
     def rotate(self, name: str) -> dt.datetime | None:
         """When the set's rotation is due, close the open Change List and have all pages rendered anew (DIT-28, DIT-A1).
 
@@ -254,7 +263,8 @@ class Publisher:
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
         dumps = (ResourceDumps(job), ChangeDumps(job))
         views = (ClassicLists(job, pages), Sitemaps(job, pages))
-        renderers: tuple[Renderer, ...] = (Archives(job), changes, pages, *dumps, *views)
+        dataset = DatasetDocuments(job, self._state)
+        renderers: tuple[Renderer, ...] = (dataset, Archives(job), changes, pages, *dumps, *views)
         for renderer in renderers:
             renderer.publish()
         publication, results = job.publication, list[RenderResult]()

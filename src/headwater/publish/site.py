@@ -109,6 +109,7 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     resources as they were.
     `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
+    A set that is a `dataset` has one resource, an RDF dataset, whose changes lead to patches; `licence` is its own.
     """
 
     name: str = DEFAULT_SET
@@ -141,20 +142,23 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     classic_entries: int = 50_000
     sitemap: bool = False
     hubs: tuple[str, ...] = ()
+    dataset: bool = False
+    licence: str | None = None
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):
             raise BadSite(f"not a set name: {self.name[:80]!r}", advice="Use a-z, 0-9, '.', '_' and '-', at most 64.")
         if self.name in RESERVED:
             raise BadSite(f"the set name {self.name!r} is reserved", advice="Choose another name for the set.")
-        for url in (self.describedby, self.resource_base):
+        for url in (self.describedby, self.resource_base, self.licence):
             if url is not None:
                 check_url(url)
 
     @property
     def segment_octets(self) -> int:
         """What a Change List may weigh without added links such that it has room for all of them (RS-LIM-02)."""
-        return self.links.allowance.plus(PATCH_LINK).document_octets() if self.patch else self.links.document_octets
+        has_patches = bool(self.patch) or self.dataset
+        return self.links.allowance.plus(PATCH_LINK).document_octets() if has_patches else self.links.document_octets
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -16,6 +16,7 @@ from msgspec.structs import FieldInfo
 
 from headwater.catalog.catalog_url import anchored, place_of
 from headwater.errors import UsageFault
+from headwater.publish.datasets.names import description_name
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
@@ -176,6 +177,8 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             classic=self.classic,
             classic_entries=self.classic_entries,
             sitemap=self.sitemap,
+            dataset=self.is_dataset,
+            licence=self.licence,
         )
 
 
@@ -246,6 +249,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def _settings(self, one: SetConfig, base: str, *, is_static: bool) -> SetSettings:
         """The settings of a set at this base URL; TimeGate and TimeMap are made by this server alone (RS-REL-09)."""
         settings = one.settings(None if is_static else self.dump_limits)
+        if one.is_dataset:  # its resource and its description lie beside the lists, as documents
+            about = one.describedby or f"{base}/{description_name(one.name)}"
+            settings = msgspec.structs.replace(settings, resource_base=f"{base}/{one.name}", describedby=about)
         if self.notify is not None and not is_static:  # nobody answers as topic of a static tree
             settings = msgspec.structs.replace(settings, hubs=self.notify.hubs)
         if one.kept_versions is None or is_static:

@@ -24,6 +24,7 @@ from headwater.source.config import SourceConfig
 from headwater.source.copy.copy_sets import CopySets
 from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
 from headwater.source.push.push_sets import PushSets
+from headwater.source.rdf.dataset_sets import DatasetSets
 from headwater.source.state_lock import StateUnusable
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
@@ -56,7 +57,7 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
         page_entries=config.page_entries,
         segment_entries=config.segment_entries,
         octets_of_sets={one.name: one.links.document_octets for one in sets if one.links != NO_RULES},
-        segment_octets_of_sets={one.name: one.segment_octets for one in sets if one.patch},
+        segment_octets_of_sets={one.name: one.segment_octets for one in sets if one.patch or one.dataset},
     )
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)
@@ -125,11 +126,12 @@ class ConfiguredSource:
             one.name: scan_settings(one, self.site, self._state, tree, config.documents) for one in scanned
         }
         self.copy_sets = CopySets(config.sets, self.site)
+        self.dataset_sets = DatasetSets(config.sets, self.site)
         self.roots = {one.name: one.root for one in config.sets if one.root is not None} | self.copy_sets.roots
         """The folders whose files are served as the sets' resources."""
         self.copied_names = frozenset(self.copy_sets.roots)
         self._paths = path_filters(config, self._folders, self.roots)
-        self.push_names = frozenset(one.name for one in config.sets if not one.is_scanned)
+        self.push_names = frozenset(one.name for one in config.sets if not one.is_scanned and not one.is_dataset)
 
     def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:
         """Open catalog and store; the state folder is there. Raises the catalog's errors."""

@@ -13,6 +13,7 @@ import msgspec
 from headwater.catalog.catalog_url import anchored, is_cluster
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Locations
+from headwater.source.rdf.dataset_config import DATASET_KEYS, UNFIT_KEYS, DatasetConfig
 from headwater.source.tokens import AccessTokens, read_tokens
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -32,8 +33,15 @@ FOLDER_KEYS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_d
 """Keys of one kind of set that mean nothing to the other."""
 
 
+class BadDatasetConfig(UsageFault):
+    """A set with profile = "rdf-dataset" lacks what it is made of, or has a setting that does not go with it."""
+
+    code: ClassVar[str] = "HW-CFG-08"
+    advice: ClassVar[str] = "docs/datasets.md has an example, and says which keys do not go with a dataset, and why."
+
+
 class BadPushConfig(UsageFault):
-    """A set has none of `files`, `feed` and `copy`, or several, or a setting of another kind."""
+    """A set has none of `files`, `feed`, `copy` and `profile`, or several, or a setting of another kind."""
 
     code: ClassVar[str] = "HW-CFG-03"
     advice: ClassVar[str] = (
@@ -47,7 +55,7 @@ def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
     return {one.name: one.default for one in msgspec.structs.fields(kind)}
 
 
-class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
+class PushConfig(DatasetConfig, frozen=True, kw_only=True):
     """The keys of a push set's `[[set]]`: where its resources lie, who may announce, which index is followed."""
 
     files: str = ""
@@ -64,15 +72,21 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
     pair_seconds: Positive = 5.0
 
     def __post_init__(self) -> None:
-        if bool(self.files) + (self.feed is not None) + (self.copy is not None) != 1:
-            raise BadPushConfig("a set has either files or a feed, or a copy")
+        if self.is_dataset and (complaint := self.dataset_complaint()):
+            raise BadDatasetConfig(complaint)
+        if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
+            raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
         others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
         others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
         others += [(("copy_set",), "set with a copy")] if self.copy is None else []
+        others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
         defaults = _defaults(type(self))
         for keys, whose in others:
             if wrong := next((one for one in keys if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
                 raise BadPushConfig(f"{wrong} belongs to a {whose}")
+        unfit = UNFIT_KEYS if self.is_dataset else ()
+        if wrong := next((one for one in unfit if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+            raise BadDatasetConfig(f"{wrong} does not go with a dataset")
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
 
@@ -80,6 +94,12 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
     def root(self) -> str | None:
         """The folder whose files this server serves; None when they lie elsewhere."""
         return self.files or self.copy or self.resource_root
+
+    @property
+    def shown(self) -> str:
+        """What people are told that is published."""
+        made_of = self.files or self.copy or self.dataset or self.sparql or self.oxigraph
+        return made_of or f"the push set {getattr(self, 'name', '')}"
 
     @property
     def is_scanned(self) -> bool:
@@ -96,7 +116,7 @@ class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def anchored_paths(self, folder: Path) -> dict[str, str]:
         """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
-        names = ("files", "copy", "resource_root", "token_file")
+        names = ("files", "copy", "resource_root", "token_file", "dataset", "oxigraph")
         paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
         if self.index is not None and is_cluster(self.index):
             paths["index"] = anchored(self.index, folder)

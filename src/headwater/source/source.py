@@ -11,9 +11,8 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,15 +23,13 @@ from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
 from headwater.progress import Listener, Notice, silent
-from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dumps.change_contents import KeptContents
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.dump_packer import PackResult
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
-from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
+from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.events.durable_listener import DurableListener
 from headwater.source.events.publication import Publication, PublicationEvents, PublicationListener
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
     from headwater.source.folder.folder_set import FolderSet
     from headwater.source.notifications.notifier import Notifier
     from headwater.source.push.push_set import PushSet
+    from headwater.source.rdf.dataset_set import DatasetSet
 
 _SETTLING_ROUNDS = 3
 _EXAMPLES = 3
@@ -80,7 +78,7 @@ class Source(ConfiguredSource):
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._followed: list[FolderSet | PushSet | CopySet] = []
+        self._followed: list[FolderSet | PushSet | CopySet | DatasetSet] = []
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._durable: list[DurableListener] = []
@@ -141,7 +139,7 @@ class Source(ConfiguredSource):
         return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
 
     def run_once(self) -> list[PipelineResult]:
-        """Bring every set with a folder up to date once: scan, record, publish every stale page.
+        """Bring every set with a folder, and every RDF dataset, up to date once: look, record, publish what is stale.
 
         Files that are being written get a while. Raises NotLeader when another process publishes the source.
         """
@@ -150,6 +148,7 @@ class Source(ConfiguredSource):
         self._clean_versions()
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
+        worked += self.dataset_sets.run_once(self._context)
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -273,6 +272,7 @@ class Source(ConfiguredSource):
             *self._schedule_folders(scheduler),
             *self.push_sets.schedule(self._context, scheduler),
             *self._schedule_copies(scheduler),
+            *self.dataset_sets.schedule(self._context, scheduler),
         ]
         scheduler.start()
 
@@ -307,7 +307,7 @@ class Source(ConfiguredSource):
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
         self._packing = {}
-        for job in self._packing_jobs():
+        for job in packing_jobs(self.site, self.publisher):
             packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener)
             self._packing.setdefault(job.name, []).append(packing)
             scheduler.add(packing)
@@ -318,17 +318,6 @@ class Source(ConfiguredSource):
                     self.catalog, self.versions, retention, self._clock, self.config.kept_versions, self._listener
                 )
             )
-
-    def _packing_jobs(self) -> Iterator[PackingJob]:
-        publisher = self.publisher
-        for one in self.site.sets:
-            if one.dump:
-                pack = partial(_pack, publisher.pack_resources, one.name)
-                yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack)
-            if one.change_dump:
-                pack = partial(_pack, publisher.pack_changes, one.name)
-                pause = one.change_dump_seconds
-                yield PackingJob(name=one.name, dump=CHANGE_DUMP.title, pack=pack, pause_seconds=pause)
 
     def _name_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there."""
@@ -382,14 +371,6 @@ class Source(ConfiguredSource):
     def sets_health(self) -> list[SetHealth]:
         """The same as records."""
         return [one.health for one in self._followed]
-
-
-class _Pack(Protocol):
-    def __call__(self, name: str, *, stop: Callable[[], None]) -> PackResult: ...
-
-
-def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> PackResult:
-    return pack(name, stop=stop)
 
 
 def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:

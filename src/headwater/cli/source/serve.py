@@ -33,7 +33,7 @@ T = TypeVar("T")
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _CONFIG = "config.json"
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
-_ONE_SET = ("files", "copy", "set_name", "title", *DESCRIBING, "rescan")
+_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "rescan")
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
@@ -49,6 +49,12 @@ _ONE_SET = ("files", "copy", "set_name", "title", *DESCRIBING, "rescan")
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DEST",
     help="Publish the copy that `headwater sync` keeps in DEST, as it is placed there.",
+)
+@click.option(
+    "--dataset",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Publish the RDF dataset of a file that is replaced, or of all RDF files of a folder.",
 )
 @click.option(
     "--set",
@@ -97,9 +103,9 @@ _ONE_SET = ("files", "copy", "set_name", "title", *DESCRIBING, "rescan")
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
-    Give one folder with --files, a copy with --copy, or a CONFIG file in TOML with several sets; a set there may also
-    be a push set, whose records are announced. Until the first publication is complete, requests get 503 and
-    Retry-After; after a restart they get what was last published.
+    Give one folder with --files, a copy with --copy, an RDF dataset with --dataset, or a CONFIG file in TOML with
+    several sets; a set there may also be a push set, whose records are announced. Until the first publication is
+    complete, requests get 503 and Retry-After; after a restart they get what was last published.
     """
     import msgspec
 
@@ -172,7 +178,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
     def announce() -> None:
         url = str(config.base_url)
-        what = some_of([one.files or one.copy or f"the push set {one.name}" for one in config.sets])
+        what = some_of([one.shown for one in config.sets])
         log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
         if how.as_json:
             address = address_url(listener)
@@ -321,22 +327,30 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
         return _converted(msgspec.to_builtins(read_config(path)) | whole)
     if "copy" in given:
         return _copied(given)
-    if "files" not in given:
-        raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, or a CONFIG file.")
-    files = given["files"].absolute()
-    folder_set = {"files": str(files), "name": given.get("set_name", "files")}
-    folder_set |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
+    kind = "dataset" if "dataset" in given else "files"
+    if kind not in given:
+        raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, --dataset PATH, or a CONFIG file.")
+    if kind == "dataset":
+        _refuse(given, ("files", "rescan"), "--dataset")
+    place = given[kind].absolute()
+    one_set = {kind: str(place), "name": given.get("set_name", kind)}
+    one_set |= {"profile": "rdf-dataset"} if kind == "dataset" else {}
+    one_set |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
     if "rescan" in given:
-        folder_set["rescan_seconds"] = given["rescan"]
+        one_set["rescan_seconds"] = given["rescan"]
     whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(files, str(folder_set["name"]))
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": [folder_set]})
+    state = given.get("state") or default_state(place, str(one_set["name"]))
+    return _converted({**whole, "state": str(Path(state).absolute()), "set": [one_set]})
+
+
+def _refuse(given: dict[str, Any], names: tuple[str, ...], option: str) -> None:
+    if clash := [name for name in names if name in given]:
+        raise UsageFault(f"{_option(clash[0])} and {option} exclude each other", advice="Leave one of them out.")
 
 
 def _copied(given: dict[str, Any]) -> SourceConfig:
     """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
-    if clash := [name for name in ("files", "rescan") if name in given]:
-        raise UsageFault(f"{_option(clash[0])} and --copy exclude each other", advice="Leave one of them out.")
+    _refuse(given, ("files", "dataset", "rescan"), "--copy")
     from headwater.source.copy.copy_sets import names_in_copy
 
     copy = given["copy"].absolute()

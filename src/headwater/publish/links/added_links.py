@@ -10,6 +10,7 @@ import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Catalog, Change, Limits, Resource
+from headwater.publish.datasets.patch_links import DatasetPatchLinks
 from headwater.publish.links.allowance import ROOM
 from headwater.publish.links.link_sources import EntryPlace, Links, LinkSource, PatchLinks, link_sources
 from headwater.publish.links.rules import NO_RULES
@@ -42,13 +43,15 @@ class AddedLinks:
     """What a set's settings and its patches add to its entries; without them all stays as it is, at no cost."""
 
     def __init__(self, site: Site, settings: SetSettings, catalog: Catalog, *, has_patches: bool = False) -> None:
-        self.is_on = settings.links != NO_RULES or has_patches
+        self.is_on = settings.links != NO_RULES or has_patches or settings.dataset
         if self.is_on:
             prefix, name = site.resource_prefix(settings.name), settings.name
             self._margin = URI_PREFIX_OCTETS - len(escape(prefix))
             self._sources: tuple[LinkSource, ...] = link_sources(settings.links, name, prefix, catalog)
             if has_patches:
                 self._sources += (PatchLinks(site, name, catalog),)
+            if settings.dataset:
+                self._sources += (DatasetPatchLinks(site, name, catalog),)
         self._segment_octets = settings.segment_octets
 
     def room(self, weight: int, count: int) -> LinkRoom:

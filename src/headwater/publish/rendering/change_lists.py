@@ -16,6 +16,7 @@ import msgspec
 from headwater.catalog.interface import Change, Segment, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.state import StateUpdate
+from headwater.datasets.rows import read_dataset
 from headwater.publish.capabilities import CHANGE_LIST, Capability
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.link_sources import EntryPlace
@@ -91,7 +92,8 @@ class ChangeLists:
             open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
             self._write(plan.open, open_name, plan)
         if plan.write_index:
-            self._store_writer.document(self._top, *documents.change_list_index(self._site, self._name, plan.named))
+            named = [self._stated(one) for one in plan.named]
+            self._store_writer.document(self._top, *documents.change_list_index(self._site, self._name, named))
         if plan.write_open:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
@@ -130,7 +132,8 @@ class ChangeLists:
 
     def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
         """Write one segment's document, taking over what the stored open list says of it already."""
-        writer = self._store_writer.writer(documents.change_list(self._site, self._name, segment, indexed=plan.indexed))
+        stated = documents.change_list(self._site, self._name, self._stated(segment), indexed=plan.indexed)
+        writer = self._store_writer.writer(stated)
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
         room = self._room(segment, before.link_octets)
@@ -183,6 +186,13 @@ class ChangeLists:
                 changed=changed,
                 link_octets=room.used,
             )
+
+    def _stated(self, segment: Segment) -> Segment:
+        """The segment as documents state it: those of an RDF dataset begin with its first change (TIM-A4)."""
+        dataset = read_dataset(self._job.context.catalog, self._name) if self._job.settings.dataset else None
+        if dataset is None or not segment.first <= dataset.first <= segment.last:
+            return segment
+        return msgspec.structs.replace(segment, from_=next(self._rows(dataset.first - 1, dataset.first)).at)
 
     def _room(self, segment: Segment, used: int) -> LinkRoom | None:
         """What links may add to a segment, `used` octets of which are taken; None: more than it has room for."""

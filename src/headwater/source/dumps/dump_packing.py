@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Event
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,7 +14,10 @@ from headwater.catalog.faults import UnknownSet
 from headwater.duty_cycle import DutyCycle
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
+from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
+from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.dump_packer import PackResult
+from headwater.publish.site import Site
 from headwater.source.set_health import FailureState, RetryPauses
 
 SOON: Final = 1.0
@@ -42,6 +46,25 @@ class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
     dump: str
     pack: Callable[[Callable[[], None]], PackResult]
     pause_seconds: float = LONGEST
+
+
+class _Pack(Protocol):
+    def __call__(self, name: str, *, stop: Callable[[], None]) -> PackResult: ...
+
+
+def packing_jobs(site: Site, publisher: Publisher) -> Iterator[PackingJob]:
+    """The dumps of a site's sets."""
+    for one in site.sets:
+        if one.dump:
+            pack = partial(_pack, publisher.pack_resources, one.name)
+            yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack)
+        if one.change_dump:
+            pack = partial(_pack, publisher.pack_changes, one.name)
+            yield PackingJob(name=one.name, dump=CHANGE_DUMP.title, pack=pack, pause_seconds=one.change_dump_seconds)
+
+
+def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> PackResult:
+    return pack(name, stop=stop)
 
 
 class DumpPacking:

@@ -1,0 +1,1 @@
+"""The RDF datasets that a source publishes: what the catalog holds of each, and the files of its states and patches."""

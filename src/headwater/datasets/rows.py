@@ -1,0 +1,102 @@
+"""What the catalog holds of a dataset beside its change log: rows of its set, written in the change's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from headwater.catalog.interface import Catalog
+from headwater.catalog.state import RowKey, StateRow
+from headwater.datasets.counts import DatasetCounts
+
+DATASET_FILE: Final = "dataset.nq"
+"""The URI of a dataset's only resource, below the URL of its set (TIM-07)."""
+DATASET_TYPE: Final = "application/n-quads"
+PATCH_TYPE: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
+"""Of its patches (NQUD-03); `rdf.syntaxes` has it, too, and with it the parsers."""
+DATASET_KEY: Final[RowKey] = ("dataset", "state")
+SEEN_KEY: Final[RowKey] = ("dataset", "seen")
+PATCH_KIND: Final = "dataset-patch"
+_AT_ONCE: Final = 1_000
+
+
+class DatasetState(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest state of a dataset that is recorded: the change `seq` announced it.
+
+    The patches of the changes from `first` on, in order, make it of nothing (TIM-08). `sha256` is that of the
+    canonical N-Quads.
+    """
+
+    seq: int
+    first: int
+    sha256: str
+    octets: int
+    quads: int
+    counts: DatasetCounts
+
+    def row(self) -> StateRow:
+        """The row that it is kept in."""
+        return StateRow(*DATASET_KEY, msgspec.msgpack.encode(self))
+
+
+class DatasetPatch(msgspec.Struct, frozen=True, array_like=True):
+    """The patch of the change `seq`: N-Quads Unified Diff with this SHA-256 and so many octets and lines.
+
+    `dataset` is the SHA-256 of the state that it leads to.
+    """
+
+    seq: int
+    sha256: str
+    octets: int
+    removed: int
+    added: int
+    dataset: str
+
+    @property
+    def key(self) -> RowKey:
+        """The key of its row."""
+        return PATCH_KIND, str(self.seq)
+
+    def row(self) -> StateRow:
+        """The row that it is kept in."""
+        return StateRow(*self.key, msgspec.msgpack.encode(self), rank=self.seq)
+
+
+class SeenInput(msgspec.Struct, frozen=True, array_like=True):
+    """What a dataset was read from last: a signature by which an input that has not changed is not read again."""
+
+    signature: bytes
+
+    def row(self) -> StateRow:
+        """The row that it is kept in."""
+        return StateRow(*SEEN_KEY, msgspec.msgpack.encode(self))
+
+
+def read_dataset(catalog: Catalog, name: str) -> DatasetState | None:
+    """What is recorded of a set's dataset. Raises UnknownSet."""
+    row = catalog.rows(name, [DATASET_KEY]).get(DATASET_KEY)
+    return None if row is None else msgspec.msgpack.decode(row.value, type=DatasetState)
+
+
+def read_seen(catalog: Catalog, name: str) -> bytes | None:
+    """The signature of the input that was read last. Raises UnknownSet."""
+    row = catalog.rows(name, [SEEN_KEY]).get(SEEN_KEY)
+    return None if row is None else msgspec.msgpack.decode(row.value, type=SeenInput).signature
+
+
+def patches_from(catalog: Catalog, name: str, first: int = 0) -> Iterator[DatasetPatch]:
+    """The patches of a set's changes from the number `first` on, oldest first. Raises UnknownSet."""
+    after: StateRow | None = None
+    while rows := catalog.rows_of(name, PATCH_KIND, after=after, limit=_AT_ONCE):
+        found = (msgspec.msgpack.decode(row.value, type=DatasetPatch) for row in rows)
+        yield from (one for one in found if one.seq >= first)
+        after = rows[-1]
+
+
+def patches_at(catalog: Catalog, name: str, numbers: list[int]) -> dict[int, DatasetPatch]:
+    """Those of these changes that have patches, by their numbers. Raises UnknownSet."""
+    rows = catalog.rows(name, [(PATCH_KIND, str(number)) for number in numbers])
+    found = (msgspec.msgpack.decode(row.value, type=DatasetPatch) for row in rows.values())
+    return {one.seq: one for one in found}

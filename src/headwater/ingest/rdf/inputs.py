@@ -1,0 +1,267 @@
+"""What a dataset is made of: a file, a folder of files, a SPARQL endpoint, an Oxigraph store.
+
+Each says cheaply, where it can, whether it is as it was; and gives files that are made canonical together.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from headwater.datasets.faults import InputChanged, UnusableInput
+from headwater.rdf.canonical import RdfInput
+from headwater.rdf.store_dump import dump_store
+from headwater.rdf.syntaxes import N_QUADS, Syntax, syntax_of
+from headwater.sparql.endpoint import SparqlEndpoint
+
+MOST_FILES: Final = 100_000
+_QUADS: Final = "SELECT ?g ?s ?p ?o WHERE { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
+_COUNT: Final = "SELECT (COUNT(*) AS ?count) WHERE { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
+_STORE_FILES: Final = (".sst", ".log", ".blob")
+_ROWS: Final = 5_000
+
+
+class DatasetInput(Protocol):
+    """What a dataset is made of. Methods raise UnusableInput and other faults of whoever must act."""
+
+    where: str
+    """What messages call it."""
+
+    def signature(self) -> bytes | None:
+        """Another one for another state; None where only reading it tells."""
+        ...
+
+    def changed_at_ns(self) -> int:
+        """When it changed last, as far as can be told; 0 where nothing can."""
+        ...
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """The files of its present state; what has to be made for that is in `scratch`."""
+        ...
+
+
+class FileInput:
+    """A file that is replaced, in any syntax, compressed or not."""
+
+    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+        self.where = str(path)
+        self._path = path
+        self._syntax = syntax or syntax_of(None, path.name)
+
+    def signature(self) -> bytes | None:
+        """By what the system says of the file."""
+        return _signature([(b"", _regular(self._path))])
+
+    def changed_at_ns(self) -> int:
+        """The later of the times of its content and of its name."""
+        return _changed_at(_regular(self._path))
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """The file itself."""
+        _ = scratch
+        if self._syntax is None:
+            raise UnusableInput("the name does not tell the syntax", where=self.where, advice="Name it with `syntax`.")
+        return [RdfInput(self._path, self._syntax)]
+
+
+class FolderInput:
+    """All files below a folder whose names are those of RDF, or all files where the syntax is given."""
+
+    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+        self.where = str(path)
+        self._path = path
+        self._syntax = syntax
+
+    def signature(self) -> bytes | None:
+        """By what the system says of each."""
+        return _signature((os.fsencode(path), found) for path, _syntax, found in self._files())
+
+    def changed_at_ns(self) -> int:
+        """That of the file that changed last."""
+        return max((_changed_at(found) for _path, _syntax, found in self._files()), default=0)
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """The files, in the order of their paths. Blank nodes of one are never those of another."""
+        _ = scratch
+        return [RdfInput(path, syntax) for path, syntax, _found in self._files()]
+
+    def _files(self) -> Iterator[tuple[Path, Syntax, os.stat_result]]:
+        count = 0
+        for folder, folders, names in os.walk(self._path, onerror=_raise):
+            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            for name in sorted(one for one in names if not one.startswith(".")):
+                path = Path(folder, name)
+                syntax = self._syntax or syntax_of(None, name)
+                found = None if syntax is None else _stat(path)
+                if syntax is None or found is None or not stat.S_ISREG(found.st_mode):
+                    continue
+                count += 1
+                if count > MOST_FILES:
+                    raise UnusableInput(f"the folder has more than {MOST_FILES:,} RDF files", where=self.where)
+                yield path, syntax, found
+
+
+class PathInput:
+    """A file or a folder, whichever is there when it is looked at."""
+
+    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+        self.where = str(path)
+        self._path = path
+        self._file = FileInput(path, syntax)
+        self._folder = FolderInput(path, syntax)
+
+    def signature(self) -> bytes | None:
+        """That of the one or the other."""
+        return self._present().signature()
+
+    def changed_at_ns(self) -> int:
+        """The same."""
+        return self._present().changed_at_ns()
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """The same."""
+        return self._present().read(scratch)
+
+    def _present(self) -> FileInput | FolderInput:
+        return self._folder if self._path.is_dir() else self._file
+
+
+class EndpointInput:
+    """The dataset of a SPARQL 1.1 endpoint: its default graph and all named ones.
+
+    It counts as changed while it was read where the number of its statements is another one before, in and after.
+    """
+
+    def __init__(self, where: str, make: Callable[[], SparqlEndpoint]) -> None:
+        self.where = where
+        self._make = make
+
+    def signature(self) -> bytes | None:
+        """Only its statements tell."""
+        return None
+
+    def changed_at_ns(self) -> int:
+        """Not known."""
+        return 0
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """Its statements as N-Quads. Raises InputChanged, and faults of the endpoint."""
+        target = scratch / "endpoint.nq"
+        with closing(self._make()) as endpoint:
+            before = self._count(endpoint)
+            rows = self._write(endpoint, target)
+            if self._count(endpoint) != before or rows != before:
+                raise InputChanged(f"{before:,} statements were counted, {rows:,} were sent", where=self.where)
+        return [RdfInput(target, N_QUADS, name=self.where)]
+
+    def _write(self, endpoint: SparqlEndpoint, target: Path) -> int:
+        count = 0
+        lines: list[str] = []
+        with target.open("w", encoding="utf-8", newline="") as file, closing(endpoint.rows(_QUADS)) as rows:  # type: ignore[type-var]  # a generator
+            for row in rows:
+                if len(row) != 4 or None in row[1:]:
+                    raise UnusableInput("a row of the answer is no statement", where=self.where)
+                graph, *triple = row
+                lines.append(f"{' '.join(map(str, triple))} {graph or ''} .\n")
+                count += 1
+                if len(lines) >= _ROWS:
+                    file.write("".join(lines))
+                    lines = []
+            file.write("".join(lines))
+        return count
+
+    def _count(self, endpoint: SparqlEndpoint) -> int:
+        text = endpoint.value(_COUNT) or ""
+        digits = text.partition("^^")[0].strip('"')
+        if not (digits.isascii() and digits.isdigit()):
+            raise UnusableInput("the endpoint does not count its statements", where=self.where)
+        return int(digits)
+
+
+class StoreInput:
+    """The folder of an Oxigraph store that no other process has open while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self._path = path
+
+    def signature(self) -> bytes | None:
+        """By what the system says of the files with its data."""
+        return _signature((os.fsencode(path.name), found) for path, found in self._files())
+
+    def changed_at_ns(self) -> int:
+        """Not needed: it is read under its own lock."""
+        return 0
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """Its statements as N-Quads."""
+        target = scratch / "store.nq"
+        with self._locked():
+            dump_store(self._path, target)
+        return [RdfInput(target, N_QUADS, name=self.where)]
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        try:
+            names = sorted(os.listdir(self._path))
+        except OSError as cause:
+            raise UnusableInput(f"cannot be read: {cause.strerror}", where=self.where) from cause
+        if "CURRENT" not in names:
+            raise UnusableInput("no Oxigraph store is in this folder", where=self.where)
+        for name in names:
+            is_data = name.endswith(_STORE_FILES) or name.startswith("MANIFEST")
+            found = _stat(self._path / name) if is_data else None
+            if found is not None and (found.st_size or not name.endswith(".log")):
+                yield self._path / name, found
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock by which a store belongs to one process: nobody may write while it is read."""
+        try:
+            with (self._path / "LOCK").open("ab") as lock:
+                try:
+                    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as cause:
+                    what = "another process has the store open"
+                    advice = "Have that process answer SPARQL, and set `sparql` to its address."
+                    raise UnusableInput(what, where=self.where, advice=advice) from cause
+                yield
+        except OSError as cause:
+            raise UnusableInput(f"cannot be read: {cause.strerror or cause}", where=self.where) from cause
+
+
+def _signature(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
+    digest = hashlib.sha256()
+    for name, one in files:
+        digest.update(b"%s\0%d %d %d %d\0" % (name, one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino))
+    return digest.digest()
+
+
+def _changed_at(found: os.stat_result) -> int:
+    return max(found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _regular(path: Path) -> os.stat_result:
+    try:
+        found = path.stat()
+    except OSError as cause:
+        raise UnusableInput(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+    if not stat.S_ISREG(found.st_mode):
+        raise UnusableInput("not a file", where=str(path))
+    return found
+
+
+def _raise(cause: OSError) -> None:
+    raise UnusableInput(f"cannot be read: {cause.strerror}", where=str(cause.filename)) from cause

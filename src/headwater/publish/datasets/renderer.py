@@ -1,0 +1,85 @@
+"""Publishes the files of an RDF dataset: patches, the dataset, its description, before the lists that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Final
+
+import msgspec
+
+from headwater.catalog.interface import SetSnapshot
+from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
+from headwater.datasets.rows import DATASET_TYPE, PATCH_TYPE, DatasetPatch, DatasetState, patches_from, read_dataset
+from headwater.publish.capabilities import Capability
+from headwater.publish.datasets.description import TURTLE, description
+from headwater.publish.datasets.names import dataset_name, dataset_patch_name, description_name
+from headwater.publish.publication_state import PublicationState
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.store_writer import DocumentMark, decode_mark
+from headwater.storage.objects.interface import ObjectKind
+
+_DATASET: Final = ObjectKind(DATASET_TYPE, has_gzip=True)
+_PATCH: Final = ObjectKind(PATCH_TYPE, has_gzip=True)
+
+
+class DatasetDocuments:
+    """The files of one dataset during one publication, from those of its folder below `state`.
+
+    Patches come first: when the dataset is replaced, what leads to it is there; then the lists follow.
+    """
+
+    capabilities: ClassVar[tuple[Capability, ...]] = ()
+
+    def __init__(self, job: PublicationJob, state: Path | None) -> None:
+        self._job = job
+        self._folder = DatasetFolder(state, job.name) if job.settings.dataset and state is not None else None
+        self._patches: list[str] = []
+        self._names: tuple[str, ...] = ()
+
+    @staticmethod
+    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+        """The dataset and its description."""
+        _ = snapshot
+        yield from publication.dataset
+
+    def publish(self) -> None:
+        """Put what is not there, or not as it was left, into the store. Raises BrokenSeries, and the store's faults."""
+        job, folder = self._job, self._folder
+        state = None if folder is None else read_dataset(job.context.catalog, job.name)
+        if folder is None or state is None:
+            return
+        for patch in patches_from(job.context.catalog, job.name, state.first):
+            self._put_patch(folder, patch)
+        self._put_dataset(folder, state)
+        at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
+        changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
+        text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
+        name = description_name(job.name)
+        mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=state.seq)
+        if not job.store_writer.says(name, [text]):
+            job.store_writer.blocks(name, [text], mark.encode, TURTLE)
+        self._names = (dataset_name(job.name), name)
+
+    def result(self, publication: PublicationState) -> RenderResult:
+        """What came of it."""
+        names = (*self._names, *self._patches)
+        return RenderResult(names=names, publication=msgspec.structs.replace(publication, dataset=self._names))
+
+    def _put_patch(self, folder: DatasetFolder, patch: DatasetPatch) -> None:
+        job, name = self._job, dataset_patch_name(self._job.name, patch.seq, patch.sha256)
+        self._patches.append(name)
+        if not job.integrity.is_as_left(name):
+            self._put(name, folder.patch_of(patch), _PATCH, patch.seq, is_closed=True)
+
+    def _put_dataset(self, folder: DatasetFolder, state: DatasetState) -> None:
+        job, name = self._job, dataset_name(self._job.name)
+        mark = decode_mark(job.context.store.mark(name))
+        is_there = mark is not None and (mark.generation, mark.seq) == (job.store_writer.generation, state.seq)
+        if not is_there or not job.integrity.is_as_left(name):
+            self._put(name, folder.dataset_of(state), _DATASET, state.seq, is_closed=False)
+
+    def _put(self, name: str, path: Path, kind: ObjectKind, seq: int, *, is_closed: bool) -> None:
+        job = self._job
+        mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=seq, is_closed=is_closed)
+        job.store_writer.blocks(name, blocks_of(path), mark.encode, kind)

@@ -1,0 +1,17 @@
+"""The statements of an Oxigraph store in a folder, as N-Quads in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyoxigraph import RdfFormat, Store
+
+from headwater.rdf.faults import BadRdf
+
+
+def dump_store(folder: Path, target: Path) -> None:
+    """Write all statements of the store, which no process may write to meanwhile. Raises BadRdf where it is none."""
+    try:
+        Store.read_only(str(folder)).dump(target, RdfFormat.N_QUADS)
+    except (OSError, RuntimeError, ValueError) as cause:
+        raise BadRdf(f"the store cannot be read: {str(cause)[:300]}", where=str(folder)) from cause

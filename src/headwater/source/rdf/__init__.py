@@ -1,0 +1,1 @@
+"""The sets of a source that publish an RDF dataset (TIM)."""

@@ -1,0 +1,150 @@
+"""One set that publishes an RDF dataset, as a task of the scheduler: looks at what it is made of, and publishes.
+
+Before each publication the dataset and its patches are checked: where they do not agree, nothing is published, and the
+health of the set says so until they do.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Final
+
+from headwater import notices
+from headwater.ingest.rdf.intake import DatasetIntake, DatasetNews, DatasetOutcome
+from headwater.processes.pool import Stopped
+from headwater.progress import Notice
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import decode_publication
+from headwater.publish.publisher import PublishResult
+from headwater.source.set_health import Failures, SetHealth
+from headwater.source.source_context import SourceContext
+
+SOON_SECONDS: Final = 0.5
+"""Until the next look at what has just changed."""
+TICK_SECONDS: Final = 30.0
+"""Between publications without news: pages may grow old, documents be lost or damaged."""
+
+
+class DatasetSet:
+    """Keeps one set current. One thread at a time; what fails is shown by `health`, and tried again."""
+
+    def __init__(self, context: SourceContext, intake: DatasetIntake, pause_seconds: float) -> None:
+        self.name = intake.name
+        self.intake = intake
+        self.health = SetHealth(name=intake.name)
+        self._context = context
+        self._publisher = context.publisher
+        self._pause_seconds = pause_seconds
+        self._failures = Failures(self.health, context.clock, context.listener)
+        self._due_at = 0.0
+        self._tick_at = 0.0
+        self._is_begun = False
+        self._at: dt.datetime | None = None
+
+    def due_at(self) -> float:
+        """When it is to be looked at again."""
+        return self._due_at
+
+    def is_long(self) -> bool:
+        """A dataset may have any size."""
+        return True
+
+    def run(self) -> None:
+        """Look, and publish what is new or due."""
+        try:
+            pause = self._failures.attempt("dataset", self._run)
+        except Stopped:
+            return
+        if pause is None:
+            self.health.phase = "following"
+        else:
+            self._context.name_published()
+            self._due_at = time.monotonic() + pause
+
+    def work(self) -> tuple[DatasetOutcome, PublishResult | None]:
+        """Look once, wait until it is at rest, and publish. Raises whatever is wrong."""
+        self._begin()
+        outcome = self._looked()
+        while outcome.news is DatasetNews.UNSETTLED:
+            time.sleep(SOON_SECONDS)
+            outcome = self._looked()
+        self._begin_anew_if_due()
+        return outcome, self._publish(Refresh.STALE)
+
+    def _run(self) -> None:
+        self._due_at = time.monotonic() + self._pause_seconds
+        is_first = not self._is_begun
+        if is_first:
+            self.health.phase = "starting"
+            self._begin()
+            self._begin_anew_if_due()
+            self._publish(Refresh.REPAIR)  # what a run before has recorded comes first
+        outcome = self._looked()
+        if outcome.news is DatasetNews.UNSETTLED:
+            self._due_at = time.monotonic() + min(self._pause_seconds, SOON_SECONDS)
+        elif outcome.news is DatasetNews.CHANGED or is_first or self._begin_anew_if_due():
+            self._publish(Refresh.STALE)
+        elif time.monotonic() >= self._tick_at:
+            self._publish(Refresh.REPAIR)
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self.intake.begin()
+            if self.intake.state is not None:
+                self._publisher.reset_history(self.name)
+            self._is_begun = True
+
+    def _looked(self) -> DatasetOutcome:
+        at = self._context.clock()
+        began = time.monotonic()
+        outcome = self.intake.look()
+        if outcome.news is not DatasetNews.UNSETTLED:
+            self._at = at
+            self.health.scans += 1
+            self.health.scanned_at = at
+            self.health.scan_seconds = time.monotonic() - began
+        if outcome.news is DatasetNews.CHANGED:
+            text = (
+                f"{self.name}: {outcome.added:,} statements added, {outcome.removed:,} removed; {outcome.quads:,} now"
+            )
+            self._context.listener(Notice(notices.DATASET_CHANGED, text))
+        return outcome
+
+    def _begin_anew_if_due(self) -> bool:
+        """Let the patches begin anew from nothing where the Change Lists do, or a user asks for it."""
+        note, state = self.intake.folder.restart_note, self.intake.state
+        is_asked = note.exists()
+        if state is None:
+            note.unlink(missing_ok=True)
+            return False
+        if is_asked:
+            self._publisher.restart_history(self.name)
+        if not is_asked and state.first >= self._history_first():
+            return False
+        self.intake.begin_anew()
+        note.unlink(missing_ok=True)
+        self._context.listener(Notice(notices.DATASET_ANEW, f"{self.name}: its patches begin anew from nothing"))
+        return True
+
+    def _history_first(self) -> int:
+        """The number of the first change that the Change Lists may name."""
+        catalog = self._context.catalog
+        history = decode_publication(catalog.state(self.name).notes).history
+        return next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
+
+    def _publish(self, refresh: Refresh) -> PublishResult | None:
+        """Publish what is recorded, when it has been checked. Raises BrokenSeries and the store's faults."""
+        self._tick_at = time.monotonic() + TICK_SECONDS
+        if self.intake.state is None:
+            return None
+        self.intake.check()
+        catalog = self._context.catalog
+        at = self._publisher.rotate(self.name)
+        if at is None and self._at is not None:
+            at = catalog.mark(self.name, self._at)
+        known = at or catalog.state(self.name).opened_at
+        assert known is not None
+        published = self._publisher.publish(self.name, known, refresh)
+        self._context.events.published(published)
+        return published

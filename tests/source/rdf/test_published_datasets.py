@@ -1,0 +1,382 @@
+"""RDF datasets as they are published: documents that the existing importer reads, patches that lead to the dataset."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyoxigraph as ox
+import pytest
+import rdflib
+
+from headwater.datasets.dataset_folder import DatasetFolder
+from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, UnusableInput
+from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
+from headwater.ingest.rdf import inputs, intake
+from headwater.rdf.canonical import RdfInput
+from headwater.rdf.faults import BadRdf, BlankNodesRefused
+from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES
+from headwater.source.config import SetConfig
+from headwater.source.push_config import BadDatasetConfig
+from headwater.source.source import Source
+from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
+from tests.source.rdf.importer import ImportedDataset, entries, root_of
+
+
+def put(path: Path, text: str | bytes) -> Path:
+    """Replace a file as a whole."""
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(text.encode() if isinstance(text, str) else text)
+    aside.replace(path)
+    return path
+
+
+def state_of(rounds: Rounds, name: str = "d") -> DatasetState:
+    with Source(rounds.config) as source:
+        state = read_dataset(source.catalog, name)
+    assert state is not None
+    return state
+
+
+def test_tim_a1_every_change_leads_to_a_patch_of_the_dataset_file(tmp_path: Path) -> None:
+    """TIM-07, TIM-A1 to TIM-A4, TIM-A15: what the importer reads, and replayed it is the dataset at every step."""
+    path = put(tmp_path / "d.nt", triples(1, 2))
+    rounds = Rounds(tmp_path, file_set(path))
+    imported = ImportedDataset()
+    for step, text in enumerate([triples(1, 2), triples(2, 3), triples(*range(10)), triples(9, value="x")], 1):
+        put(path, text)
+        rounds.run()
+        rounds.imported(into=imported)  # only what is new
+        assert rounds.imported().lines == imported.lines == {one.encode() for one in text.splitlines(keepends=True)}
+        changes = entries(rounds.document("d/changelist.xml"))
+        assert [one.md["change"] for one in changes] == ["created", *["updated"] * (step - 1)]
+        assert {one.loc for one in changes} == {f"{BASE}/d/dataset.nq"}
+        assert {one.md["type"] for one in changes} == {"application/n-quads"}
+        head, _links = root_of(rounds.document("d/changelist.xml"))
+        assert head["from"] == changes[0].md["datetime"]
+        assert "until" not in head
+        listed, _links = root_of(rounds.document("d/resourcelist.xml"))
+        assert head["from"] <= changes[-1].md["datetime"] <= listed["at"]
+    assert imported.taken == 4
+
+
+def test_tim_03_each_dataset_has_a_capability_list_and_tim_10_a_description(tmp_path: Path) -> None:
+    """TIM-04: with both lists; `describedby` on the Capability List's root, and on the Source Description's entry."""
+    sets = [file_set(put(tmp_path / f"{name}.nt", triples(1)), name) for name in ("a", "b")]
+    rounds = Rounds(tmp_path, *sets)
+    rounds.run()
+    listed = entries(rounds.document(".well-known/resourcesync"))
+    assert [one.loc for one in listed] == [f"{BASE}/{name}/capabilitylist.xml" for name in ("a", "b")]
+    for name, one in zip(("a", "b"), listed, strict=True):
+        _md, links = root_of(rounds.document(f"{name}/capabilitylist.xml"))
+        assert links["describedby"] == one.link["href"] == f"{BASE}/{name}/description.ttl"
+        assert [row.md["capability"] for row in entries(rounds.document(f"{name}/capabilitylist.xml"))] == [
+            "resourcelist",
+            "changelist",
+        ]
+        assert rounds.imported(name).taken == 1
+
+
+def test_tim_10_the_description_is_made_of_the_dataset(tmp_path: Path) -> None:
+    """VoID and DCAT, read by another library; counts follow each change."""
+    turtle = """@prefix e: <http://e.example/> . e:a a e:T ; e:p "1 > 0 \\"x\\" ." , "2"@en . e:b a e:T, e:U .
+        GRAPH <http://g.example/> { e:a e:p e:b . e:c e:q "<http://no.example/>" . }"""
+    path = put(tmp_path / "d.trig", turtle)
+    rounds = Rounds(
+        tmp_path, file_set(path, title='The "people"\\', licence="https://creativecommons.org/publicdomain/zero/1.0/")
+    )
+    query = """PREFIX void: <http://rdfs.org/ns/void#> PREFIX dcat: <http://www.w3.org/ns/dcat#>
+        PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX sd: <http://www.w3.org/ns/sparql-service-description#>
+        SELECT ?triples ?title ?licence ?dump (GROUP_CONCAT(DISTINCT ?p) AS ?ps) (GROUP_CONCAT(DISTINCT ?c) AS ?cs)
+        (GROUP_CONCAT(DISTINCT ?g) AS ?gs) {
+          ?d a void:Dataset, dcat:Dataset ; void:triples ?triples ; void:dataDump ?dump ; dcterms:title ?title ;
+             dcterms:license ?licence ; dcat:distribution/dcat:downloadURL ?dump .
+          OPTIONAL { ?d void:propertyPartition [ void:property ?pi ; void:triples ?pn ] }
+          OPTIONAL { ?d void:classPartition [ void:class ?ci ; void:entities ?cn ] }
+          OPTIONAL { ?d sd:namedGraph [ sd:name ?gi ; sd:graph/void:triples ?gn ] }
+          BIND(CONCAT(REPLACE(STR(?pi), ".*[/#]", ""), "=", STR(?pn)) AS ?p)
+          BIND(CONCAT(REPLACE(STR(?ci), ".*[/#]", ""), "=", STR(?cn)) AS ?c)
+          BIND(CONCAT(STR(?gi), "=", STR(?gn)) AS ?g)
+        } GROUP BY ?triples ?title ?licence ?dump"""
+
+    def told() -> list[object]:
+        graph = rdflib.Graph()
+        graph.parse(data=rounds.document("d/description.ttl"), format="turtle")
+        (row,) = graph.query(query)
+        assert isinstance(row, rdflib.query.ResultRow)
+        plain, lists = [str(one) for one in row[:4]], [sorted(str(one).split()) for one in row[4:]]
+        return [*plain, *lists]
+
+    rounds.run()
+    licence = "https://creativecommons.org/publicdomain/zero/1.0/"
+    fixed = ['The "people"\\', licence, f"{BASE}/d/dataset.nq"]
+    assert told() == ["7", *fixed, ["p=3", "q=1", "type=3"], ["T=2", "U=1"], ["http://g.example/=2"]]
+    put(path, "@prefix e: <http://e.example/> . e:a a e:U . GRAPH <http://h.example/> { e:x e:r 1 . }")
+    rounds.run()
+    assert told() == ["2", *fixed, ["r=1", "type=1"], ["U=1"], ["http://h.example/=1"]]
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda one: one.name)
+@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "gzip"])
+def test_tim_12_the_seven_syntaxes(tmp_path: Path, syntax: object, *, is_packed: bool) -> None:
+    """Whatever a dataset is written in, compressed or not, the published one is the same (TIM-A9, TIM-A16)."""
+    assert syntax in SYNTAXES
+    quads = [
+        ox.Quad(
+            ox.NamedNode("http://e.example/é"), ox.NamedNode("http://e.example/p"), ox.Literal("1\n2", language="en")
+        ),
+        ox.Quad(
+            ox.NamedNode("http://e.example/b"), ox.NamedNode("http://e.example/p"), ox.NamedNode("http://e.example/c")
+        ),
+    ]
+    kind = next(one for one in SYNTAXES if one is syntax)
+    octets = ox.serialize(quads, format=kind.parser_format)
+    assert octets is not None
+    name = f"d.{kind.suffixes[0]}" + (".gz" if is_packed else "")
+    rounds = Rounds(tmp_path, file_set(put(tmp_path / name, gzip.compress(octets) if is_packed else octets)))
+    rounds.run()
+    expected = b"".join(sorted(f"{one} .\n".encode() for one in quads)).replace(b"\\u00E9", "é".encode())
+    assert rounds.document("d/dataset.nq") == expected
+    graph = rdflib.Graph().parse(data=rounds.document("d/dataset.nq").decode(), format="nt")
+    assert len(graph) == 2
+    assert rounds.imported().taken == 1
+
+
+def test_a_folder_of_files_is_one_dataset(tmp_path: Path) -> None:
+    """Files come, change and go; what is of no syntax of RDF is passed over, and so are names with a dot before."""
+    folder = tmp_path / "files"
+    (folder / "sub").mkdir(parents=True)
+    put(folder / "a.nt", triples(1))
+    put(folder / "sub" / "b.ttl", '<http://d.example/x> <http://d.example/p> "x" .')
+    put(folder / "notes.txt", "no RDF")
+    put(folder / ".hidden.nt", "no RDF")
+    rounds = Rounds(tmp_path, file_set(folder))
+    rounds.run()
+    assert len(rounds.imported().lines) == 2
+    put(folder / "c.nq", '<http://d.example/x> <http://d.example/p> "y" <http://g.example/> .\n')
+    rounds.run()
+    assert len(rounds.imported().lines) == 3
+    (folder / "a.nt").unlink()
+    rounds.run()
+    assert len(rounds.imported().lines) == 2
+    assert len(entries(rounds.document("d/changelist.xml"))) == 3
+
+
+def test_nothing_changed_nothing_published(tmp_path: Path) -> None:
+    """Not by another order, other prefixes, another syntax of the same file; and an untouched file is not read."""
+    path = put(tmp_path / "d.ttl", '@prefix e: <http://e.example/> . e:a e:p "1", "2" .')
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    before = {one: (rounds.state / "documents" / one).read_bytes() for one in ("d/changelist.xml", "d/dataset.nq")}
+    put(path, '<http://e.example/a> <http://e.example/p> "2" , "1" . # said otherwise\n')
+    assert [one.scanned.unchanged for one in rounds.run()] == [1]
+    seen = path.stat()
+    path.write_bytes(b"\xff" * seen.st_size)  # would be refused if it were read
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    with pytest.raises(BadRdf):  # its change time tells
+        rounds.run()
+    put(path, '<http://e.example/a> <http://e.example/p> "1", "2" .')
+    rounds.run()
+    assert before == {one: (rounds.state / "documents" / one).read_bytes() for one in before}
+
+
+def test_nqud_a6_blank_nodes_become_stable_iris(tmp_path: Path) -> None:
+    """What a change does not touch keeps its name; below a prefix of the origin, or a given one."""
+    path = put(tmp_path / "d.ttl", "@prefix e: <http://e.example/> . e:a e:p [ e:q 1 ] . e:b e:p [ e:q 2 ] .")
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    first = rounds.imported().lines
+    assert sum(b"<http://data.example/.well-known/genid/d/" in one for one in first) == 4
+    put(path, "@prefix e: <http://e.example/> . e:b e:p [ e:q 2 ] . e:a e:p [ e:q 3 ] .")
+    rounds.run()
+    assert len(first & rounds.imported().lines) == 2
+    own = Rounds(tmp_path / "own", file_set(path, genid="https://ids.example/x/"))
+    own.folder.mkdir()
+    own.run()
+    assert sum(b"<https://ids.example/x/" in one for one in own.imported().lines) == 4
+
+
+def test_nqud_a6_blank_nodes_are_refused_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.ttl", "@prefix e: <http://e.example/> . e:a e:p [] .")
+    rounds = Rounds(tmp_path, file_set(path, blank_nodes="refuse"))
+    with pytest.raises(BlankNodesRefused):
+        rounds.run()
+    put(path, "@prefix e: <http://e.example/> . e:a e:p e:b .")
+    rounds.run()
+    assert rounds.imported().taken == 1
+
+
+def test_a_file_that_is_no_rdf_changes_nothing(tmp_path: Path) -> None:
+    """Cut off, missing, of an unknown name: what was published stays."""
+    path = put(tmp_path / "d.ttl", '<http://e.example/a> <http://e.example/p> "1" .')
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    before = rounds.document("d/changelist.xml")
+    for octets in (b'<http://e.example/a> <http://e.example/p> "1', b"\x1f\x8b\x08\x00", b"<a> <b> <c> ."):
+        put(path, octets)
+        with pytest.raises(BadRdf):
+            rounds.run()
+    path.unlink()
+    with pytest.raises(UnusableInput):
+        rounds.run()
+    assert rounds.document("d/changelist.xml") == before
+    assert rounds.imported().taken == 1
+    unknown = Rounds(tmp_path / "unknown", file_set(put(tmp_path / "d.txt", triples(1))))
+    unknown.folder.mkdir()
+    with pytest.raises(UnusableInput):
+        unknown.run()
+
+
+def test_a_dataset_that_became_empty_is_published_where_that_is_allowed(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    put(path, "")
+    with pytest.raises(EmptyInput):
+        rounds.run()
+    assert len(rounds.imported().lines) == 1
+    allowed = Rounds(tmp_path, file_set(path, may_be_empty=True))
+    allowed.run()
+    assert allowed.imported().lines == set()
+    put(path, triples(5))
+    allowed.run()
+    assert len(allowed.imported().lines) == 1
+
+
+def test_a_dataset_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is published is one state of it, told when it takes another reading; and none where it never rests."""
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    read: Callable[[inputs.FileInput, Path], list[RdfInput]] = inputs.FileInput.read
+    times = iter([True, False])
+
+    def changing(self: inputs.FileInput, scratch: Path) -> list[RdfInput]:
+        found = read(self, scratch)
+        if next(times, True):
+            put(path, triples(2, 3, 4))
+        return found
+
+    monkeypatch.setattr(inputs.FileInput, "read", changing)
+    rounds.run()
+    assert len(rounds.imported().lines) == 3
+    assert [one.rule for one in rounds.notices] == ["HW-DAT-12", "HW-DAT-11"]
+    put(path, triples(7))
+    with pytest.raises(InputChanged):
+        rounds.run()
+    assert len(rounds.imported().lines) == 3
+
+
+def test_a_file_that_has_just_changed_comes_to_rest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a tick of the clock two states look alike."""
+    monkeypatch.setattr(intake, "SETTLED_SECONDS", 0.2)
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    assert len(rounds.imported().lines) == 1
+
+
+@pytest.mark.parametrize("what", ["dataset", "patch", "lost dataset", "lost patch"])
+def test_tim_08_where_the_series_is_broken_nothing_is_published(tmp_path: Path, what: str) -> None:
+    """A lost or damaged state is made again of the patches; such a patch is told, and nothing is published."""
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    put(path, triples(1, 2))
+    rounds.run()
+    state, folder = state_of(rounds), DatasetFolder(rounds.state, "d")
+    with Source(rounds.config) as source:
+        patches = list(patches_from(source.catalog, "d"))
+    file = folder.dataset_of(state) if "dataset" in what else folder.patch_of(patches[0])
+    if what.startswith("lost"):
+        file.unlink()
+    else:
+        octets = bytearray(file.read_bytes())
+        octets[-4] ^= 1
+        file.write_bytes(octets)
+    put(path, triples(1, 2, 3))
+    before = rounds.document("d/changelist.xml")
+    if "patch" in what:
+        with pytest.raises(BrokenSeries):
+            rounds.run()
+        assert rounds.document("d/changelist.xml") == before
+        assert len(rounds.imported().lines) == 2
+    else:
+        rounds.run()
+        assert len(rounds.imported().lines) == 3
+
+
+def test_tim_08_what_others_have_damaged_in_the_documents_is_put_right(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    names = [one for one in (rounds.state / "documents" / "d").rglob("*") if one.suffix in (".nq", ".nqud", ".ttl")]
+    held = {one: one.read_bytes() for one in names}
+    for number, one in enumerate(names):
+        if number:
+            one.write_bytes(b"damaged")
+        else:
+            one.unlink()
+    rounds.run()
+    assert {one: one.read_bytes() for one in names} == held
+    rounds.imported()
+
+
+def test_another_base_url_begins_the_patches_anew(tmp_path: Path) -> None:
+    """The Change Lists begin anew then, so what they lead to has to begin with nothing."""
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    put(path, triples(1, 2))
+    rounds.run()
+    moved = Rounds(tmp_path, file_set(path), base="http://other.example")
+    moved.run()
+    index = moved.document("d/changelist.xml")
+    assert b"sitemapindex" in index
+    newest = entries(moved.document("d/changelist/open.xml"))
+    assert [(one.md["change"], one.loc) for one in newest] == [("created", "http://other.example/d/dataset.nq")]
+    patch = moved.fetch(newest[0].link["href"])
+    assert (
+        hashlib.sha256(b"".join(one[1:] for one in patch.splitlines(keepends=True))).hexdigest() in newest[0].md["hash"]
+    )
+    put(path, triples(2))
+    moved.run()
+    assert [one.md["change"] for one in entries(moved.document("d/changelist/open.xml"))] == ["created", "updated"]
+
+
+def test_what_a_killed_run_has_left_is_removed(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    folder = rounds.state / "datasets" / "d"
+    held = sorted(folder.iterdir())
+    for name in ("00002-0123456789abcdef.nq", "00002-0123456789abcdef.nqud"):
+        (folder / name).write_text("left over")
+    (folder / "scratch").mkdir()
+    (folder / "scratch" / "new.nq").write_text("left over")
+    rounds.run()
+    assert sorted(folder.iterdir()) == held
+
+
+def test_the_media_type_of_patches_is_that_of_n_quads_unified_diff() -> None:
+    assert PATCH_TYPE == NQUD_MEDIA_TYPE
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "one of dataset, sparql and oxigraph"),
+        ({"dataset": "d.nq", "sparql": "http://h.example/query"}, "one of dataset, sparql and oxigraph"),
+        ({"sparql": "http://h.example/query", "syntax": "turtle"}, "syntax is that of files"),
+        ({"dataset": "d.nq", "sparql_authorization_env": "X"}, "belongs to sparql"),
+        ({"dataset": "d.nq", "retention_seconds": 60.0}, "retention_seconds does not go with a dataset"),
+        ({"dataset": "d.nq", "mirrors": ("http://m.example/{path}",)}, "mirrors does not go with a dataset"),
+        ({"dataset": "d.nq", "classic": True}, "classic does not go with a dataset"),
+        ({"dataset": "d.nq", "patch": ("json",)}, "patch does not go with a dataset"),
+    ],
+)
+def test_settings_that_would_break_the_profile_are_refused(given: dict[str, object], words: str) -> None:
+    with pytest.raises(BadDatasetConfig, match=words):
+        SetConfig(profile="rdf-dataset", **given)  # type: ignore[arg-type]

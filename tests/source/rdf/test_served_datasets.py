@@ -1,0 +1,188 @@
+"""Sources of datasets at work: each kind of what one is made of, followed by a server, and copied."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyoxigraph as ox
+import pytest
+
+from headwater.source.config import SetConfig
+from tests.source.rdf.dataset_source import DatasetServer, dataset_server, file_set, triples
+from tests.source.rdf.test_published_datasets import put
+from tests.support.copying import DONE, check, go
+from tests.support.serving import Answer
+from tests.support.sparql_server import SparqlServer, sparql_server
+from tests.support.waiting import until
+
+QUERY = "SELECT ?g"
+
+
+def shows(running: DatasetServer, text: str, name: str = "d") -> None:
+    """Wait until the dataset is this, and its patches lead to it."""
+    wanted = "".join(sorted(text.splitlines(keepends=True))).encode()
+
+    def is_there() -> bool:
+        return running.get(f"/{name}/dataset.nq").body == wanted and in_resource_list(running, name)
+
+    until(is_there, what=f"{len(wanted)} octets of {name}")
+    assert b"".join(sorted(running.imported(name))) == wanted
+
+
+def in_resource_list(running: DatasetServer, name: str) -> bool:
+    if not running.source.is_site_published():
+        return False
+    seq = running.source.catalog.state(name).last_seq
+    return running.get("/health").body.count(b'"published_changes": %d' % seq) > 0
+
+
+def failing(running: DatasetServer, words: str) -> None:
+    """Wait until the health of the set says so."""
+    until(lambda: words in str(running.health()["sets"]), what=words)
+
+
+def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
+    """Each change is published by itself; what fails is told and tried again, and what was published stays."""
+    path, folder = put(tmp_path / "d.nt", triples(1)), tmp_path / "folder"
+    folder.mkdir()
+    put(folder / "a.nt", triples(1))
+    with dataset_server(
+        tmp_path / "state", [file_set(path, dataset_seconds=0.05), file_set(folder, "f", dataset_seconds=0.05)]
+    ) as running:
+        shows(running, triples(1))
+        put(path, triples(1, 2))
+        put(folder / "b.nt", triples(5))
+        shows(running, triples(1, 2))
+        shows(running, triples(1, 5), "f")
+        put(path, "no RDF")
+        failing(running, "HW-RDF-01")
+        shows(running, triples(1, 2))
+        put(path, triples(2, 3))
+        shows(running, triples(2, 3))
+        until(lambda: running.health()["well"], what="health")
+        changes = running.source.catalog.changes("d")
+        assert [one.change.value for one in changes] == ["created", "updated", "updated"]
+        assert go(running.url, tmp_path / "copy").status == DONE
+        assert (tmp_path / "copy" / "d" / "dataset.nq").read_text() == triples(2, 3)
+        assert check(running.url, tmp_path / "copy").exit_status == DONE
+
+
+def test_tim_a9_the_dataset_is_compressed_as_content_coding_only(tmp_path: Path) -> None:
+    """`encoding` is never stated; gzip is for those who accept it, with a tag of its own."""
+    text = triples(*range(1000))
+    with dataset_server(tmp_path / "state", [file_set(put(tmp_path / "d.nt", text))]) as running:
+        shows(running, text)
+        assert b"gzip" not in running.get("/d/resourcelist.xml").body
+        patch = running.get("/d/changelist.xml").body.partition(b'href="')[2].partition(b'href="')[2].partition(b'"')[0]
+        for target, kind in (
+            ("/d/dataset.nq", "application/n-quads"),
+            (patch.decode().removeprefix(running.url), "application/vnd.timbuctoo-rdf.nquads_unified_diff"),
+        ):
+            plain, packed = running.get(target), running.get(target, accept_encoding="gzip")
+            assert (plain.status, plain.headers["content-type"]) == (200, kind)
+            assert "content-encoding" not in plain.headers
+            assert packed.headers["content-encoding"] == "gzip"
+            assert gzip.decompress(packed.body) == plain.body
+            assert packed.headers["etag"] != plain.headers["etag"]
+            assert running.get(target, range="bytes=0-9").body == plain.body[:10]
+        about: Answer = running.get("/d/description.ttl")
+        assert about.headers["content-type"] == "text/turtle; charset=utf-8"
+
+
+def endpoint(server: SparqlServer, **options: object) -> SetConfig:
+    return SetConfig(name="d", profile="rdf-dataset", sparql=server.query_url, dataset_seconds=0.05, **options)  # type: ignore[arg-type]
+
+
+def test_an_endpoint_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default graph and named ones; credentials come from the environment."""
+    monkeypatch.setenv("ENDPOINT", "Basic dXNlcjpwYXNz")
+    with sparql_server() as server:
+        server.store.load(triples(1).encode(), ox.RdfFormat.N_TRIPLES)
+        config = endpoint(server, sparql_authorization_env="ENDPOINT")
+        with dataset_server(tmp_path / "state", [config]) as running:
+            shows(running, triples(1))
+            server.store.update(
+                'INSERT DATA { GRAPH <http://g.example/> { <http://d.example/s1> <http://d.example/p> "ä" } }'
+            )
+            named = '<http://d.example/s1> <http://d.example/p> "ä" <http://g.example/> .\n'
+            shows(running, triples(1) + named)
+            server.store.update("DELETE WHERE { ?s ?p ?o }")
+            shows(running, named)
+        assert {authorization for _kind, _text, authorization in server.requests} == {"Basic dXNlcjpwYXNz"}
+
+
+FAULTS: dict[str, tuple[Callable[[str], tuple[int, str, bytes] | None], str]] = {
+    "fails in the middle": (
+        lambda text: (0, "text/tab-separated-values", b"?g\t?s\t?p\t?o\n\t<http://d.exa") if QUERY in text else None,
+        "HW-SPQ-04",
+    ),
+    "says 200 with an error": (lambda _text: (200, "text/html", b"<html>sorry</html>"), "HW-SPQ-04"),
+    "ends its answer with an error": (
+        lambda text: (
+            (200, "text/tab-separated-values", b"?g\t?s\t?p\t?o\nError: out of memory\n") if QUERY in text else None
+        ),
+        "HW-SPQ-04",
+    ),
+    "leaves rows out": (
+        lambda text: (200, "text/tab-separated-values", b"?g\t?s\t?p\t?o\n") if QUERY in text else None,
+        "HW-DAT-02",
+    ),
+    "refuses": (lambda _text: (403, "text/plain", b"no"), "HW-SPQ-03"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_an_endpoint_that_misbehaves_changes_nothing(tmp_path: Path, kind: str) -> None:
+    fault, code = FAULTS[kind]
+    with sparql_server() as server:
+        server.store.load(triples(1, 2).encode(), ox.RdfFormat.N_TRIPLES)
+        with dataset_server(tmp_path / "state", [endpoint(server)]) as running:
+            shows(running, triples(1, 2))
+            server.fault = lambda _kind, text: fault(text)
+            failing(running, code)
+            shows(running, triples(1, 2))
+            server.fault = None
+            server.store.load(triples(3).encode(), ox.RdfFormat.N_TRIPLES)
+            shows(running, triples(1, 2, 3))
+            assert len(running.source.catalog.changes("d")) == 2
+
+
+def test_a_store_is_followed_when_nobody_has_it_open(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    store = ox.Store(folder)
+    store.load(triples(1).encode(), ox.RdfFormat.N_TRIPLES)
+    store.flush()
+    config = SetConfig(name="d", profile="rdf-dataset", oxigraph=str(folder), dataset_seconds=0.05)
+    with dataset_server(tmp_path / "state", [config]) as running:
+        del store
+        shows(running, triples(1))
+        store = ox.Store(folder)
+        store.load(triples(2).encode(), ox.RdfFormat.N_TRIPLES)
+        store.flush()
+        del store
+        shows(running, triples(1, 2))
+        seen = running.source.catalog.state("d").state_version
+        until(lambda: running.source.sets_health[0].scans > 20, what="looks")
+        assert running.source.catalog.state("d").state_version == seen
+        shutil.rmtree(folder)
+        failing(running, "HW-DAT-03")
+        shows(running, triples(1, 2))
+
+
+def test_a_broken_series_is_told_until_it_is_mended(tmp_path: Path) -> None:
+    """TIM-08: in health and log; nothing is published meanwhile."""
+    path = put(tmp_path / "d.nt", triples(1))
+    with dataset_server(tmp_path / "state", [file_set(path, dataset_seconds=0.05)]) as running:
+        shows(running, triples(1))
+        (patch,) = (tmp_path / "state" / "datasets" / "d").glob("*.nqud")
+        held = patch.read_bytes()
+        patch.write_bytes(held.replace(b"v1", b"v9"))
+        put(path, triples(1, 2))
+        failing(running, "HW-DAT-01")
+        assert "HW-DAT-01" in {one.rule for one in running.notices}
+        shows(running, triples(1))
+        patch.write_bytes(held)
+        shows(running, triples(1, 2))
