@@ -1,18 +1,36 @@
-"""The difference of two canonical files as N-Quads Unified Diff: removals, then additions, each sorted (NQUD-A4)."""
+"""The difference of two canonical files as N-Quads Unified Diff: removals, then additions, each sorted (NQUD-A4).
+
+Both files are cut at the same lines into ranges (`lines/ranges.py`), which processes compare; that they are canonical
+and in order is checked on the way, of the lines of the new file that stand in the old one too by comparing octets.
+"""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from operator import lt
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
-from headwater.rdf.lines.reading import line_blocks, octets
-from headwater.rdf.lines.statements import canonical_block, refuse_blanks
+from headwater.processes.pool import ProcessPool, WorkerProgram
+from headwater.processes.processors import processors
+from headwater.rdf.faults import BOUNDS, BadRdf, NotCanonical, RdfBounds
+from headwater.rdf.lines.ranges import SortedFile, common_ranges
+from headwater.rdf.lines.reading import inflated_file, line_blocks, octets
+from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
 
+_RANGE = 4 << 20
 _PIECE = 1 << 20
+_FEW = 4 * _RANGE
+"""Up to so many octets are compared in this process: others would not have started yet."""
+_AHEAD = 3
+_OLD, _NEW = 1, 2
+
+_Lines = tuple[int, bytes]
+_Job = tuple[int, int, int, int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +51,103 @@ def write_patch(
     wait in a temporary file.
     """
     removed = added = 0
-    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for sign, line in _differing(
-            sorted_lines(old, bounds, blanks=blanks), sorted_lines(new, bounds, blanks=blanks)
-        ):
-            if sign == b"-":
-                target.write(b"-" + line)
-                removed += 1
-            else:
-                additions.write(b"+" + line)
-                added += 1
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-") as folder,
+        inflated_file(old, Path(folder) / "old", bounds) as before,
+        inflated_file(new, Path(folder) / "new", bounds) as after,
+        tempfile.SpooledTemporaryFile(_PIECE * 16) as additions,
+    ):
+        for fault, less, more in _compared(before, after, bounds, blanks=blanks):
+            if fault:
+                _tell_fault(old if fault == _OLD else new, bounds, blanks=blanks)
+            target.write(less[1])
+            additions.write(more[1])
+            removed += less[0]
+            added += more[0]
         additions.seek(0)
-        while piece := additions.read(_PIECE):
-            target.write(piece)
+        shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
 
 
-def _differing(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    before, after = next(old, None), next(new, None)
-    while before is not None or after is not None:
-        if before == after:
-            before, after = next(old, None), next(new, None)
-        elif after is None or (before is not None and before < after):
-            assert before is not None
-            yield b"-", before
-            before = next(old, None)
-        else:
-            yield b"+", after
-            after = next(new, None)
+def _compared(old: Path, new: Path, bounds: RdfBounds, *, blanks: bool) -> Iterator[tuple[int, _Lines, _Lines]]:
+    with closing(SortedFile(old, bounds)) as first, closing(SortedFile(new, bounds)) as second:
+        jobs = common_ranges(first, second, _RANGE)
+        settings = (str(old), str(new), blanks)
+        compare = range_comparison(settings)
+        if first.octets + second.octets <= _FEW:
+            yield from map(compare, jobs)
+            return
+        pool = ProcessPool[None](
+            WorkerProgram(function=range_comparison, settings=settings, libraries=True),
+            compare,
+            processes=processors(),
+            ahead=_AHEAD,
+        )
+        with closing(pool.answers((None, job) for job in jobs)) as answers:
+            for _none, answer in answers:
+                yield answer
+
+
+def range_comparison(settings: tuple[str, str, bool]) -> Callable[[_Job], Any]:
+    """What a process does that compares ranges of two files: 0, or which file is not as it should be, and removals and
+    additions as lines of a patch, with their number."""
+    old, new, blanks = SortedFile(Path(settings[0])), SortedFile(Path(settings[1])), settings[2]
+
+    def compare(job: _Job) -> tuple[int, _Lines, _Lines]:
+        a, to_a, b, to_b, low, high = job
+        return _difference(old.read(a, to_a), new.read(b, to_b), (low, high), blanks=blanks)
+
+    return compare
+
+
+def _difference(old: bytes, new: bytes, between: tuple[bytes, bytes], *, blanks: bool) -> tuple[int, _Lines, _Lines]:
+    """The same for the octets of two ranges."""
+    nothing = (0, b"")
+    before = old.splitlines(keepends=True)
+    if not _is_canonical(old, blanks=blanks) or not _in_order(before, *between):
+        return _OLD, nothing, nothing
+    if old == new:
+        return 0, nothing, nothing
+    after = new.splitlines(keepends=True)
+    if (new and not new.endswith(b"\n")) or not _in_order(after, *between):
+        return _NEW, nothing, nothing
+    gone = set(before)
+    more = [line for line in after if line not in gone]
+    if len(after) - len(more) == len(before):
+        less = []
+    else:
+        gone.difference_update(after)
+        less = sorted(gone)
+    if not _is_canonical(b"".join(more), blanks=blanks):  # the others are lines of the old file
+        return _NEW, nothing, nothing
+    return 0, (len(less), _signed(b"-", less)), (len(more), _signed(b"+", more))
+
+
+def _signed(sign: bytes, lines: list[bytes]) -> bytes:
+    return sign + sign.join(lines) if lines else b""
+
+
+def _is_canonical(block: bytes, *, blanks: bool) -> bool:
+    if (block and not block.endswith(b"\n")) or (not blanks and has_blanks(block)):
+        return False
+    try:
+        return canonical_block(block, 1, "") == block
+    except BadRdf:
+        return False
+
+
+def _in_order(lines: list[bytes], low: bytes, high: bytes) -> bool:
+    """Whether lines are sorted, each once, not less than `low` and less than `high` (b"": no bound)."""
+    if not lines:
+        return True
+    return lines[0] >= low and (not high or lines[-1] < high) and all(map(lt, lines, lines[1:]))
+
+
+def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
+    """Raise what is wrong with a file, with the number of the line."""
+    for _line in sorted_lines(path, bounds, blanks=blanks):
+        pass
+    raise NotCanonical("the last line does not end, or the file changes while it is read", where=str(path))
 
 
 def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:

@@ -158,7 +158,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
             write_canonical([start], path, scratch=scratch, blank_nodes=BlankNodes.KEPT)
         found = apply_patches(
             path,
-            local_files(patches, scratch),
+            local_files(patches, _folder(scratch / "patches")),
             scratch / "result",
             scratch=scratch,
             strict=not lenient,
@@ -246,6 +246,11 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
         show_some(lines, _SHOWN, count=len(lines) + found.left_out, rest=" (--json shows more)")
         click.echo(f"{counted(found.statements, 'statement')}, {counted(found.problems, 'problem')}")
     return Exit.FINDINGS if found.problems else Exit.DONE
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 def _check_json(output: str, *, as_json: bool) -> None:

@@ -80,15 +80,21 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def local_files(names: Sequence[str], scratch: Path) -> list[Path]:
-    """The files of these names; what comes on standard input (`-`, once) is kept in the scratch folder."""
+    """The files of these names; what comes on standard input (`-`, once) or by a pipe lies in the scratch folder."""
     if names.count(STANDARD) > 1:
         raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
-    return [_kept(scratch / "stdin") if name == STANDARD else Path(name) for name in names]
+    return [_kept(name, scratch / f"read-{number}") for number, name in enumerate(names)]
 
 
-def _kept(path: Path) -> Path:
+def _kept(name: str, path: Path) -> Path:
+    if name != STANDARD and Path(name).is_file():
+        return Path(name)
     with path.open("xb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+        if name == STANDARD:
+            shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+        else:
+            with open(name, "rb") as source:
+                shutil.copyfileobj(source, file, _PIECE)
     return path
 
 
@@ -101,7 +107,7 @@ def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: st
     inputs = []
     for name, path in zip(names, paths, strict=True):
         found = NAMES[syntax] if syntax else syntax_of(None, name)
-        if found is None and (name == STANDARD or not path.suffix.removesuffix(".gz")):
+        if found is None and (name == STANDARD or not Path(name).suffix.removesuffix(".gz")):
             found = N_QUADS
         if found is None:
             raise UsageFault("the suffix is none of RDF", where=name, advice="Name the syntax with --syntax.")

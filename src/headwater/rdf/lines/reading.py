@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import stat
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds, RdfTooCostly
@@ -66,6 +69,23 @@ def _inflated(stream: BinaryIO, head: bytes, where: str) -> Iterator[bytes]:
         data = inflater.unused_data or stream.read(BLOCK >> 2)
     if pending:
         yield pending
+
+
+@contextmanager
+def inflated_file(path: Path, target: Path, bounds: RdfBounds = BOUNDS) -> Iterator[Path]:
+    """A file as it is, or inflated and without a byte order mark at `target` for the time of the context."""
+    if stat.S_ISREG(path.stat().st_mode):
+        with path.open("rb") as file:
+            head = _exactly(file, len(_BOM))
+        if not head.startswith(_GZIP) and head != _BOM:
+            yield path
+            return
+    try:
+        with path.open("rb") as file, target.open("xb") as content:
+            content.writelines(octets(file, str(path), bounds))
+        yield target
+    finally:
+        target.unlink(missing_ok=True)
 
 
 def line_blocks(pieces: Iterator[bytes], where: str, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:

@@ -159,6 +159,11 @@ def _said(error: SyntaxError) -> str:
     return re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
 
 
+def has_blanks(lines: bytes) -> bool:
+    """Whether canonical lines have a blank node."""
+    return b"_:" in lines and HAS_BLANK.search(lines) is not None
+
+
 def refuse_blanks(lines: bytes, where: str, line: int | None) -> None:
     """Raise BlankNodesRefused where canonical lines have a blank node."""
     if b"_:" in lines and (found := HAS_BLANK.search(lines)) is not None:
