@@ -1,6 +1,7 @@
-"""What a source says without failing: every notice with a code of our own, its meaning, and what to do about it.
+"""What is said without failing: every notice with a code of our own, its meaning, and what to do about it.
 
-Notices of destinations and documents carry the rule of the standard (RS-…, AMB-…, DST-…) that explains them.
+Most are a source's. Others of destinations and documents carry the rule of the standard (RS-…, AMB-…, DST-…) that
+explains them.
 """
 
 from __future__ import annotations
@@ -205,4 +206,14 @@ DATASET_ANEW = _known(
     "HW-DAT-13",
     "The patches of an RDF dataset begin anew from nothing, because its Change Lists do, or because it was asked for.",
     "Nothing: destinations find a gap, and load the dataset as it is.",
+)
+PUSH_MODE = _known(
+    "HW-PSH-01",
+    "A copy that is followed by push has begun to get notifications, or gets none any more and is polled.",
+    "Nothing; where it does not come to work, the other notices say why, and `headwater status DEST` shows it.",
+)
+PUSH_FAULT = _known(
+    "HW-PSH-02",
+    "A hub cannot be asked or refuses, or something was delivered that was not taken; polls go on.",
+    "Nothing, if it passes; else ask the operator of the hub, and check that the callback URL reaches the listener.",
 )

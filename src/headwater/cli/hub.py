@@ -161,7 +161,7 @@ def _run(options: dict[str, Any]) -> Exit:
     private = options["private"]
     addresses = AddressPolicy([one for one in private if one != "all"], everything="all" in private)
     tokens = read_tokens(os.environ, token=options["token"], file=options["token_file"])
-    host, port = _address(options["address"] or "127.0.0.1:8080")
+    host, port = host_and_port(options["address"] or "127.0.0.1:8080")
     if host in _ANY_HOST and options["base_url"] is None:
         raise UsageFault(
             f"listening on {host or 'every address'} needs --base-url, the URL that publishers and subscribers use"
@@ -232,7 +232,8 @@ def _serve(  # noqa: PLR0913
     return Exit.INTERRUPTED if ended_by is signal.SIGINT else Exit.DONE
 
 
-def _address(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
+    """HOST:PORT as it is given to `--listen`. Raises UsageFault."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise UsageFault(f"--listen has to be HOST:PORT, not {text!r}")

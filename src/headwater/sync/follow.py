@@ -69,7 +69,7 @@ def follow(
     """
     ended = stop or threading.Event()
     received: list[int] = []
-    restore = _catch_signals(ended, received)
+    restore = catch_signals(ended, received)
     quiet = failures = 0
     try:
         while not ended.is_set():
@@ -81,9 +81,8 @@ def follow(
                 failures += 1
             else:
                 tell(report)
-                failures = failures + 1 if _all_failed(report) else 0
-                busy = any(report.total(name) for name in ("created", "updated", "deleted"))
-                quiet = 0 if busy else quiet + 1
+                failures = failures + 1 if all_failed(report) else 0
+                quiet = 0 if is_busy(report) else quiet + 1
             waited = max(quiet, failures)
             _sleep(next_wait(interval, waited, hints, failed=failures > 0, chance=random.random()), ended)
     except (Interrupted, KeyboardInterrupt):
@@ -94,7 +93,12 @@ def follow(
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
 
 
-def _all_failed(report: SyncReport) -> bool:
+def is_busy(report: SyncReport) -> bool:
+    """Whether a run has found changes."""
+    return any(report.total(name) for name in ("created", "updated", "deleted"))
+
+
+def all_failed(report: SyncReport) -> bool:
     """Whether every set has failed by a fault of the source: a single one of many lets none of the others wait."""
     return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)
 
@@ -106,7 +110,7 @@ def _sleep(seconds: float, ended: threading.Event) -> None:
         time.sleep(min(left, _LOOK_SECONDS))
 
 
-def _catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], None]:
+def catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], None]:
     """Let SIGINT and SIGTERM end the following: transfers at once, anything else after a moment, or on a second one."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None

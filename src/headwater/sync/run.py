@@ -62,6 +62,9 @@ class SyncTask(msgspec.Struct, frozen=True, kw_only=True):
     """What sends the requests; None: one is made as the options say."""
 
     now: Callable[[], dt.datetime] = utcnow
+    changed_documents: frozenset[str] = frozenset()
+    """Documents that are said to have changed (RS-FN-05): a Capability List among them is read anew."""
+
     hints: PollingHints = msgspec.field(default_factory=PollingHints)
     """Learns how long the source does not want to be asked again, also when a fault is raised."""
 
@@ -171,6 +174,7 @@ class _Run:
             self._report.as_of = format_micros(self._moment)
         self._backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
         self._registry = SetRegistry(task.url, root, options, task.listener, database, self._documents)
+        self._registry.changed_documents = task.changed_documents
 
     def run(self) -> SyncReport:
         with self._database.write() as t:

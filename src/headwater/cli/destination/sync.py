@@ -115,6 +115,28 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     metavar="SECONDS",
     help="With --follow: the longest interval between polls, while nothing changes, whatever Cache-Control says.",
 )
+@click.option(
+    "--push",
+    is_flag=True,
+    help="With --follow: subscribe to the source's notifications, apply them at once, and poll seldom while they come.",
+)
+@click.option(
+    "--callback-url",
+    metavar="URL",
+    help="With --push: what hubs reach the listener by, if that is not its address; callbacks begin with it.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="With --push: address to listen on for hubs; port 0: any free one.  [default: a port of 127.0.0.1]",
+)
+@click.option(
+    "--also",
+    type=(str, click.Path(path_type=Path, file_okay=False)),
+    multiple=True,
+    metavar="URL DEST",
+    help="With --push: keep this copy as well, behind the same listener (may be repeated).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
 @click.option(
     "-v", "--verbose", is_flag=True, help="Print each created, adopted, updated, deleted or failed resource on a line."
@@ -131,6 +153,10 @@ def command(
     dest: Path,
     follow: float | None,
     longest: float | None,
+    push: bool,
+    callback_url: str | None,
+    listen: str | None,
+    also: tuple[tuple[str, Path], ...],
     quiet: bool,
     verbose: bool,
     hook_command: str | None,
@@ -148,11 +174,15 @@ def command(
         raise click.UsageError("--at excludes --follow, --moved and --prefer-type")
     if (wanted["only_described"] or wanted["with_metadata"]) and (wanted["at"] is not None or wanted["prefer_types"]):
         raise click.UsageError("--only-described and --with-metadata exclude --at and --prefer-type")
+    if not push and (callback_url or listen or also):
+        raise click.UsageError("--callback-url, --listen and --also go with --push")
+    if push and (follow is None or wanted["dry_run"]):
+        raise click.UsageError("--push goes with --follow, and not with --dry-run")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
     hook = _hook(hook_command)
-    output = _RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
+    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
     from msgspec.structs import replace
 
     from headwater.sync.run import SyncTask, synchronise
@@ -160,6 +190,11 @@ def command(
     task = SyncTask(url=url, destination=dest, options=options)
     if verbose:
         task = replace(task, each=output.each)
+    if push and follow is not None:
+        from headwater.cli.destination.push import follow_pushed
+
+        tasks = [task, *(replace(task, url=one, destination=where) for one, where in also)]
+        return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
         return _follow(task, follow, longest, output)
     with output.listening() as progress:
@@ -177,7 +212,7 @@ def _hook(command: str | None) -> RunHook | None:
     return RunHook(command)
 
 
-class _RunOutput:
+class RunOutput:
     """The output of a run: to a person or as JSON, and to the command of `--exec`."""
 
     def __init__(self, dest: Path, hook: RunHook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
@@ -210,6 +245,21 @@ class _RunOutput:
         elif report.exit_status or not self.quiet:
             _show(report)
 
+    def teller(self, progress: ProgressOutput) -> Callable[[SyncReport], None]:
+        """What tells of each run of a service that follows."""
+        faults = _RepeatedFaults()
+
+        def tell(report: SyncReport) -> None:
+            progress.close(report.exit_status)
+            if self.as_json:
+                json_line(report)
+                sys.stdout.flush()
+            elif faults.is_to_be_shown(report) or (not self.quiet and _is_news(report)):
+                _show(report)
+            self.run_hook(report)
+
+        return tell
+
     def run_hook(self, report: SyncReport) -> bool:
         """Run the command of `--exec`, if there is one; False when that has failed."""
         return self._hook is None or report.dry_run or self._hook.tell(report, self._dest)
@@ -222,24 +272,13 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
     return SyncOptions(**with_sparql_user(given_options(wanted)), patient=patient)
 
 
-def _follow(task: SyncTask, seconds: float, longest: float | None, output: _RunOutput) -> int:
+def _follow(task: SyncTask, seconds: float, longest: float | None, output: RunOutput) -> int:
     from msgspec.structs import replace
 
     from headwater.sync.follow import PollInterval, follow
 
-    faults = _RepeatedFaults()
     with output.listening() as progress:
-
-        def tell(report: SyncReport) -> None:
-            progress.close(report.exit_status)
-            if output.as_json:
-                json_line(report)
-                sys.stdout.flush()
-            elif faults.is_to_be_shown(report) or (not output.quiet and _is_news(report)):
-                _show(report)
-            output.run_hook(report)
-
-        return follow(replace(task, listener=progress), PollInterval(seconds, longest), tell)
+        return follow(replace(task, listener=progress), PollInterval(seconds, longest), output.teller(progress))
 
 
 def _is_news(report: SyncReport) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import re
 import time
@@ -13,6 +12,7 @@ from headwater.address_levels import client_network
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest.endpoint import bearer_token
+from headwater.http.request_body import header, read_body
 from headwater.http.responses import Response, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.hub import Hub
@@ -29,7 +29,6 @@ from headwater.source.tokens import AccessTokens
 from headwater.spec.reading.discovery import HeaderLink, parse_link_header
 
 _FORM: Final = b"application/x-www-form-urlencoded"
-_BODY_SECONDS: Final = 30.0
 _AT_ONCE, _CLIENT_AT_ONCE = 512, 128
 """Requests of senders who are not known: in all, and of one of them."""
 _BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
@@ -76,13 +75,13 @@ class HubEndpoint:
                 self._under_way.give_back(client_network(client), 1)
 
     async def _answer(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
-        kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+        kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
         is_form = kind == _FORM
         if not is_form and (early := self._early(scope)) is not None:
             return early
         if not is_form:
             return await self._payload(scope, receive, is_trusted=is_trusted)
-        body = await _read(scope, receive, FORM_OCTETS)
+        body = await read_body(scope, receive, FORM_OCTETS)
         if isinstance(body, RequestRefusal):
             return _refused(body.status, body.text)
         form = read_form(body)
@@ -103,7 +102,7 @@ class HubEndpoint:
 
     def _trusted(self, scope: Scope) -> tuple[bool, Response | None]:
         """Whether the request has one of the tokens; a wrong one is refused."""
-        if _header(scope, b"authorization") is None:
+        if header(scope, b"authorization") is None:
             return False, None
         token = bearer_token(scope["headers"])
         if token is not None and self._tokens.accepts(token):
@@ -117,7 +116,7 @@ class HubEndpoint:
             return _refused(400, "a payload needs one Link header with rel=self, which names its topic")
         if why := objection_to_url(self_links[0]):
             return _refused(400, f"the topic cannot be used: {why}")
-        kind = _header(scope, b"content-type")
+        kind = header(scope, b"content-type")
         if kind is None or _MEDIA_TYPE.match(kind.decode("latin-1")) is None:
             return _refused(415, "a payload needs a Content-Type, such as application/xml")
         return None
@@ -134,7 +133,7 @@ class HubEndpoint:
 
         most = self._hub.options.limits.payload_octets
         try:
-            body = await _read(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
+            body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
             if isinstance(body, RequestRefusal):
                 return _refused(body.status, body.text)
             return await self._handed_in(scope, body, is_trusted=is_trusted)
@@ -149,7 +148,7 @@ class HubEndpoint:
         links = _links(scope)
         topic = next(link.href for link in links if "self" in link.rel)
         others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
-        kind = (_header(scope, b"content-type") or b"").decode("latin-1")
+        kind = (header(scope, b"content-type") or b"").decode("latin-1")
         payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
         refused = await self._hub.publish(payload, is_trusted=is_trusted)
         if refused is not None:
@@ -176,37 +175,8 @@ def _is_allowed(hub: Hub, client: str) -> bool:
 
 
 def _links(scope: Scope) -> list[HeaderLink]:
-    value = (_header(scope, b"link") or b"").decode("latin-1")
+    value = (header(scope, b"link") or b"").decode("latin-1")
     return parse_link_header(value, "")
-
-
-async def _read(
-    scope: Scope, receive: Receive, most: int, has_room: Callable[[int], bool] = lambda _octets: True
-) -> bytes | RequestRefusal:
-    """The whole body of a request, or why it is not taken. `has_room` is told of octets that came."""
-    stated = _header(scope, b"content-length")
-    if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > most):
-        return RequestRefusal(413, f"a body has {most:,} octets at most")
-    blocks: list[bytes] = []
-    octets, more = 0, True
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return RequestRefusal(400, "the body was cut off")
-                more = bool(message.get("more_body"))
-                blocks.append(message.get("body", b""))
-                octets += len(blocks[-1])
-                if octets > most:
-                    return RequestRefusal(413, f"a body has {most:,} octets at most")
-                if not has_room(len(blocks[-1])):
-                    return RequestRefusal(503, "too many payloads are under way: come again in some seconds")
-    except TimeoutError:
-        return RequestRefusal(408, "the body has not come in time")
-    if stated is not None and octets != int(stated):
-        return RequestRefusal(400, "the body was cut off")
-    return b"".join(blocks)
 
 
 def _crowded(wait: float) -> Response:
@@ -216,8 +186,3 @@ def _crowded(wait: float) -> Response:
 def _refused(status: int, words: str, head: bytes = b"") -> Response:
     """A request that is answered without reading its body to the end."""
     return responses.text(status, words, head + _CLOSE)
-
-
-def _header(scope: Scope, name: bytes) -> bytes | None:
-    found = [value for field, value in scope["headers"] if field == name]
-    return b", ".join(found) if found else None

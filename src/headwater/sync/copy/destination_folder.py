@@ -60,6 +60,16 @@ class DestinationFolder:
                 f"the destination cannot be used: {cause.strerror or cause}", where=where
             ) from cause
 
+    def take(self) -> None:
+        """Take the lock of a folder that was prepared, and released since. Raises DestinationLocked."""
+        try:
+            self._lock = lock_exclusive(self._lock_file)
+        except LockHeld as cause:
+            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
+        except OSError as cause:
+            what = f"the destination cannot be used: {cause.strerror or cause}"
+            raise DestinationUnusable(what, where=str(self.root)) from cause
+
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
         """Keeps runs from changing the copy meanwhile, and makes no file: where no run was, there is none to keep off.

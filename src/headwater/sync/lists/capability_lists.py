@@ -14,6 +14,7 @@ from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
+_MOST_HUBS = 16
 NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
 
 
@@ -120,17 +121,21 @@ def unusable(probe: Probe) -> str:
 def offer_of(probe: Probe, description: str | None, documents: Documents) -> Offer:
     """What a Capability List offers. Of several entries of one kind the first counts (AMB-54)."""
     first: dict[str, str] = {}
+    hubs: dict[str, tuple[str, ...]] = {}
     for entry in probe.entries:
         capability = (entry.capability or "").strip().lower()
         if capability in first:
             documents.warn("AMB-54", f"more than one {capability} in a Capability List: the first counts", probe.final)
             continue
         first[capability] = entry.loc
+        if found := tuple(dict.fromkeys(link.href for link in entry.links if link.rel == "hub"))[:_MOST_HUBS]:
+            hubs[capability] = found
     return Offer(
         identity=probe.uri,
         name="",
         capability_list=probe.uri,
         description=description,
         documents=first,
+        hubs=hubs,
         on_demand=dump_offer(probe.document) if probe.document is not None else None,
     )

@@ -54,6 +54,13 @@ _DETOUR = "found around a broken document"
 _REFUSED = (401, 403)
 
 
+def remembered_scope(t: Transaction, url: str, options: SyncOptions, offer: Offer) -> Scope:
+    """The scope of a set as the last run has left it (`SetRegistry.scope_of`), without asking the source."""
+    final = (fact(t, "final") if fact(t, "url") == url else None) or url
+    origins = redirected_origins(moved_documents(t), url, final, offer.capability_list)
+    return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
+
+
 class SetRegistry:
     """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
 
@@ -69,6 +76,9 @@ class SetRegistry:
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
         self._found: DiscoveredSets | None = None
+        self.changed_documents: frozenset[str] = frozenset()
+        """Documents that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
+
         self.final = url
         """Where the address has led to."""
 
@@ -108,7 +118,7 @@ class SetRegistry:
             return self._discover(known)
         if description is None:
             return self._discover(known) if detour else None
-        if self._wants_more(known):
+        if self._wants_more(known) or not self.changed_documents.isdisjoint(row.offer.identity for row in known):
             held = None
         try:
             probe = self._documents.probe(description, validators=held)

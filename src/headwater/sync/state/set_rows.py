@@ -25,6 +25,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     documents: dict[str, str] = {}
     """The URI of the document of each capability, by the capability as a Capability List names it."""
 
+    hubs: dict[str, tuple[str, ...]] = {}
+    """The hubs of channels, by their capability (RS-CH-05, RS-CH-06)."""
+
     is_sitemap: bool = False
     on_demand: DumpOffer | None = None
     """Where packages are made on demand, and within which limits."""

@@ -1,0 +1,57 @@
+"""`headwater sync --follow --push`: copies that are kept current by notifications."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headwater.cli.output import json_line
+from headwater.errors import UsageFault
+
+if TYPE_CHECKING:
+    from headwater.cli.destination.sync import RunOutput
+    from headwater.sync.run import SyncTask
+
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+
+
+def follow_pushed(
+    tasks: Sequence[SyncTask],
+    seconds: tuple[float, float | None],
+    output: RunOutput,
+    callback_url: str | None,
+    listen: str | None,
+) -> int:
+    """Follow until stopped; `seconds` are the interval of polls and the longest one. Returns the exit status."""
+    from msgspec.structs import replace
+
+    from headwater.cli.hub import host_and_port
+    from headwater.http.subscriber.follow_push import PushOptions, follow_push
+    from headwater.notify.hub.requests import objection_to_url
+    from headwater.sync.follow import PollInterval
+
+    if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):
+        raise UsageFault(f"--callback-url cannot be used: {why}")
+    address = host_and_port(listen) if listen is not None else None
+    if address is not None and address[0] in _ANY_HOST and callback_url is None:
+        raise UsageFault("listening on every address needs --callback-url, the URL that hubs use")
+    destinations = [task.destination for task in tasks]
+    if len({str(one) for one in destinations}) < len(destinations):
+        raise UsageFault("each copy needs a folder of its own", where=str(destinations[-1]))
+
+    def announce(callbacks: str, at: str) -> None:
+        if output.as_json:
+            json_line({"event": "listening", "callbacks": callbacks, "address": at})
+            sys.stdout.flush()
+
+    push = PushOptions(
+        listen=address, callback_url=callback_url, authorities=tasks[0].options.ca, on_listening=announce
+    )
+    with output.listening() as progress:
+        heard = [replace(task, listener=progress) for task in tasks]
+        return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
+
+
+def _has_query(url: str) -> str | None:
+    return "it has a query" if "?" in url else None

@@ -1,0 +1,111 @@
+"""The listener: the server of a subscriber's callbacks and its requests to hubs, in a thread with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from headwater.address_levels import Level, level_of
+from headwater.http.server.server import make_plain_server
+from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer, event_loop
+from headwater.http.subscriber.app import CallbackApplication
+from headwater.notify.http_client import HttpClient
+from headwater.notify.subscriber.records import NotificationChannel
+from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.notify.subscriber.subscriber import USER_AGENT, Subscriber
+from headwater.spec import uris
+
+_START_SECONDS: Final = 30.0
+_LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_seconds=3)
+
+
+class CallbackListener:
+    """Listens for hubs while it is entered. `callbacks` is what hubs are told that callbacks begin with."""
+
+    def __init__(
+        self, listening: socket.socket, callbacks: str, sources: Iterable[str], authorities: str | None = None
+    ) -> None:
+        """`sources` are the URLs of the sources: a hub is at no address that is further inside than these (DST-S12)."""
+        self._listening = listening
+        self._callbacks = callbacks
+        self._authorities = authorities
+        self._sources = tuple(sources)
+        self._server: UvicornServer | None = None
+        self._subscriber: Subscriber | None = None
+        self._ready = threading.Event()
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
+
+    def __enter__(self) -> CallbackListener:
+        self._thread.start()
+        self._ready.wait(_START_SECONDS)
+        if self._fault is not None:
+            raise self._fault
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.end()
+        self._thread.join(_START_SECONDS)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still listens."""
+        return self._thread.is_alive()
+
+    def add(self, copy: SubscribedCopy) -> None:
+        """Take up a copy, before `want`."""
+        if self._subscriber is not None:
+            self._subscriber.add(copy)
+
+    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
+        """Subscribe to these channels of a copy and to no others."""
+        if self._subscriber is not None and self.is_alive:
+            self._subscriber.want(copy, channels)
+
+    def renew(self, copy: SubscribedCopy, channel: str) -> None:
+        """Ask the hubs of a channel anew."""
+        if self._subscriber is not None and self.is_alive:
+            self._subscriber.renew(copy, channel)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=event_loop()) as runner:
+                runner.run(self._main())
+        except BaseException as fault:  # noqa: BLE001  told to who enters
+            self._fault = fault
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        bound = await asyncio.to_thread(_innermost, self._sources)
+
+        def objection(address: str) -> str | None:
+            return None if level_of(address) <= bound else f"{address} is further inside than the source is"
+
+        client = HttpClient(objection, authorities=self._authorities, user_agent=USER_AGENT)
+        self._subscriber = Subscriber(client, self._callbacks)
+        self._server = make_plain_server(CallbackApplication(self._subscriber), _LIMITS, self._ready.set)
+        work = asyncio.ensure_future(self._subscriber.run())
+        try:
+            await self._server.serve(sockets=[self._listening])
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            client.close()
+
+
+def _innermost(sources: Iterable[str]) -> Level:
+    """How far inside the innermost of the sources is."""
+    bound = Level.PUBLIC
+    for url in sources:
+        host = uris.origin(url).host
+        with contextlib.suppress(OSError, UnicodeError):
+            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+            bound = max([bound, *(level_of(str(one[4][0])) for one in found)])
+    return bound

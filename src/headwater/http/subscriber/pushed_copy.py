@@ -1,0 +1,383 @@
+"""One copy that is followed by push: polls now and then, and applies what was delivered as soon as it is there.
+
+What is delivered is a hint of what the lists say: it is applied at once, and whatever is odd about it (a gap, a payload
+that cannot be read, a resource that cannot be had) leads to a poll.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from headwater.copies.schema import FOLDER, STATE
+from headwater.errors import SourceFault
+from headwater.http.subscriber.schedule import PollSchedule
+from headwater.notices import PUSH_FAULT, PUSH_MODE
+from headwater.notify.subscriber.progress import ChannelProgress, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
+from headwater.notify.subscriber.store import MODE, SubscriberStore
+from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.progress import Notice
+from headwater.spec.kinds import Kind
+from headwater.sync.faults import DestinationLocked
+from headwater.sync.follow import PollInterval, all_failed, is_busy
+from headwater.sync.lists.position import Position
+from headwater.sync.options import SyncReport
+from headwater.sync.push.channels import FollowedSet, followed_sets
+from headwater.sync.push.live_copy import LiveCopy
+from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
+from headwater.sync.run import SyncTask, synchronise
+from headwater.sync.sets.polling import PollingHints
+
+_LOCKED_SECONDS: Final = 0.5
+_REPORT_SECONDS: Final = 1.0
+_TORN_SECONDS: Final = 0.3
+_FAILED_SECONDS: Final = 1.0
+_GRACE_SECONDS: Final = 10.0
+"""How long a change that a poll has found may take to come by push as well."""
+
+
+class Subscriptions(Protocol):
+    """Who keeps the subscriptions (`CallbackListener`)."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still listens."""
+        ...
+
+    def add(self, copy: SubscribedCopy) -> None:
+        """Take up a copy, before `want`."""
+        ...
+
+    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
+        """Subscribe to these channels of a copy and to no others."""
+        ...
+
+    def renew(self, copy: SubscribedCopy, channel: str) -> None:
+        """Ask the hubs of a channel anew."""
+        ...
+
+
+class PushedCopy:
+    """One copy. `step` does what is due, in one thread at a time; `news` may be called from any."""
+
+    def __init__(
+        self,
+        task: SyncTask,
+        interval: PollInterval,
+        tell: Callable[[SyncReport], None],
+        subscriptions: Subscriptions,
+        wake: Callable[[], None],
+        *,
+        stays_open: bool = True,
+    ) -> None:
+        """`stays_open`: the copy is kept open between deliveries, for the first of them to be applied as fast."""
+        self._task = task
+        self._tell = tell
+        self._wake = wake
+        self._subscriptions = subscriptions
+        self._stays_open = stays_open
+        self._store: SubscriberStore | None = None
+        self._subscribed: SubscribedCopy | None = None
+        self._live = LiveCopy(task)
+        self._schedule = PollSchedule(interval=interval)
+        self._news = threading.Event()
+        self._news.set()  # what was queued before a restart
+        self._channels: dict[str, NotificationChannel] = {}
+        self._positions: dict[str, Position] = {}
+        self._progress: dict[str, ChannelProgress] = {}
+        self._without_channel: set[str] = set()
+        self._changed: set[str] = set()
+        """Documents that Framework Notifications have named since the last poll."""
+
+        self._heard: dict[str, int] = {}
+        self._pushed_before: set[str] = set()
+        self._missed: dict[str, tuple[int, float]] = {}
+        self._suspect: set[str] = set()
+        self._told_at = 0.0
+        self._report_at: float | None = None
+        self._locked_until = 0.0
+        self._was_pushed: bool | None = None
+        folder = Path(task.destination) / FOLDER
+        if (folder / STATE).is_file():
+            self._take_up(folder)
+
+    def _take_up(self, folder: Path) -> None:
+        """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
+        self._store = SubscriberStore(folder)
+        self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
+        self._subscriptions.add(self._subscribed)
+        self._follow_sets(None)
+
+    def news(self) -> None:
+        """Something was queued, or a subscription has changed."""
+        self._news.set()
+        self._wake()
+
+    def close(self) -> None:
+        """End what is open; after the subscriptions have ended."""
+        self._live.close()
+        if self._store is not None:
+            self._store.close()
+
+    def due_at(self, now: float) -> float:
+        """When something is to be done, by the monotonic clock; in the past: now."""
+        if self._locked_until > now:
+            return self._locked_until
+        if self._news.is_set():
+            return now
+        due = [self._schedule.due_at(is_pushed=self._is_pushed()), *(until for _, until in self._missed.values())]
+        return min(due if self._report_at is None else [*due, self._report_at])
+
+    def step(self) -> None:
+        """Do what is due. Raises StoreFault, UsageFault and Interrupted, as a run does."""
+        try:
+            if self._schedule.polled_at is None:
+                self._poll()
+            if self._news.is_set():
+                self._news.clear()
+                self._look_at_subscriptions()
+                self._apply_all()
+            if self._report_at is not None and self._report_at <= time.monotonic():
+                self._report()
+            self._judge_missed()
+            self._tell_mode()
+            if self._schedule.due_at(is_pushed=self._is_pushed()) <= time.monotonic():
+                self._poll()
+                self._tell_mode()
+        except DestinationLocked as fault:
+            self._locked_until = time.monotonic() + _LOCKED_SECONDS
+            self._news.set()
+            self._notice(f"{fault.what}; it is tried again", fault.where or "")
+
+    # -- what was delivered -------------------------------------------------------------------------------------------
+
+    def _look_at_subscriptions(self) -> None:
+        """Of a subscription that has begun the Change List is read once more; so where a delivery was not taken."""
+        if self._subscribed is None:
+            return
+        now = time.monotonic()
+        for held, delay in ((self._subscribed.activated, 0.0), (self._subscribed.doubted, _TORN_SECONDS)):
+            while held:
+                channel = held.pop()
+                self._suspect.discard(channel)
+                self._schedule.ask(now, delay)
+
+    def _apply_all(self) -> None:
+        """Apply what is queued, channel by channel, until nothing is."""
+        if self._store is None:
+            return
+        applied = False
+        try:
+            while not self._is_stopped() and (batch := self._store.next_deliveries()):
+                applied = True
+                self._apply(self._store, batch)
+        finally:
+            self._live.rest()
+        if applied and self._report_at is None:
+            self._report_at = max(time.monotonic(), self._told_at + _REPORT_SECONDS)
+
+    def _apply(self, store: SubscriberStore, batch: Sequence[QueuedDelivery]) -> None:
+        """Apply deliveries of one channel, and take them out of the queue with the progress they bring."""
+        channel = batch[0].channel
+        progress = self._progress_of(channel)
+        wanted = self._channels.get(channel)
+        if wanted is None:
+            self._schedule.ask(time.monotonic())  # it is not offered any more
+        elif wanted.kind is Kind.FRAMEWORK_NOTIFICATION:
+            self._changed |= self._documents_in(batch, wanted)
+        else:
+            progress = self._applied(batch, wanted, progress)
+        self._progress[channel] = progress
+        store.applied([one.seq for one in batch], channel, progress)
+
+    def _documents_in(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> set[str]:
+        named: set[str] = set()
+        for payload in self._readable(batch, channel):
+            named |= changed_documents(payload)
+        if named:
+            self._schedule.ask(time.monotonic())
+        return named
+
+    def _readable(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> list[ReadPayload]:
+        """The payloads that are what they should be; of others it is told, and a poll finds out what they meant."""
+        found: list[ReadPayload] = []
+        for one in batch:
+            came_at = dt.datetime.fromtimestamp(one.came_at, dt.UTC)
+            try:
+                found.append(read_payload(one.body, channel.topic, channel.kind, came_at, channel.identity))
+            except UnusablePayload as fault:
+                self._notice(f"{fault.what}; {fault.todo}", channel.topic, fault.rule or fault.code)
+                self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+        return found
+
+    def _applied(
+        self, batch: Sequence[QueuedDelivery], channel: NotificationChannel, progress: ChannelProgress
+    ) -> ChannelProgress:
+        payloads = self._readable(batch, channel)
+        if len(payloads) < len(batch):
+            progress = torn(progress)
+        position = self._positions.get(channel.identity, Position())
+        progress = raised(progress, position.time, position.at_time)
+        news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
+        news.sort(key=lambda one: one.from_ or 0)
+        if not news:
+            return progress
+        since = Position(time=progress.reached, at_time=progress.at_time)
+        try:
+            applied = self._live.apply(channel.identity, channel.topic, news, since)
+        except KeyError:  # the set has no position yet, or is moving
+            self._schedule.ask(time.monotonic())
+            return progress
+        except SourceFault as fault:
+            self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
+            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+            return torn(progress)
+        for one in news:
+            progress = placed(progress, one.from_, one.until)
+            self._heard[channel.topic] = max(self._heard.get(channel.topic, 0), one.until or 0)
+        if progress.reached == applied.reached:
+            progress = msgspec.structs.replace(progress, at_time=applied.at_time)
+        self._suspect.discard(channel.topic)
+        if progress.is_torn:
+            self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+        if applied.failed:
+            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+        return progress
+
+    def _report(self) -> None:
+        """Tell what was done since this was told last: about once a second while something is."""
+        self._report_at, self._told_at = None, time.monotonic()
+        report = self._live.take_report()
+        if not self._stays_open:
+            self._live.close()
+        if report is not None and (is_busy(report) or report.exit_status):
+            self._tell(report)
+
+    # -- polls --------------------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """One run, as without push; then the channels are those of the sets that are offered by now."""
+        self._report()
+        self._live.close()
+        hints, named = PollingHints(), frozenset(self._changed)
+        task = msgspec.structs.replace(self._task, hints=hints, changed_documents=named)
+        try:
+            report = synchronise(task)
+        except SourceFault as fault:
+            self._notice(f"{fault.what}; it is retried", fault.where or "", fault.rule or fault.code)
+            self._polled(hints, is_busy=False, has_failed=True)
+            return
+        self._changed -= named
+        self._tell(report)
+        if self._store is None:
+            self._take_up(Path(self._task.destination) / FOLDER)
+        self._after(report)
+        self._polled(hints, is_busy=is_busy(report), has_failed=all_failed(report))
+
+    def _polled(self, hints: PollingHints, *, is_busy: bool, has_failed: bool) -> None:
+        self._schedule.hints = hints
+        self._schedule.polled(time.monotonic(), chance=random.random(), is_busy=is_busy, has_failed=has_failed)
+        self._news.set()  # what was delivered meanwhile
+
+    def _after(self, report: SyncReport) -> None:
+        """Take over what the poll has found: positions, channels, and changes that no hub has told of."""
+        followed = self._follow_sets([one.name for one in report.sets])
+        reports = {one.name: one for one in report.sets}
+        kept: list[tuple[str, ChannelProgress]] = []
+        for one in followed:
+            if one.changes is None:
+                continue
+            done = reports[one.name]
+            progress = self._progress_of(one.changes)
+            if done.complete:
+                progress = polled(progress, one.position.time, one.position.at_time)
+                kept.append((one.changes, progress))
+            elif progress.is_torn:
+                self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+            found = done.created + done.updated + done.deleted
+            if found and one.changes in self._pushed_before and one.position.time is not None:
+                self._missed.setdefault(one.changes, (one.position.time, time.monotonic() + _GRACE_SECONDS))
+            self._progress[one.changes] = progress
+        if self._store is not None:
+            self._store.keep_progress(kept)
+        if self._subscribed is not None:
+            self._subscriptions.want(self._subscribed, self._channels.values())
+        self._pushed_before = {topic for topic in self._channels if self._has_subscription(topic)}
+        if self._stays_open and self._pushed_before:
+            self._live.open()
+        if any(progress.is_torn for progress in self._progress.values()):
+            self._schedule.ask(time.monotonic(), self._schedule.interval.seconds)
+
+    def _follow_sets(self, names: Collection[str] | None) -> list[FollowedSet]:
+        """Take over what is remembered of these sets (None: of all that are wanted): positions and channels."""
+        followed = followed_sets(self._task, names)
+        self._positions = {one.identity: one.position for one in followed}
+        self._without_channel = {one.name for one in followed if one.changes is None}
+        self._channels = {
+            topic: NotificationChannel(kind=kind, identity=one.identity, topic=topic, hubs=hubs)
+            for one in followed
+            for kind, topic, hubs in one.channels
+        }
+        return followed
+
+    def _judge_missed(self) -> None:
+        """A hub that has not told what a poll has found, nor anything since, does not count any more."""
+        now = time.monotonic()
+        for channel, (time_, until) in list(self._missed.items()):
+            if self._heard.get(channel, 0) >= time_:
+                del self._missed[channel]
+            elif until <= now:
+                del self._missed[channel]
+                self._suspect.add(channel)
+                self._notice("changes were found that no hub has told of: its subscription is renewed", channel)
+                if self._subscribed is not None:
+                    self._subscriptions.renew(self._subscribed, channel)
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
+
+    def _is_pushed(self) -> bool:
+        """Whether push is at work for every set, so that polls are a back-up alone."""
+        topics = [topic for topic, one in self._channels.items() if one.kind is Kind.CHANGE_NOTIFICATION]
+        if not topics or self._without_channel or not self._subscriptions.is_alive:
+            return False
+        return all(topic not in self._suspect and self._has_subscription(topic) for topic in topics)
+
+    def _has_subscription(self, topic: str) -> bool:
+        return self._subscribed is not None and self._subscribed.is_pushed(topic, time.time())
+
+    def _tell_mode(self) -> None:
+        """Say it when push comes to work, and when it does not any more."""
+        is_pushed = self._is_pushed()
+        if is_pushed is self._was_pushed or self._schedule.polled_at is None:
+            return
+        seconds = self._schedule.interval.seconds
+        if is_pushed:
+            self._notice("push is at work: changes come by notifications", self._task.url, PUSH_MODE)
+        elif self._was_pushed:
+            self._notice(f"push is not at work: the source is polled every {seconds:g} s", self._task.url, PUSH_MODE)
+        elif self._without_channel:
+            names = ", ".join(sorted(self._without_channel)[:5])
+            what = f"the source offers no notifications for {names}: it is polled every {seconds:g} s"
+            self._notice(what, self._task.url, "RS-CH-05")
+        self._was_pushed = is_pushed
+        if self._store is not None:
+            self._store.keep_fact(MODE, "push" if is_pushed else "poll")
+
+    def _progress_of(self, channel: str) -> ChannelProgress:
+        if channel not in self._progress:
+            self._progress[channel] = ChannelProgress() if self._store is None else self._store.progress(channel)
+        return self._progress[channel]
+
+    def _is_stopped(self) -> bool:
+        return self._task.stopped is not None and self._task.stopped()
+
+    def _notice(self, what: str, where: str, rule: str = PUSH_FAULT) -> None:
+        self._task.listener(Notice(rule, what, where or None))

@@ -1,0 +1,1 @@
+"""A subscriber: channels, subscriptions at hubs, what is delivered."""

@@ -1,0 +1,44 @@
+"""When subscriptions are renewed, and requests to hubs repeated. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WANTED_SECONDS: Final = 86_400
+"""The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
+
+LONGEST_SECONDS: Final = 2_678_400
+"""A longer lease that a hub claims to grant is taken for this one (RS-NT-11)."""
+
+ASSUMED_SECONDS: Final = 300
+"""What a lease is taken for that a hub does not state as a positive number."""
+
+VERIFICATION_SECONDS: Final = 60.0
+"""How long a hub may take until it verifies what it has accepted; then it is asked again."""
+
+DENIED_SECONDS: Final = 86_400.0
+"""How long a denial holds, before the hub is asked once more (WS-S-13)."""
+
+_FIRST_PAUSE: Final = 0.6
+_LONGEST_PAUSE: Final = 600.0
+_LEAST_RENEWAL: Final = 1.0
+_MOST_DIGITS: Final = 12
+
+
+def granted_seconds(text: str | None) -> int:
+    """The lease that `hub.lease_seconds` of a verification grants, in seconds from 1 to the longest (RS-NT-13)."""
+    text = (text or "").strip()
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
+        return ASSUMED_SECONDS
+    digits = text.lstrip("0")
+    return LONGEST_SECONDS if len(digits) > _MOST_DIGITS else min(int(digits), LONGEST_SECONDS)
+
+
+def renewal_seconds(lease: float, chance: float) -> float:
+    """After how many seconds of a lease it is renewed: at 50 to 80 % of it, by `chance` in 0 to 1 (WS-S-08)."""
+    return max(_LEAST_RENEWAL, lease * (0.5 + 0.3 * chance))
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """The pause before a request is made again that has failed so many times in a row."""
+    return float(min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 20), _LONGEST_PAUSE) * (0.75 + chance / 2))

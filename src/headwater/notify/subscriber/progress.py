@@ -1,0 +1,88 @@
+"""The progress of a channel: how far payloads have led without a gap, and what lies beyond one (RS-CN-05…07). Pure.
+
+Times are those of the source, in whole microseconds. A payload covers an interval; the chain of intervals is what shows
+that one is missing. Progress by payloads is kept apart from the position of the Change Lists, which they never move.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_MOST_ISLANDS = 100
+_MOST_POLLS = 3
+"""After so many readings of the lists that show nothing of a gap there was nothing in it."""
+
+
+class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the payloads of a channel, and the lists of its set, have led.
+
+    `reached`: all changes before were told; `at_time` counts those done exactly then (as `Position`). `islands`:
+    intervals beyond a gap, in order, that were applied. `is_torn`: something may be missing, and the lists have to be
+    read; `vain_polls` counts readings that have not closed the gap.
+    """
+
+    reached: int | None = None
+    at_time: dict[str, int] = {}
+    islands: tuple[tuple[int, int], ...] = ()
+    is_torn: bool = False
+    vain_polls: int = 0
+
+
+def raised(progress: ChannelProgress, time: int | None, at_time: dict[str, int]) -> ChannelProgress:
+    """The progress where the lists have led to `time`, which may be further."""
+    if time is None or (progress.reached is not None and time <= progress.reached):
+        return progress
+    return _joined(msgspec.structs.replace(progress, reached=time, at_time=at_time))
+
+
+def is_past(progress: ChannelProgress, from_: int | None, until: int | None) -> bool:
+    """Whether a payload of this interval tells nothing that was not told: it came again, or late (RS-CN-07)."""
+    reached = progress.reached
+    return from_ is not None and until is not None and reached is not None and from_ <= until < reached
+
+
+def placed(progress: ChannelProgress, from_: int | None, until: int | None) -> ChannelProgress:
+    """The progress once a payload of this interval is applied.
+
+    One that begins after what was reached shows a gap; one without an interval, or with one that cannot be, shows
+    nothing, and is as good as a gap.
+    """
+    reached = progress.reached
+    if from_ is None or until is None or until < from_ or reached is None:
+        return torn(progress)
+    if until <= reached:
+        return progress
+    if from_ <= reached:
+        return _joined(msgspec.structs.replace(progress, reached=until, at_time={}))
+    islands = tuple(sorted({*progress.islands, (from_, until)}))
+    return msgspec.structs.replace(torn(progress), islands=islands[:_MOST_ISLANDS])
+
+
+def torn(progress: ChannelProgress) -> ChannelProgress:
+    """The progress where something may be missing."""
+    return msgspec.structs.replace(progress, is_torn=True, vain_polls=0)
+
+
+def polled(progress: ChannelProgress, time: int | None, at_time: dict[str, int]) -> ChannelProgress:
+    """The progress after the lists were read, which have led to `time`.
+
+    A gap is closed once they have led beyond it. Where they have not, they may be older than the payload; after some
+    readings there was nothing in it.
+    """
+    after = raised(progress, time, at_time)
+    if not after.islands:
+        return msgspec.structs.replace(after, is_torn=False, vain_polls=0)
+    if after.vain_polls + 1 < _MOST_POLLS:
+        return msgspec.structs.replace(after, vain_polls=after.vain_polls + 1)
+    last = max(until for _, until in after.islands)
+    return ChannelProgress(reached=max(last, after.reached or last))
+
+
+def _joined(progress: ChannelProgress) -> ChannelProgress:
+    """With the islands that are reached by now."""
+    reached, at_time, left = progress.reached, progress.at_time, list(progress.islands)
+    while left and reached is not None and left[0][0] <= reached:
+        until = left.pop(0)[1]
+        if until > reached:
+            reached, at_time = until, {}
+    return msgspec.structs.replace(progress, reached=reached, at_time=at_time, islands=tuple(left))

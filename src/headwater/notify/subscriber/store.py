@@ -1,0 +1,171 @@
+"""What a subscriber remembers of one copy, in an SQLite file beside the copy's state: subscriptions, queue, progress.
+
+A file of its own, because a run may keep the state's writer for longer than a hub waits for an answer. A delivery is on
+the disk before it is acknowledged, and leaves the queue together with the progress that it has brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headwater.notify.subscriber.deliveries import QUEUED_OCTETS, QUEUED_PAYLOADS
+from headwater.notify.subscriber.progress import ChannelProgress
+from headwater.notify.subscriber.records import QueuedDelivery, Subscription, SubscriptionState
+from headwater.spec.kinds import Kind
+from headwater.storage.database import Database, Transaction
+from headwater.storage.schema import Schema
+
+FILE: Final = "push.sqlite"
+MODE: Final = "mode"
+"""A fact: `push` where push was at work when this was last looked at, else `poll`."""
+
+_FIRST: Final = """
+CREATE TABLE subscriptions(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, identity TEXT NOT NULL, channel TEXT NOT NULL,
+  topic TEXT NOT NULL, hub TEXT NOT NULL, callback TEXT NOT NULL, token TEXT NOT NULL UNIQUE, secret BLOB NOT NULL,
+  state TEXT NOT NULL, asked_at REAL, ends_at REAL, next_at REAL NOT NULL, failures INTEGER NOT NULL, heard_at REAL,
+  fault TEXT
+);
+CREATE TABLE deliveries(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, identity TEXT NOT NULL, channel TEXT NOT NULL,
+  came_at REAL NOT NULL, digest BLOB NOT NULL, octets INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(channel, digest)
+);
+CREATE TABLE progress(channel TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE facts(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+SCHEMA: Final = Schema(application_id=0x48575355, migrations=(_FIRST,))
+
+_COLUMNS: Final = Subscription.__struct_fields__
+_NAMES: Final = ", ".join(_COLUMNS)
+_ADD: Final = f"INSERT INTO subscriptions({_NAMES}) VALUES (NULL, {', '.join('?' * (len(_COLUMNS) - 1))}) RETURNING id"  # noqa: S608
+_CHANGE: Final = f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} WHERE id = ?"  # noqa: S608
+_BATCH: Final = 200
+
+
+class SubscriberStore:
+    """The file of one copy; `folder` is that of the copy's state. Safe for several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = Database(folder / FILE, SCHEMA, cache_octets=1 << 20)
+
+    def close(self) -> None:
+        """Give it up; what was committed is on disk."""
+        self.database.close()
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, oldest first."""
+        with self.database.read() as t:
+            return [_subscription(row) for row in t.rows(f"SELECT {_NAMES} FROM subscriptions ORDER BY id")]  # noqa: S608
+
+    def add(self, subscription: Subscription) -> Subscription:
+        """Remember a new one; returns it with its number."""
+        with self.database.write() as t:
+            number = t.value(_ADD, _values(subscription))
+        return msgspec.structs.replace(subscription, id=number)
+
+    def change(self, subscription: Subscription) -> None:
+        """Remember what has become of one."""
+        with self.database.write() as t:
+            t.run(_CHANGE, (*_values(subscription), subscription.id))
+
+    def drop(self, number: int) -> None:
+        """Forget one."""
+        with self.database.write() as t:
+            t.run("DELETE FROM subscriptions WHERE id = ?", (number,))
+
+    # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    def has_room(self, t: Transaction, octets: int) -> bool:
+        """Whether another delivery may wait to be applied."""
+        count, held = t.one("SELECT count(*), coalesce(sum(octets), 0) FROM deliveries") or (0, 0)
+        return bool(count < QUEUED_PAYLOADS and held + octets <= QUEUED_OCTETS)
+
+    def queue(self, t: Transaction, held: Subscription, body: bytes, now: float) -> bool:
+        """Queue a delivery, each payload once; False where there is no room for it."""
+        if not self.has_room(t, len(body)):
+            return False
+        t.run(
+            "INSERT OR IGNORE INTO deliveries(kind, identity, channel, came_at, digest, octets, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (held.kind.value, held.identity, held.channel, now, sha256(body).digest(), len(body), body),
+        )
+        t.run("UPDATE subscriptions SET heard_at = ?, fault = NULL WHERE id = ?", (now, held.id))
+        return True
+
+    def waiting(self) -> int:
+        """How many deliveries wait to be applied."""
+        with self.database.read() as t:
+            return int(t.value("SELECT count(*) FROM deliveries"))
+
+    def next_deliveries(self) -> list[QueuedDelivery]:
+        """The oldest ones, as many as are applied together: those of one channel."""
+        with self.database.read() as t:
+            rows = t.fetch(
+                "SELECT seq, kind, identity, channel, came_at, body FROM deliveries WHERE channel ="
+                " (SELECT channel FROM deliveries ORDER BY seq LIMIT 1) ORDER BY seq LIMIT ?",
+                (_BATCH,),
+            )
+        return [
+            QueuedDelivery(seq=seq, kind=Kind(kind), identity=identity, channel=channel, came_at=came_at, body=body)
+            for seq, kind, identity, channel, came_at, body in rows
+        ]
+
+    def applied(self, numbers: Sequence[int], channel: str, progress: ChannelProgress) -> None:
+        """Take deliveries out of the queue, and remember the progress with them."""
+        with self.database.write() as t:
+            t.many("DELETE FROM deliveries WHERE seq = ?", [(number,) for number in numbers])
+            _keep(t, channel, progress)
+
+    # -- progress -----------------------------------------------------------------------------------------------------
+
+    def progress(self, channel: str) -> ChannelProgress:
+        """How far a channel has led."""
+        with self.database.read() as t:
+            return _progress(t, channel)
+
+    def keep_progress(self, channels: Iterable[tuple[str, ChannelProgress]]) -> None:
+        """Remember how far channels have led."""
+        with self.database.write() as t:
+            for channel, progress in channels:
+                _keep(t, channel, progress)
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    def fact(self, name: str) -> str | None:
+        """A single value that is remembered."""
+        with self.database.read() as t:
+            value = t.value("SELECT value FROM facts WHERE name = ?", (name,))
+        return None if value is None else str(value)
+
+    def keep_fact(self, name: str, value: str) -> None:
+        """Remember it."""
+        with self.database.write() as t:
+            t.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
+
+
+def _progress(t: Transaction, channel: str) -> ChannelProgress:
+    value = t.value("SELECT value FROM progress WHERE channel = ?", (channel,))
+    return ChannelProgress() if value is None else msgspec.json.decode(value, type=ChannelProgress)
+
+
+def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:
+    told = msgspec.json.encode(progress).decode()
+    t.run("INSERT OR REPLACE INTO progress(channel, value) VALUES (?, ?)", (channel, told))
+
+
+def _values(subscription: Subscription) -> list[Any]:
+    values = [getattr(subscription, name) for name in _COLUMNS[1:]]
+    return [value.value if isinstance(value, Kind | SubscriptionState) else value for value in values]
+
+
+def _subscription(row: Sequence[Any]) -> Subscription:
+    told = dict(zip(_COLUMNS, row, strict=True))
+    told["kind"], told["state"] = Kind(told["kind"]), SubscriptionState(told["state"])
+    return Subscription(**told)

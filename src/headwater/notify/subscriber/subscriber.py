@@ -1,0 +1,384 @@
+"""The subscriber: keeps subscriptions to the channels of copies, and takes what is delivered. For one event loop.
+
+Channels that are wanted are discovered, asked for, verified, renewed before their leases end with another callback and
+another secret (WS-S-05), and ended when they are wanted no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.notify.http_client import HttpClient
+from headwater.notify.subscriber import leases
+from headwater.notify.subscriber.deliveries import GONE, DeliveryAnswer, judge, judge_early
+from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
+from headwater.notify.subscriber.hub_requests import (
+    ANSWER_OCTETS,
+    FORM_HEAD,
+    outcome_of,
+    subscribe_form,
+    unsubscribe_form,
+)
+from headwater.notify.subscriber.intents import IntentAnswer, IntentOutcome, IntentQuery, answer
+from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.version import __version__
+
+USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
+_AT_ONCE: Final = 16
+_HUB_SECONDS: Final = 15.0
+_LONGEST_SLEEP: Final = 3_600.0
+_FULL: Final = DeliveryAnswer(503, fault="too much waits to be applied")
+
+
+class Subscriber:
+    """Does what is due for the subscriptions of all copies. `callbacks` is what every callback begins with."""
+
+    def __init__(self, client: HttpClient, callbacks: str) -> None:
+        self._client = client
+        self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
+        self._copies: list[SubscribedCopy] = []
+        self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
+        self._wake = asyncio.Event()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._busy: set[tuple[int, str]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, copy: SubscribedCopy) -> None:
+        """Take up a copy; its callbacks are answered from now on. From any thread."""
+        self._loop.call_soon_threadsafe(self._add, copy)
+
+    def _add(self, copy: SubscribedCopy) -> None:
+        self._copies.append(copy)
+        for one in copy.held.values():
+            self._by_token[one.token] = (copy, one.id)
+        self._wake.set()
+
+    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
+        """Subscribe to these channels of a copy and to no others. From any thread."""
+        wanted = {one.topic: one for one in channels}
+        self._loop.call_soon_threadsafe(self._want, copy, wanted)
+
+    def renew(self, copy: SubscribedCopy, channel: str) -> None:
+        """Ask the hubs of a channel anew: nothing has come that should have. From any thread."""
+        self._loop.call_soon_threadsafe(self._renew, copy, channel)
+
+    async def run(self) -> None:
+        """Do what is due, until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                now = time.time()
+                due = min((self._start_due(copy, now) for copy in self._copies), default=now + _LONGEST_SLEEP)
+                self._client.drop_idle(time.monotonic())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.05, min(due - now, _LONGEST_SLEEP))):
+                        await self._wake.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for copy in self._copies:
+                await copy.writer.close()
+
+    # -- what a hub asks and delivers ---------------------------------------------------------------------------------
+
+    def found(self, token: str) -> tuple[SubscribedCopy, Subscription] | None:
+        """The subscription whose callback ends with this token."""
+        at = self._by_token.get(token)
+        held = at[0].held.get(at[1]) if at is not None else None
+        return None if at is None or held is None else (at[0], held)
+
+    async def verify(self, token: str, asked: IntentQuery | None) -> IntentAnswer:
+        """Answer a verification of intent; what it changes is on disk before it is answered."""
+        found = self.found(token)
+        told = answer(found[1] if found else None, asked)
+        if found is None or asked is None or told.outcome is IntentOutcome.REFUSED:
+            return told
+        copy, held = found
+        if told.outcome is IntentOutcome.CONFIRMED:
+            await self._confirmed(copy, held, asked)
+        elif told.outcome is IntentOutcome.ENDED:
+            await self._drop(copy, held)
+        else:
+            await self._denied(copy, held, asked.reason)
+        self._wake.set()
+        copy.on_news()
+        return told
+
+    def early(self, token: str, content_length: int | None) -> DeliveryAnswer | None:
+        """What is known of a delivery before its body is read."""
+        found = self.found(token)
+        told = judge_early(found[1] if found else None, content_length)
+        if told is not None and found is not None:
+            self._doubt(*found, told)
+        return told
+
+    async def deliver(self, token: str, body: bytes, *, signed: str | None, links: str) -> DeliveryAnswer:
+        """Judge a delivery, and have it on disk before it is acknowledged."""
+        found = self.found(token)
+        if found is None:
+            return GONE
+        copy, held = found
+        told = judge(held, body, signed=signed, links=links)
+        if not told.is_taken:
+            self._doubt(copy, held, told)
+            return told
+        now = time.time()
+        if not await copy.writer.write(lambda t: copy.store.queue(t, held, body, now)):
+            return _FULL
+        copy.held[held.id] = msgspec.structs.replace(copy.held.get(held.id, held), heard_at=now, fault=None)
+        copy.on_news()
+        return told
+
+    def _doubt(self, copy: SubscribedCopy, held: Subscription, told: DeliveryAnswer) -> None:
+        fault = f"a delivery was not taken: {told.fault}"
+        if fault != held.fault:
+            copy.tell(fault, held.hub)
+            copy.held[held.id] = msgspec.structs.replace(held, fault=fault)
+        if told.is_doubtful:
+            copy.doubted.add(held.channel)
+            copy.on_news()
+
+    # -- what becomes of subscriptions --------------------------------------------------------------------------------
+
+    async def _confirmed(self, copy: SubscribedCopy, held: Subscription, asked: IntentQuery) -> None:
+        now, lease = time.time(), leases.granted_seconds(asked.lease_seconds)
+        was_active = held.state is SubscriptionState.ACTIVE
+        new = msgspec.structs.replace(
+            held,
+            state=SubscriptionState.ACTIVE,
+            ends_at=now + lease,
+            next_at=now + leases.renewal_seconds(lease, random.random()),
+            failures=0,
+            fault=None,
+        )
+        await self._change(copy, new)
+        if was_active:
+            return
+        for one in copy.of(held.channel):
+            same = one.hub == held.hub and one.topic == held.topic
+            if one.id != held.id and same and one.state is SubscriptionState.ACTIVE:
+                await self._retire(copy, one)
+        copy.activated.add(held.channel)
+
+    async def _denied(self, copy: SubscribedCopy, held: Subscription, reason: str) -> None:
+        why = f"the hub denies the subscription{': ' if reason else ''}{reason[:200]}"
+        copy.tell(why, held.hub)
+        now = time.time()
+        await self._change(
+            copy,
+            msgspec.structs.replace(
+                held, state=SubscriptionState.DENIED, ends_at=None, next_at=now + leases.DENIED_SECONDS, fault=why
+            ),
+        )
+
+    async def _retire(self, copy: SubscribedCopy, held: Subscription) -> None:
+        state = SubscriptionState.RETIRED
+        await self._change(copy, msgspec.structs.replace(held, state=state, next_at=time.time(), failures=0))
+
+    async def _change(self, copy: SubscribedCopy, new: Subscription) -> None:
+        copy.held[new.id] = new
+        await asyncio.to_thread(copy.store.change, new)
+
+    async def _drop(self, copy: SubscribedCopy, held: Subscription) -> None:
+        copy.held.pop(held.id, None)
+        self._by_token.pop(held.token, None)
+        await asyncio.to_thread(copy.store.drop, held.id)
+
+    def _want(self, copy: SubscribedCopy, wanted: dict[str, NotificationChannel]) -> None:
+        copy.wanted, copy.is_known, copy.tried = wanted, True, {}
+        for held in copy.held.values():
+            if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
+                copy.held[held.id] = msgspec.structs.replace(held, next_at=0.0)
+        self._wake.set()
+
+    def _renew(self, copy: SubscribedCopy, channel: str) -> None:
+        copy.discovered.pop(channel, None)
+        for one in copy.of(channel):
+            if one.state is SubscriptionState.ACTIVE:
+                copy.held[one.id] = msgspec.structs.replace(one, next_at=0.0)
+        self._wake.set()
+
+    # -- what is due --------------------------------------------------------------------------------------------------
+
+    def _start_due(self, copy: SubscribedCopy, now: float) -> float:
+        """Begin what is due for a copy; returns when something is due next."""
+        due = now + _LONGEST_SLEEP
+        for topic, channel in copy.wanted.items():
+            if topic in copy.discovered:
+                continue
+            again = copy.tried.get(topic, (0, 0.0))[1]
+            if again > now:
+                due = min(due, again)
+            else:
+                self._start(copy, f"discover {topic}", self._discover(copy, channel))
+        for held in list(copy.held.values()):
+            if held.next_at > now:
+                due = min(due, held.next_at)
+            else:
+                self._start(copy, f"ask {held.id}", self._ask(copy, held.id))
+        return due
+
+    def _start(self, copy: SubscribedCopy, what: str, work: object) -> None:
+        """Begin something once; what goes wrong in our own store is told, and tried again later."""
+        key = (id(copy), what)
+        if key in self._busy:
+            work.close()  # type: ignore[attr-defined]
+            return
+        self._busy.add(key)
+
+        async def run() -> None:
+            try:
+                async with self._places:
+                    await work  # type: ignore[misc]
+            except HeadwaterError as fault:
+                copy.tell(str(fault), "")
+                await asyncio.sleep(1.0)
+            finally:
+                self._busy.discard(key)
+                self._wake.set()
+
+        task = asyncio.ensure_future(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
+        """Find the hubs of a channel, and have a subscription at each."""
+        found = await discover(self._client, channel)
+        if not found.hubs:
+            tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
+            copy.tried[channel.topic] = tries, time.time() + 30 * leases.pause_seconds(tries, random.random())
+            if tries == 1:
+                copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
+            return
+        copy.discovered[channel.topic] = found
+        for one in copy.of(channel.topic):
+            fits = one.topic == found.topic and one.hub in found.hubs and one.callback.startswith(self._callbacks)
+            if not fits and one.state is not SubscriptionState.RETIRED:
+                await self._retire(copy, one)
+        live = [one for one in copy.of(channel.topic) if one.state is not SubscriptionState.RETIRED]
+        for hub in found.hubs:
+            if not any(one.hub == hub for one in live):
+                await self._request(copy, channel, found.topic, hub)
+
+    async def _request(self, copy: SubscribedCopy, channel: NotificationChannel, topic: str, hub: str) -> None:
+        """Remember a subscription that is to be asked for."""
+        token = secrets.token_urlsafe(24)
+        new = Subscription(
+            id=0,
+            kind=channel.kind,
+            identity=channel.identity,
+            channel=channel.topic,
+            topic=topic,
+            hub=hub,
+            callback=f"{self._callbacks}{token}",
+            token=token,
+            secret=secrets.token_hex(32).encode(),
+            state=SubscriptionState.REQUESTED,
+        )
+        new = await asyncio.to_thread(copy.store.add, new)
+        copy.held[new.id] = new
+        self._by_token[token] = (copy, new.id)
+        self._wake.set()
+
+    async def _ask(self, copy: SubscribedCopy, number: int) -> None:
+        """Do what is due for one subscription."""
+        held = copy.held.get(number)
+        if held is None:
+            return
+        wanted = held.channel in copy.wanted or not copy.is_known
+        if held.state is SubscriptionState.REQUESTED and not held.callback.startswith(self._callbacks):
+            await self._drop(copy, held)  # of a process that listened elsewhere
+        elif not wanted and held.state is not SubscriptionState.RETIRED:
+            await self._retire(copy, held)
+        else:
+            await self._do_due(copy, held)
+
+    async def _do_due(self, copy: SubscribedCopy, held: Subscription) -> None:
+        if held.state is SubscriptionState.REQUESTED:
+            await self._subscribe(copy, held)
+        elif held.state is SubscriptionState.ACTIVE:
+            await self._follow_up(copy, held)
+        elif held.state is SubscriptionState.RETIRED:
+            await self._unsubscribe(copy, held)
+        else:  # a denial that has held for long enough
+            await self._drop(copy, held)
+            copy.discovered.pop(held.channel, None)
+
+    async def _follow_up(self, copy: SubscribedCopy, held: Subscription) -> None:
+        """Renew by another subscription, which takes the place of this one once it is verified."""
+        now = time.time()
+        pending = any(one.state is SubscriptionState.REQUESTED and one.hub == held.hub for one in copy.of(held.channel))
+        if (held.ends_at or 0) <= now:
+            copy.tell("the lease has ended, and the hub has not renewed it", held.hub)
+            await self._drop(copy, held)
+            copy.discovered.pop(held.channel, None)
+            copy.on_news()
+        elif pending or (channel := copy.wanted.get(held.channel)) is None:
+            await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
+        else:
+            found = await discover(self._client, channel)  # WS-P-05
+            copy.discovered[channel.topic] = found if found.hubs else DiscoveredTopic(held.topic, (held.hub,))
+            hubs = found.hubs or (held.hub,)
+            await self._request(copy, channel, found.topic, held.hub if held.hub in hubs else hubs[0])
+            await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
+
+    async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
+        """Ask the hub; its verification comes later, or in the midst of it."""
+        fault = None
+        if held.asked_at is not None and held.failures == 0:
+            fault = "the hub has accepted the request and does not verify it"
+        now = time.time()
+        waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + leases.VERIFICATION_SECONDS)
+        if fault is None:
+            copy.held[held.id] = waiting
+            fault = await self._post(held, subscribe_form(held))
+        present = copy.held.get(held.id)
+        if present is None or present.state is not SubscriptionState.REQUESTED:
+            return  # verified, or denied, meanwhile
+        if fault is None:
+            await self._change(copy, msgspec.structs.replace(waiting, failures=0))
+            return
+        failures = held.failures + 1
+        again = time.time() + leases.pause_seconds(failures, random.random())
+        if fault != held.fault:
+            copy.tell(fault, held.hub)
+        new = msgspec.structs.replace(held, asked_at=None, next_at=again, failures=failures, fault=fault)
+        await self._change(copy, new)
+        copy.on_news()
+
+    async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
+        """Ask the hub to end it; it is forgotten once that is verified, or the lease is over."""
+        now = time.time()
+        if (held.ends_at or now) <= now or not held.callback.startswith(self._callbacks):
+            await self._drop(copy, held)
+            return
+        fault = await self._post(held, unsubscribe_form(held))
+        failures = held.failures + 1
+        again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)
+        if held.id in copy.held:
+            await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=fault))
+
+    async def _post(self, held: Subscription, form: bytes) -> str | None:
+        """Send a form to the hub; what went wrong, or None."""
+        url = held.hub
+        for _ in range(3):
+            told = await self._client.request(
+                "POST", url, FORM_HEAD, form, seconds=_HUB_SECONDS, max_octets=ANSWER_OCTETS
+            )
+            outcome = outcome_of(told, url)
+            if outcome.location is None:
+                return outcome.fault
+            url = outcome.location
+        return "the hub redirects too often"

@@ -1,0 +1,1 @@
+"""Payloads of notifications, applied to a copy as what a Change List says."""

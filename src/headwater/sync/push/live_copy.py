@@ -1,0 +1,241 @@
+"""A live copy: folder, state and transport of a copy are kept open, so that a payload is applied in milliseconds.
+
+What is done of a payload is what a run does of a Change List, by the same reader, plan, transfer, placing and records
+(`update/increment`). What a run does besides is not done: nothing is discovered, no list is read, and the position of
+the lists stays where it was, so that the next run reads in them what payloads have told, and compares (decision 054).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+from headwater.progress import Done
+from headwater.storage.database import Database, Transaction
+from headwater.sync.alternates.staging import keep_representations
+from headwater.sync.connection import starting_uri
+from headwater.sync.copy.backup import backup_of
+from headwater.sync.copy.crash_recovery import CrashRecovery
+from headwater.sync.copy.destination_folder import DestinationFolder
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.lists.change_lists import ChangeListReader
+from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.entries import ListContext
+from headwater.sync.lists.position import Position
+from headwater.sync.options import SyncReport, gravest_status
+from headwater.sync.push.payloads import PayloadLists, ReadPayload
+from headwater.sync.run import SyncTask, open_transport, recall_public
+from headwater.sync.run_context import RunContext
+from headwater.sync.sets.registry import remembered_scope
+from headwater.sync.source_times import micros
+from headwater.sync.state.run_history import keep_report
+from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
+from headwater.sync.update.applier import Applier
+from headwater.sync.update.difference import Difference
+from headwater.sync.update.set_context import SetContext
+from headwater.sync.update.set_report import summarise
+
+_FORGET = "DELETE FROM failures WHERE set_id = ? AND first_at >= ?"
+"""A payload is a hint: what it names and cannot be had is no failure until a list names it too (DST-F6)."""
+
+
+class AppliedPayloads(msgspec.Struct, frozen=True):
+    """What came of payloads: where the times in them have led, and how many resources could not be had."""
+
+    reached: int | None
+    at_time: dict[str, int]
+    """The changes applied exactly at that time (`Position.at_time`)."""
+
+    failed: int
+
+
+class LiveCopy:
+    """The copy of one source, between runs. `apply` takes the folder's lock, `rest` gives it back, `close` ends all."""
+
+    def __init__(self, task: SyncTask) -> None:
+        self._root = Path(os.path.abspath(task.destination))
+        self._task = msgspec.structs.replace(task, url=starting_uri(task.url), destination=self._root)
+        self._home = DestinationFolder(self._root)
+        self._open: _OpenCopy | None = None
+        self._locked = False
+
+    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: Position) -> AppliedPayloads:
+        """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
+
+        Returns when each change is done, or remembered as failed. Raises DestinationLocked while another run works on
+        the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
+        """
+        return self._opened().apply(identity, topic, payloads, since)
+
+    def open(self) -> None:
+        """Open everything, for the next payload to be applied without delay."""
+        self._opened()
+        self.rest()
+
+    def take_report(self) -> SyncReport | None:
+        """What was done since the last report, remembered as runs are; None: nothing."""
+        return self._open.take_report() if self._open is not None else None
+
+    def rest(self) -> None:
+        """Let runs and other commands have the folder until the next payload."""
+        if self._locked:
+            self._locked = False
+            self._home.release()
+
+    def close(self) -> None:
+        """End all that is open, as a run ends."""
+        opened, self._open = self._open, None
+        try:
+            if opened is not None:
+                opened.close()
+        finally:
+            self.rest()
+
+    def _opened(self) -> _OpenCopy:
+        if self._open is not None and not self._locked:
+            self._home.take()
+            self._locked = True
+            if not self._open.is_current():
+                self.close()  # another run has worked on it: what is known of it may not hold
+        if self._open is None:
+            self._home.prepare()
+            self._locked = True
+            try:
+                self._open = _OpenCopy(self._task, self._home)
+            except BaseException:
+                self.rest()
+                raise
+        return self._open
+
+
+class _OpenCopy:
+    """Everything of a copy that is open."""
+
+    def __init__(self, task: SyncTask, home: DestinationFolder) -> None:
+        self._task = task
+        self._root = root = Path(task.destination)
+        self._stack = contextlib.ExitStack()
+        self._began_at = micros(task.now()) or 0
+        self._began = time.monotonic()
+        self._contexts: dict[int, tuple[SetContext, Applier]] = {}
+        self._failed = 0
+        with contextlib.ExitStack() as stack:
+            self._database: Database = stack.enter_context(home.open())
+            options = task.options
+            transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
+            recall_public(transport, self._database)
+            backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
+            tree = stack.enter_context(FileTree(root, home.temp, backup))
+            with self._database.write() as t:
+                t.run(TEMPORARY)
+            self._recovery = CrashRecovery(self._database, root, task.now)
+            self._number = self._recovery.begin(tree)
+            self._context = RunContext(
+                documents=Documents(transport, task.listener, now=task.now),
+                transport=transport,
+                database=self._database,
+                tree=tree,
+                temp=str(home.temp),
+                run_number=self._number,
+                options=msgspec.structs.replace(options, prefer="lists", baseline=False, repair=False),
+                source=task.url,
+                destination=str(root),
+                listener=task.listener,
+                each=self._hear,
+                now=lambda: micros(task.now()) or 0,
+                lock=home.lock,
+                adopt=False,
+            )
+            self._stack = stack.pop_all()
+
+    def _hear(self, done: Done) -> None:
+        self._failed += done.action == "failed"
+        self._task.each(done)
+
+    def is_current(self) -> bool:
+        """Whether no other run has worked on the copy since this was opened."""
+        with self._database.read() as t:
+            return bool(t.value("SELECT max(id) FROM runs") == self._number)
+
+    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: Position) -> AppliedPayloads:
+        """`LiveCopy.apply`."""
+        held, applier = self._set(identity)
+        offer = held.offer.with_document(CHANGE_LIST, topic)
+        lists = ListContext(
+            PayloadLists(topic, payloads),
+            self._database,
+            held.scope,
+            self._task.listener,
+            self._task.options.prefer_types,
+        )
+        start = Position(time=since.time, at_time=since.at_time)
+        reading = ChangeListReader(lists, held.row.id, offer, start).read()
+        before, began = self._failed, self._context.now()
+        if reading.pending_count:
+            held.report_process("push")
+            applier.carry_out(_plan, table="changed", retry_queue=False)
+            with self._database.write() as t:
+                keep_representations(t, held.row.id, whole=False)
+                if self._failed > before:
+                    t.run(_FORGET, (held.row.id, began))
+        return AppliedPayloads(reading.position.time, reading.position.at_time, self._failed - before)
+
+    def _set(self, identity: str) -> tuple[SetContext, Applier]:
+        """What the set is worked with until the next report."""
+        known = next((one for one in self._contexts.values() if one[0].row.offer.identity == identity), None)
+        if known is not None:
+            return known
+        with self._database.read() as t:
+            row = _row_of(sets(t), identity)
+            scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
+        held = SetContext(self._context, row, scope)
+        found = self._contexts[row.id] = (held, Applier(held))
+        return found
+
+    def take_report(self) -> SyncReport | None:
+        """`LiveCopy.take_report`."""
+        contexts, self._contexts = self._contexts, {}
+        if not contexts:
+            return None
+        report = SyncReport(source=self._task.url, destination=str(self._root))
+        for held, applier in contexts.values():
+            applier.unconfirmed.clear()
+            held.reload()
+            summarise(held)
+            report.sets.append(held.report)
+        report.exit_status = gravest_status([one.exit_status for one in report.sets])
+        report.seconds = round(time.monotonic() - self._began, 3)
+        now = micros(self._task.now()) or 0
+        with self._database.write() as t:
+            keep_report(t, self._began_at, now, report)
+        self._began, self._began_at = time.monotonic(), now
+        return report
+
+    def close(self) -> None:
+        """`LiveCopy.close`."""
+        with self._stack:
+            try:
+                self.take_report()
+                self._recovery.end(self._number)
+            except HeadwaterError:  # the next run finds out what was done, as after a kill
+                return
+
+
+def _plan(t: Transaction, difference: Difference) -> None:
+    """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word."""
+    difference.restate_by_changes(t)
+    difference.increment(t)
+
+
+def _row_of(rows: Sequence[SetRow], identity: str) -> SetRow:
+    found = next((row for row in rows if row.offer.identity == identity), None)
+    if found is None or found.position is None or found.move is not None:
+        raise KeyError(identity)
+    return found

@@ -1,0 +1,129 @@
+"""A copy that is followed by push: a source, a hub and a subscriber on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.notify.following.pushing import CHANGES, FRAMEWORK, Following, Hub, PushedSite, following, pushed_site
+from tests.support.fake_source import Source
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def source() -> Iterator[Source]:
+    with Source() as running:
+        yield running
+
+
+@pytest.fixture
+def hub(source: Source) -> Hub:
+    return Hub(source)
+
+
+@pytest.fixture
+def site(source: Source, hub: Hub) -> PushedSite:
+    return pushed_site(source, hub.url)
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def copy(site: PushedSite, hub: Hub, dest: Path) -> Iterator[Following]:
+    """The copy, with push at work and everything caught up with."""
+    with following((site.source.base, dest)) as one:
+        one.at_rest()
+        site.source.forget()
+        one.reports.clear()
+        yield one
+
+
+def text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def polls(site: PushedSite) -> int:
+    return len(site.source.requests("/set/changelist.xml"))
+
+
+def test_an_acknowledged_payload_is_applied_while_the_change_list_is_still_stale(
+    copy: Following, site: PushedSite, hub: Hub, dest: Path
+) -> None:
+    site.put("new.txt", b"new")
+    site.put("f0.txt", b"other")
+    site.drop("f1.txt")
+    assert hub.deliver(site.topic(), site.notification()) == 202
+    until(lambda: (text(dest / "new.txt"), text(dest / "f0.txt"), text(dest / "f1.txt")) == ("new", "other", None))
+    until(lambda: any(one.total("created") for one in copy.reports))
+    assert [one.sets[0].process for one in copy.reports if one.total("created")] == ["push"]
+    assert polls(site) == 0  # nothing was read for it but the resources
+    assert site.source.requests() == ["/set/resources/new.txt", "/set/resources/f0.txt"]
+
+
+def test_a_stale_change_list_undoes_nothing_and_a_new_one_does_nothing_twice(
+    site: PushedSite, hub: Hub, dest: Path
+) -> None:
+    with following((site.source.base, dest), seconds=0.5, longest=0.5) as copy:
+        copy.at_work()
+        site.put("f0.txt", b"first")
+        site.put("f0.txt", b"second")
+        assert hub.deliver(site.topic(), site.notification()) == 202
+        until(lambda: text(dest / "f0.txt") == "second")
+        site.publish_changes(10.0, entries=[site.change(*site.changes[-2])])
+        before = polls(site)
+        until(lambda: polls(site) > before + 1)
+        assert text(dest / "f0.txt") == "second"
+        site.publish_changes(10.0)
+        site.source.forget()
+        until(lambda: polls(site) > 1)
+        assert site.source.requests("/set/resources/f0.txt") == []
+        assert text(dest / "f0.txt") == "second"
+
+
+def test_a_change_payload_at_the_framework_callback_does_nothing(source: Source, hub: Hub, dest: Path) -> None:
+    site = pushed_site(source, hub.url, kinds=(CHANGES, FRAMEWORK))
+    with following((source.base, dest)) as copy:
+        copy.at_work()
+        until(lambda: hub.of(site.topic(FRAMEWORK)) and len(hub.answers) == 2)
+        site.put("new.txt", b"new")
+        assert hub.deliver(site.topic(FRAMEWORK), site.notification()) == 202
+        until(lambda: copy.heard("not a framework-notification"))
+        before = polls(site)
+        until(lambda: polls(site) > before)  # it is odd, so the list is read
+        assert not (dest / "new.txt").exists()
+
+
+def test_several_hubs_are_subscribed_at_and_one_that_is_dead_does_no_harm(source: Source, dest: Path) -> None:
+    first, second = Hub(source, "/hub1"), Hub(source, "/hub2", status=503)
+    site = pushed_site(source, first.url, second.url)
+    with following((source.base, dest)) as copy:
+        copy.at_work()
+        until(lambda: second.asked)
+        site.put("new.txt", b"new")
+        assert first.deliver(site.topic(), site.notification()) == 202
+        until(lambda: text(dest / "new.txt") == "new")
+        assert copy.heard("HTTP status 503")
+
+
+def test_without_a_hub_it_says_so_and_polls(source: Source, dest: Path) -> None:
+    site = pushed_site(source)
+    with following((source.base, dest), seconds=0.3) as copy:
+        until(lambda: copy.heard("no hub is offered"))
+        site.put("new.txt", b"new")
+        site.publish_changes(10.0)
+        until(lambda: text(dest / "new.txt") == "new")
+
+
+def test_without_a_channel_it_says_so_and_polls(source: Source, dest: Path) -> None:
+    site = pushed_site(source)
+    site.publish_capabilities("resourcelist", "changelist")
+    with following((source.base, dest), seconds=0.3) as copy:
+        until(lambda: copy.heard("the source offers no notifications for set"))
+        site.put("new.txt", b"new")
+        site.publish_changes(10.0)
+        until(lambda: text(dest / "new.txt") == "new")

@@ -1,0 +1,269 @@
+"""What a subscriber decides: intents, deliveries, leases, answers of hubs, hubs of a topic, the chain of intervals."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlencode
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.signatures import SignatureMethod, signature
+from headwater.notify.subscriber import leases
+from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_early
+from headwater.notify.subscriber.discovery import MOST_HUBS, discovered
+from headwater.notify.subscriber.hub_requests import RequestOutcome, outcome_of, subscribe_form, unsubscribe_form
+from headwater.notify.subscriber.intents import IntentOutcome, answer, read_intent
+from headwater.notify.subscriber.progress import ChannelProgress, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.topic_links import TopicLinks
+from headwater.spec.kinds import Kind
+
+TOPIC, HUB = "https://s.example/set/changenotification.xml", "https://hub.example/"
+HELD = Subscription(
+    id=1,
+    kind=Kind.CHANGE_NOTIFICATION,
+    identity="https://s.example/set/capabilitylist.xml",
+    channel=TOPIC,
+    topic=TOPIC,
+    hub=HUB,
+    callback="https://me.example/hook/t0ken",
+    token="t0ken",
+    secret=b"secret",
+    state=SubscriptionState.REQUESTED,
+)
+ASKED = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.challenge": "c<1>", "hub.lease_seconds": "600"}
+REQUESTED, ACTIVE, RETIRED, DENIED = SubscriptionState
+
+
+def held(state: SubscriptionState) -> Subscription:
+    return msgspec.structs.replace(HELD, state=state)
+
+
+INTENTS: dict[str, tuple[SubscriptionState, dict[str, str | None], int]] = {
+    "what was asked for": (REQUESTED, {}, 200),
+    "again, the answer was lost": (ACTIVE, {}, 200),
+    "of a subscription that is to end": (RETIRED, {}, 404),
+    "of one that was denied": (DENIED, {}, 404),
+    "another topic": (REQUESTED, {"hub.topic": TOPIC + "2"}, 404),
+    "no topic": (REQUESTED, {"hub.topic": None}, 404),
+    "an end that nobody has asked for": (ACTIVE, {"hub.mode": "unsubscribe"}, 404),
+    "the end that was asked for, whatever its lease": (
+        RETIRED,
+        {"hub.mode": "unsubscribe", "hub.lease_seconds": "-1"},
+        200,
+    ),
+    "no challenge": (REQUESTED, {"hub.challenge": ""}, 404),
+    "a challenge without end": (REQUESTED, {"hub.challenge": "c" * 5_000}, 404),
+    "an unknown mode": (REQUESTED, {"hub.mode": "publish"}, 404),
+    "further fields": (REQUESTED, {"hub.other": "x", "other": "y"}, 200),
+}
+
+
+@pytest.mark.parametrize("case", INTENTS)
+def test_only_what_was_asked_for_is_confirmed_ws_s_06(case: str) -> None:
+    state, changes, status = INTENTS[case]
+    fields: dict[str, str] = {name: value for name, value in {**ASKED, **changes}.items() if value is not None}
+    told = answer(held(state), read_intent(urlencode(fields).encode()))
+    assert told.status == status
+    assert (told.body == fields["hub.challenge"].encode()) is (status == 200)  # RS-NT-12: exactly the challenge
+    assert (told.outcome is IntentOutcome.REFUSED) is (status == 404)
+
+
+def test_a_verification_for_no_subscription_of_ours_is_refused() -> None:
+    assert answer(None, read_intent(urlencode(ASKED).encode())).status == 404
+
+
+@pytest.mark.parametrize("query", [b"hub.mode=subscribe&hub.mode=denied", b"\xff=1", b"a=b&" * 200, b"a" * 20_000])
+def test_a_query_that_cannot_be_understood_confirms_nothing(query: bytes) -> None:
+    assert answer(HELD, read_intent(query)).status == 404
+
+
+@pytest.mark.parametrize("state", [REQUESTED, ACTIVE])
+def test_a_denial_is_taken_at_any_time_ws_s_13(state: SubscriptionState) -> None:
+    asked = read_intent(urlencode({"hub.mode": "denied", "hub.topic": TOPIC, "hub.reason": "no"}).encode())
+    assert answer(held(state), asked).outcome is IntentOutcome.DENIED
+    other = read_intent(urlencode({"hub.mode": "denied", "hub.topic": TOPIC + "2"}).encode())
+    assert answer(held(state), other).outcome is IntentOutcome.REFUSED
+
+
+BODY = b"<urlset/>"
+GOOD = signature(HELD.secret, BODY, SignatureMethod.SHA256)
+SELF = f'<{TOPIC}>; rel="self", <{HUB}>; rel="hub"'
+DELIVERIES = {
+    "signed": (GOOD, SELF, 202, True),
+    "signed by SHA-1": (signature(HELD.secret, BODY, SignatureMethod.SHA1), SELF, 202, True),
+    "without links": (GOOD, "", 202, True),
+    "links that cannot be read": (GOOD, "<<<", 202, True),
+    "of another topic": (GOOD, SELF.replace("/set/", "/other/"), 202, False),
+    "forged": (signature(b"guess", BODY, SignatureMethod.SHA256), SELF, 202, False),
+    "truncated": (signature(HELD.secret, BODY + b"</urlset>", SignatureMethod.SHA256), SELF, 202, False),
+    "not signed": (None, SELF, 403, False),
+    "signed by nothing that is known": ("md5=0123", SELF, 403, False),
+}
+
+
+@pytest.mark.parametrize("case", DELIVERIES)
+def test_deliveries_are_taken_ignored_or_refused_ws_s_12(case: str) -> None:
+    signed, links, status, is_taken = DELIVERIES[case]
+    told = judge(held(ACTIVE), BODY, signed=signed, links=links)
+    assert (told.status, told.is_taken) == (status, is_taken)
+    assert (told.fault is None) is is_taken
+
+
+def test_the_callback_tells_the_subscription_and_no_link_does_ws_s_11() -> None:
+    """What comes for nobody is told to be gone (WS-S-10), what is too long is refused before it is read."""
+    assert judge_early(None, 10) == judge_early(held(DENIED), 10)
+    assert [found.status for found in (judge_early(None, 10), judge_early(HELD, PAYLOAD_OCTETS + 1)) if found] == [
+        410,
+        413,
+    ]
+    assert judge_early(HELD, PAYLOAD_OCTETS) is None
+    assert judge_early(HELD, None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *[("600", 600), ("1", 1), ("007", 7)],
+        *[("0", 300), ("-1", 300), (None, 300), ("", 300), ("1.5", 300), ("٣", 300)],
+        *[("1000000000000000000", leases.LONGEST_SECONDS), ("9" * 4_000, leases.LONGEST_SECONDS)],
+    ],
+)
+def test_leases_that_hubs_grant_are_bounded_rs_nt_13(text: str | None, seconds: int) -> None:
+    assert leases.granted_seconds(text) == seconds
+
+
+@given(st.integers(2, leases.LONGEST_SECONDS), st.floats(0, 1))
+def test_a_subscription_is_renewed_within_its_lease_ws_s_08(lease: int, chance: float) -> None:
+    assert lease * 0.49 <= leases.renewal_seconds(lease, chance) <= lease * 0.81
+    assert leases.renewal_seconds(1, chance) == 1.0
+
+
+@given(st.integers(1, 1_000), st.floats(0, 1))
+def test_pauses_grow_and_have_an_end(failures: int, chance: float) -> None:
+    assert 0.4 <= leases.pause_seconds(failures, chance) <= 750
+    assert leases.pause_seconds(failures + 1, chance) >= leases.pause_seconds(failures, chance)
+
+
+def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
+    told = {name: values[0] for name, values in parse_qs(subscribe_form(HELD).decode()).items()}
+    assert told == {
+        "hub.callback": HELD.callback,
+        "hub.mode": "subscribe",
+        "hub.topic": TOPIC,
+        "hub.lease_seconds": "86400",
+        "hub.secret": "secret",
+    }
+    ended = parse_qs(unsubscribe_form(HELD).decode())
+    assert (ended["hub.mode"], ended["hub.callback"]) == (["unsubscribe"], [HELD.callback])  # RS-NT-17
+
+
+OUTCOMES: dict[str, tuple[HttpAnswer | HttpFailure, RequestOutcome]] = {
+    "accepted": (HttpAnswer(202, {}), RequestOutcome(is_accepted=True)),
+    "any 2xx": (HttpAnswer(204, {}), RequestOutcome(is_accepted=True)),
+    "another hub": (HttpAnswer(307, {"location": "/other"}), RequestOutcome(location=HUB + "other")),
+    "a redirect that is none of requests": (
+        HttpAnswer(302, {"location": "/other"}),
+        RequestOutcome(fault="the hub answers with HTTP status 302"),
+    ),
+    "to http": (
+        HttpAnswer(308, {"location": "http://h.example/"}),
+        RequestOutcome(fault="the hub redirects: from https to http"),
+    ),
+    "to no URL": (
+        HttpAnswer(308, {"location": "ftp://h.example/"}),
+        RequestOutcome(fault="the hub redirects: it is no http or https URL"),
+    ),
+    "refused, in words": (
+        HttpAnswer(400, {}, b"no \x1b[31m topic"),
+        RequestOutcome(fault="the hub answers with HTTP status 400: no [31m topic"),
+    ),
+    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer")),
+}
+
+
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_answers_of_hubs(case: str) -> None:
+    came, outcome = OUTCOMES[case]
+    assert outcome_of(came, HUB) == outcome
+
+
+CHANNEL = NotificationChannel(kind=Kind.CHANGE_NOTIFICATION, identity="", topic=TOPIC, hubs=(HUB,))
+
+
+@pytest.mark.parametrize(
+    ("found", "topic", "hubs"),
+    [
+        (TopicLinks(), TOPIC, [HUB]),  # the topic says nothing: the Capability List holds (RS-CH-05)
+        (TopicLinks((), TOPIC + "?2"), TOPIC + "?2", [HUB]),  # WS-S-03: its own address is what is subscribed to
+        (TopicLinks((), "https://other.example/"), TOPIC, [HUB]),  # of another origin: somebody else's topic
+        (TopicLinks((), "javascript:1"), TOPIC, [HUB]),
+        (TopicLinks(("https://h2.example/",)), TOPIC, ["https://h2.example/", HUB]),  # RS-CH-06: several
+        (TopicLinks(("http://hub.example/",)), TOPIC, [HUB]),  # WS-S-14: the one by https
+        (TopicLinks(("ftp://hub.example/", "https://u:p@h.example/")), TOPIC, [HUB]),
+        (TopicLinks(tuple(f"https://h{n}.example/" for n in range(9))), TOPIC, None),
+    ],
+)
+def test_what_is_discovered_of_a_topic(found: TopicLinks, topic: str, hubs: list[str] | None) -> None:
+    told = discovered(CHANNEL, found, TOPIC)
+    assert told.topic == topic
+    assert len(told.hubs) == MOST_HUBS if hubs is None else list(told.hubs) == hubs
+
+
+# -- the chain of intervals
+
+
+def test_a_chain_without_a_gap_leads_on_rs_cn_07() -> None:
+    progress = raised(ChannelProgress(), 10, {"mark": 1})
+    progress = placed(placed(progress, 10, 20), 20, 30)
+    assert (progress.reached, progress.is_torn, progress.islands) == (30, False, ())
+    assert is_past(progress, 10, 20)
+    assert not is_past(progress, 20, 30)  # its last change may be at the very moment
+    assert placed(progress, 15, 25) == progress
+
+
+def test_a_gap_is_seen_and_closed_by_what_comes_late_or_by_the_lists() -> None:
+    before = raised(ChannelProgress(), 10, {})
+    gap = placed(before, 20, 30)
+    assert (gap.reached, gap.is_torn, gap.islands) == (10, True, ((20, 30),))
+    late = placed(gap, 10, 20)
+    assert (late.reached, late.islands) == (30, ())
+    assert late.is_torn  # in the wrong order something may have been undone: the list is read in any case
+    assert not polled(late, 10, {}).is_torn
+    listed = polled(gap, 25, {})
+    assert (listed.reached, listed.is_torn) == (30, False)
+
+
+def test_a_list_that_is_older_than_the_payload_does_not_close_a_gap_at_once() -> None:
+    gap = placed(raised(ChannelProgress(), 10, {}), 20, 30)
+    once = polled(gap, 10, {})
+    assert once.is_torn
+    assert polled(polled(once, 10, {}), 10, {}) == ChannelProgress(reached=30)
+
+
+@pytest.mark.parametrize("interval", [(None, 20), (10, None), (20, 10), (None, None)])
+def test_a_payload_without_an_interval_shows_nothing(interval: tuple[int | None, int | None]) -> None:
+    before = raised(ChannelProgress(), 10, {})
+    assert placed(before, *interval) == torn(before)
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=6))
+def test_a_chain_in_any_order_and_with_doubles_comes_to_the_same(order: list[int], doubles: list[int]) -> None:
+    progress = raised(ChannelProgress(), 0, {})
+    for number in [*order, *doubles]:
+        progress = placed(progress, number * 10, number * 10 + 10)
+    assert (progress.reached, progress.islands) == (80, ())
+    assert progress.is_torn is (order != sorted(order))
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12), st.integers(0, 50))
+def test_progress_never_goes_back(intervals: list[tuple[int, int]], start: int) -> None:
+    progress = raised(ChannelProgress(), start, {})
+    for from_, until in intervals:
+        after = placed(progress, from_, until)
+        assert (after.reached or 0) >= (progress.reached or 0)
+        assert all(one[0] > (after.reached or 0) for one in after.islands)
+        progress = after
