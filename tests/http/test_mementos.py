@@ -184,7 +184,7 @@ BAD_TARGETS = [
     ("/files/timemap/a.txt?page=1", 400),
     ("/files/timemap/a.txt?from=", 400),
     ("/files/timemap/a.txt?from=20269999000000000000", 400),
-    ("/files/timemap/a.txt?from=99991231235959999999", 410),
+    ("/files/timemap/a.txt?from=99991231235959999999", 404),
     ("/files/memento/a.txt", 404),
     ("/files/memento/00000000000000000000/a.txt", 404),
     ("/files/memento/99999999999999999999/a.txt", 404),
@@ -268,6 +268,18 @@ def test_a_large_past_is_paged(folder: Path, running: Face, monkeypatch: pytest.
     assert [Reader(running, "a.txt").get(one["href"]).body for one in Reader(running, "a.txt").mementos()] == [
         b"zero", b"0", b"1", b"2", b"3",
     ]  # fmt: skip
+
+
+def test_no_page_of_a_timemap_is_empty(folder: Path, running: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 7089 5: deletions between states make no page without a memento, and hide none."""
+    monkeypatch.setattr("headwater.http.versions.endpoint.PAGE_STATES", 1)
+    for octets in (None, b"one", None, b"two", None):
+        change(running, folder, octets)
+    reader = Reader(running, "a.txt")
+    found = reader.mementos()
+    assert [reader.get(one["href"]).body for one in found] == [b"zero", b"one", b"two"]
+    assert ["first" in one.relations for one in found] == [True, False, False]
+    assert ["last" in one.relations for one in found] == [False, False, True]
 
 
 def test_a_damaged_version_is_not_served(folder: Path, running: Face, tmp_path: Path) -> None:

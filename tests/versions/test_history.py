@@ -19,6 +19,7 @@ from headwater.source.config import BadConfiguration, KeptVersions
 from headwater.spec.timestamps import to_microseconds
 from headwater.versions.history import History, Keeping
 from headwater.versions.history_retention import prune
+from headwater.versions.kept_states import kept_after, kept_until
 from headwater.versions.retention import VersionRetention
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -78,12 +79,33 @@ def test_at_every_moment_the_state_is_the_one_that_was_current(
 def check(history: History, truth: list[tuple[int, dict[str, int]]]) -> None:
     """Each state, at the moment of its beginning."""
     for at_us, state in truth:
+        together = history.each_until(_URIS, at_us)
         for uri in _URIS:
             found = history.until(uri, at_us)
+            assert together.get(uri) == (found[0] if found else None), (uri, at_us)
             is_there = bool(found) and found[0].keeping is Keeping.KEPT
             assert is_there == (uri in state), (uri, at_us)
             if is_there:
                 assert found[0].digest == digest_of(state[uri])
+
+
+def test_any_number_of_states_that_were_not_kept_hides_none_that_was(tmp_path: Path) -> None:
+    catalog = SqliteCatalog(tmp_path / "c.sqlite")
+    catalog.create("s")
+    catalog.load("s", [put("a", 0)])
+    catalog.open("s", START)
+    history = History(catalog, "s")
+    history.begin()
+    lost = [Upsert("a", Metadata(hash=f"md5:{number:032x}")) for number in range(1_100)]
+    for number, events in enumerate(([put("a", 1)], lost, [put("a", 2)], lost), 1):
+        catalog.record("s", events, START + dt.timedelta(seconds=number), state=history.update(events))
+    kept = [one.at_us for one in history.after("a", -(1 << 62), 5_000) if one.is_kept]
+    assert len(kept) == 3
+    found = [kept_after(history, "a", at) for at in (-(1 << 62), *kept)]
+    assert [one and one.at_us for one in found] == [*kept, None]
+    found = [kept_until(history, "a", at) for at in (1 << 62, *(at - 1 for at in reversed(kept)))]
+    assert [one and one.at_us for one in found] == [*reversed(kept), None]
+    catalog.close()
 
 
 def test_changes_that_nobody_noted_begin_it_anew(tmp_path: Path) -> None:

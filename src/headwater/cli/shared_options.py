@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from headwater.quantities import octets_from, seconds_from
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -26,6 +28,26 @@ class Share(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
         return share
+
+
+class HowLongKept(click.ParamType["bool | dict[str, str]"]):
+    """How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
+
+    name = "kept states"
+    usual = "30 days"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bool | dict[str, str]:
+        if isinstance(value, bool | dict):
+            return value
+        text = str(value).strip()
+        if text == "all":
+            return True
+        keep, _, octets = (part.strip() for part in text.partition(","))
+        given = {name: said for name, said in (("keep", keep), ("octets", octets)) if said}
+        right = {"keep": seconds_from, "octets": octets_from}
+        if not given or any(right[name](said) is None for name, said in given.items()):
+            self.fail(f'{text!r} says not how long: give "30 days", "1 year, 20 GB" or "all"', param, ctx)
+        return given
 
 
 class Destination(click.Path):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from headwater.cli.output import json_line, some_of
-from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
+from headwater.cli.shared_options import DESCRIBING, HowLongKept, catalog_option, describes_a_set, profile_option
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _CONFIG = "config.json"
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
-_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "rescan")
+_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan")
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
@@ -64,6 +64,15 @@ _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "resca
 )
 @click.option("--title", metavar="TEXT", help="The set's title on the home page.")
 @describes_a_set
+@click.option(
+    "--versions",
+    type=HowLongKept(),
+    is_flag=False,
+    flag_value=HowLongKept.usual,
+    metavar="[KEEP[,OCTETS]]",
+    help="Also keep what resources were, and serve it by Memento: for so long, and so many octets of it, as"
+    ' "30 days" (also without a value), "1 year, 20 GB", or "all".',
+)
 @click.option(
     "--rescan", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]"
 )
@@ -335,7 +344,7 @@ def _configured(options: dict[str, Any]) -> SourceConfig:
     place = given[kind].absolute()
     one_set = {kind: str(place), "name": given.get("set_name", kind)}
     one_set |= {"profile": "rdf-dataset"} if kind == "dataset" else {}
-    one_set |= {name: given[name] for name in ("title", *DESCRIBING) if name in given}
+    one_set |= {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
     if "rescan" in given:
         one_set["rescan_seconds"] = given["rescan"]
     whole = {name: given[name] for name in _WHOLE if name in given}
@@ -362,7 +371,7 @@ def _copied(given: dict[str, Any]) -> SourceConfig:
         raise UsageFault(
             "this folder holds no copy so far", where=str(copy), advice="Run `headwater sync URL DEST` first, or --set."
         )
-    told = {name: given[name] for name in ("title", *DESCRIBING) if name in given}
+    told = {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
     sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]
     whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(copy, wanted or "copy")

@@ -34,10 +34,11 @@ from headwater.http.versions.past_contents import past_resource
 from headwater.source.protocol import ServableSource
 from headwater.spec.timestamps import SECOND
 from headwater.versions.history import History, Keeping, PastState
+from headwater.versions.kept_states import kept_after, kept_until
 
 _ALL_US = 1 << 62
-_NEIGHBOURS = 16
-"""So many states are looked at for the next one that is kept."""
+_SHORT = 16
+"""A past of so many states is read at once for all neighbours of a state."""
 _RELATIONS = ("first", "prev", "", "next", "last")
 _VARY = line(b"vary", b"accept-datetime")
 _GONE = {
@@ -100,7 +101,7 @@ class VersionEndpoint:
     def _timegate(self, request: HttpRequest, history: History, of: Addresses) -> Response:
         asked, uri = request.fields.accept_datetime, request.match.name
         if asked is None:
-            found = _kept(history.until(uri, _ALL_US, _NEIGHBOURS))
+            found = kept_until(history, uri, _ALL_US)
         else:
             until_us = wanted_second(asked)
             if until_us is None:
@@ -109,7 +110,7 @@ class VersionEndpoint:
             current = history.until(uri, until_us)
             if current and not current[0].is_kept:
                 return self._gone(history, uri, of, current[0], _VARY)
-            found = current[0] if current else _kept(history.after(uri, until_us, _NEIGHBOURS))
+            found = current[0] if current else kept_after(history, uri, until_us)
         if found is None:
             return self._missing(history, uri, of)
         head = line(b"location", of.memento(found.at_us).encode("ascii")) + _VARY
@@ -124,16 +125,16 @@ class VersionEndpoint:
             if from_us is None:
                 return responses.text(400, "a page of a TimeMap is asked for by ?from= and 20 digits")
         assert from_us is not None
-        first, last = (
-            _kept(history.after(uri, -_ALL_US, _NEIGHBOURS)),
-            _kept(history.until(uri, _ALL_US, _NEIGHBOURS)),
-        )
-        found = history.after(uri, from_us - 1, PAGE_STATES + 1)
-        states = [one for one in found[:PAGE_STATES] if one.is_kept]
-        if first is None or last is None or not states:
+        first, last = kept_after(history, uri, -_ALL_US), kept_until(history, uri, _ALL_US)
+        if first is None or last is None:
             return self._missing(history, uri, of)
-        following = found[PAGE_STATES].at_us if len(found) > PAGE_STATES else None
-        return request.respond(200, timemap(of, states, first, last, following))
+        begin = kept_after(history, uri, from_us - 1)
+        if begin is None:
+            return responses.text(404, "the TimeMap has no page that begins so late", line(b"link", response_links(of)))
+        found = history.after(uri, begin.at_us - 1, PAGE_STATES + 1)
+        states = [one for one in found[:PAGE_STATES] if one.is_kept]
+        following = kept_after(history, uri, found[PAGE_STATES - 1].at_us) if len(found) > PAGE_STATES else None
+        return request.respond(200, timemap(of, states, first, last, following.at_us if following else None))
 
     def _memento(self, request: HttpRequest, history: History, of: Addresses) -> Response:
         match = request.match
@@ -182,14 +183,10 @@ def _unknown(head: bytes = b"") -> Response:
     return responses.text(404, "no state of such a resource is known", head)
 
 
-def _kept(states: list[PastState]) -> PastState | None:
-    return next((one for one in states if one.is_kept), None)
-
-
 def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastState]]:
     """The mementos around a state, by their relation to it; a short past is read once."""
-    states = history.after(uri, -_ALL_US, _NEIGHBOURS + 1)
-    if len(states) <= _NEIGHBOURS:
+    states = history.after(uri, -_ALL_US, _SHORT + 1)
+    if len(states) <= _SHORT:
         kept = [one for one in states if one.is_kept]
         here = {"first": kept[0], "last": kept[-1]} if kept else {}
         beside = {"prev": [one for one in kept if one.at_us < at_us][-1:]}
@@ -200,11 +197,11 @@ def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastS
         here |= {relation: one for relation, found in beside.items() for one in found}
         return [(relation or "memento", here[relation]) for relation in _RELATIONS if relation in here]
     found = {
-        "first": _kept(history.after(uri, -_ALL_US, _NEIGHBOURS)),
-        "prev": _kept(history.until(uri, at_us - 1, _NEIGHBOURS)),
-        "": _kept([one for one in history.until(uri, at_us) if one.at_us == at_us]),
-        "next": _kept(history.after(uri, at_us, _NEIGHBOURS)),
-        "last": _kept(history.until(uri, _ALL_US, _NEIGHBOURS)),
+        "first": kept_after(history, uri, -_ALL_US),
+        "prev": kept_until(history, uri, at_us - 1),
+        "": next((one for one in history.until(uri, at_us) if one.at_us == at_us and one.is_kept), None),
+        "next": kept_after(history, uri, at_us),
+        "last": kept_until(history, uri, _ALL_US),
     }
     return [(relation or "memento", state) for relation, state in found.items() if state is not None]
 
