@@ -28,6 +28,12 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 @click.option("--any-host", is_flag=True, help="Expect resources of every host that the source lists.")
 @click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Expect nothing of this host.")
 @click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Compare with what the source was at this time: 2026-11-12T10:00:00Z, or 2026-11-12 for the end of that day"
+    " in UTC.",
+)
 @source_options
 @json_option
 def command(
@@ -67,16 +73,19 @@ def command(
                 "  what cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
                 " `headwater sync --repair` fetches such files again"
             )
-        if set_audit.missing or set_audit.different:
+        if (set_audit.missing or set_audit.different) and report.as_of is None:
             click.echo(
                 "  `headwater sync` fetches what has changed at the source,"
                 " `headwater sync --repair` also what was lost or altered here"
             )
+    if report.as_of is not None and any(one.missing or one.different for one in report.sets):
+        click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
     told = set(map(id, telling))
     if rest := [set_audit for set_audit in report.sets if id(set_audit) not in told]:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
-    click.echo(f"{report.verdict} ({human_seconds(report.seconds)})")
+    then = f" as of {report.as_of}" if report.as_of else ""
+    click.echo(f"{report.verdict}{then} ({human_seconds(report.seconds)})")
     return report.exit_status
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit import comparison, inventory
@@ -29,6 +30,7 @@ from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
+from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
 from headwater.sync.run import open_transport, recall_public, utcnow
@@ -44,6 +46,7 @@ from headwater.sync.sets.moved_sets import (
 )
 from headwater.sync.sets.selection import unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
+from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state.facts import fact
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
@@ -62,6 +65,8 @@ def audit(
     now: Callable[[], dt.datetime] = utcnow,
 ) -> AuditReport:
     """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
+
+    With `options.at` it is compared with what the source was at that time.
 
     Raises UsageFault when there is no such folder or the options are invalid, SourceFault when the source cannot be
     read at all, StoreFault when the copy cannot be read, and Undetermined when there is no Resource List to compare
@@ -83,7 +88,8 @@ def audit(
     with home.at_rest(), open_transport(url, options, transport) as wire, state_copy(home) as database:
         recall_public(wire, database)
         documents = Documents(wire, listener, now=now)
-        report = _Audit(url, root, options, listener, documents, database).run()
+        moment = None if options.at is None else check_past(options.at, micros(now()) or 0)
+        report = _Audit(url, root, options, listener, documents, database).run(moment)
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
@@ -102,12 +108,16 @@ class _Audit:
         self._root = os.fsencode(root)
         self._options = options
         self._listener = listener
+        self._moment: int | None = None
         self._documents = documents
         self._database = database
         self._report = AuditReport(source=url, destination=str(root))
         self._final = url
 
-    def run(self) -> AuditReport:
+    def run(self, moment: int | None) -> AuditReport:
+        """Compare with what is, or with what was at a moment."""
+        self._moment = moment
+        self._report.as_of = format_micros(moment)
         with self._database.write() as t:
             t.run(TEMPORARY)
             for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
@@ -132,9 +142,22 @@ class _Audit:
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
         context = ListContext(DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row))
-        expected = expectation.ExpectedFiles(context, row, self._choice(row), self._base, result)
+        expected = self._expected(context, row, result)
         comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
+
+    def _expected(self, context: ListContext, row: SetRow, result: SetAudit) -> expectation.ExpectedFiles:
+        choice = self._choice(row)
+        if self._moment is None:
+            return expectation.ExpectedFiles(context, row, choice, self._base, result)
+        if context.types or choice.is_by_metadata:
+            what = "what was chosen by metadata or by media types is compared with the present alone"
+            raise UsageFault(what, where=os.fsdecode(self._root), advice="Leave out --at.")
+        from headwater.sync.audit.past_files import PastFiles  # imported here: few look at the past
+
+        past = PastFiles(context, row, choice, self._base, result)
+        past.moment = self._moment
+        return past
 
     def _base(self, t: Transaction, row: SetRow) -> str:
         """The base of a set that has no names yet: as asked for, as the files lie there, or as a first run takes it."""

@@ -56,6 +56,9 @@ class AuditReport(msgspec.Struct, kw_only=True):
 
     source: str
     destination: str
+    as_of: str | None = None
+    """The moment that it is compared with; None: the present."""
+
     verdict: str = UNDETERMINED
     sets: list[SetAudit] = []
     requests: int = 0
