@@ -18,6 +18,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.source.catalog_argument import CatalogArgument
+    from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
     from headwater.publish.status import SourceSetStatus
 
@@ -98,6 +99,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
+    from headwater.datasets.status import dataset_statuses
     from headwater.ingest.copy.copy_status import copy_lags
     from headwater.publish.status import set_statuses
 
@@ -114,7 +116,14 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         "waiting": sorted({*where.push_sets} - {one.name for one in sets if one.phase != "loading"}),
         "unpaired": _unpaired(catalog, where, names, now),
         "sets": sets,
-    } | ({"copies": copies} if (copies := list(copy_lags(catalog, names))) else {})
+    } | {
+        key: found
+        for key, found in (
+            ("copies", list(copy_lags(catalog, names))),
+            ("datasets", list(dataset_statuses(catalog, names))),
+        )
+        if found
+    }
 
 
 def _unpaired(
@@ -161,6 +170,9 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     copies = report.get("copies", [])
     assert isinstance(copies, list)
     show_some([_copy_line(one) for one in copies], _EXAMPLES, rest=" (--json lists them)")
+    datasets = report.get("datasets", [])
+    assert isinstance(datasets, list)
+    show_some([_dataset_line(one) for one in datasets], _EXAMPLES, rest=" (--json lists them)")
     waiting, free = report["waiting"], report["free_octets"]
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
@@ -177,6 +189,11 @@ def _show(report: dict[str, object], *, again: bool) -> None:
 def _copy_line(copy: CopyLag) -> str:
     behind = copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind")
     return f"{copy.set}: publishes the copy of {copy.origin} in {copy.copy}: {behind}"
+
+
+def _dataset_line(dataset: DatasetStatus) -> str:
+    held = f"{dataset.statements:,} statements, {human_octets(dataset.octets)}, {dataset.patches:,} patches"
+    return printable(f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else ""))
 
 
 def _unpaired_line(pairs: dict[str, Any]) -> str:

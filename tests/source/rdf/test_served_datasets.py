@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyoxigraph as ox
 import pytest
 
+from headwater.datasets.status import dataset_statuses
 from headwater.source.config import SetConfig
 from tests.source.rdf.dataset_source import DatasetServer, dataset_server, file_set, triples
 from tests.source.rdf.test_published_datasets import put
@@ -36,7 +38,8 @@ def in_resource_list(running: DatasetServer, name: str) -> bool:
     if not running.source.is_site_published():
         return False
     seq = running.source.catalog.state(name).last_seq
-    return running.get("/health").body.count(b'"published_changes": %d' % seq) > 0
+    told = {one["name"]: one for one in msgspec.json.decode(running.get("/health").body)["sets"]}
+    return bool(told[name].get("published_changes") == seq)
 
 
 def failing(running: DatasetServer, words: str) -> None:
@@ -182,7 +185,9 @@ def test_a_broken_series_is_told_until_it_is_mended(tmp_path: Path) -> None:
         patch.write_bytes(held.replace(b"v1", b"v9"))
         put(path, triples(1, 2))
         failing(running, "HW-DAT-01")
+        until(lambda: next(dataset_statuses(running.source.catalog)).fault, what="the fault in the catalog")
         assert "HW-DAT-01" in {one.rule for one in running.notices}
         shows(running, triples(1))
         patch.write_bytes(held)
         shows(running, triples(1, 2))
+        until(lambda: next(dataset_statuses(running.source.catalog)).fault is None, what="no fault in the catalog")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
+from headwater.cli.rdf.published import replay, restart
 from headwater.cli.rdf.streams import (
     STANDARD,
     deliver,
@@ -256,3 +257,7 @@ def _folder(path: Path) -> Path:
 def _check_json(output: str, *, as_json: bool) -> None:
     if as_json and output == STANDARD:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+
+
+command.add_command(replay)
+command.add_command(restart)

@@ -31,6 +31,7 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.datasets.counts import CountingLines, DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, file_digest
 from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged
+from headwater.datasets.proof import patched_digest
 from headwater.datasets.replay import replayed
 from headwater.datasets.rows import (
     DATASET_FILE,
@@ -45,7 +46,6 @@ from headwater.datasets.rows import (
 from headwater.ingest.rdf.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
-from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
@@ -174,11 +174,14 @@ class DatasetIntake:
         state = self.state
         if state is None:
             return DatasetOutcome(news=DatasetNews.UNCHANGED)
-        scratch = self.folder.fresh_scratch()
-        copy = scratch / "new.nq"
-        self.folder.check(self.folder.dataset_of(state), state.sha256, state.octets)
-        copy.hardlink_to(self.folder.dataset_of(state))
-        return self._take(state, None, DatasetSummary(state.quads, state.octets, state.sha256), [])
+        try:
+            self.folder.check(self.folder.dataset_of(state), state.sha256, state.octets)
+        except BrokenSeries:  # then what it is made of has to do
+            new, _signature = self._read()
+        else:
+            new = DatasetSummary(state.quads, state.octets, state.sha256)
+            (self.folder.fresh_scratch() / "new.nq").hardlink_to(self.folder.dataset_of(state))
+        return self._take(state, None, new, [])
 
     def _read(self) -> tuple[DatasetSummary, bytes | None]:
         """The present state in the scratch folder, and the signature of what it was made of."""
@@ -263,11 +266,7 @@ class DatasetIntake:
     def _prove(self, base: DatasetState | None, patch: Path, new: DatasetSummary) -> None:
         """See that the patch leads from the state before to the new one. Raises BrokenSeries."""
         self._pause()
-        proof = self.folder.scratch / "proof.nq"
-        old = None if base is None else self.folder.dataset_of(base)
-        applied = apply_patches(old, [patch], proof, scratch=self.folder.scratch, strict=True)
-        proof.unlink()
-        if applied.dataset.sha256 != new.sha256:
+        if patched_digest(None if base is None else self.folder.dataset_of(base), patch) != new.sha256:
             raise BrokenSeries("the patch does not lead to the dataset", where=self._input.where)
 
     def _counted(self, base: DatasetState | None, new: Path, patch: Path) -> DatasetCounts:

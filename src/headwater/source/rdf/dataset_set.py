@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from contextlib import suppress
 from typing import Final
 
 from headwater import notices
+from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.status import FAULT_KEY, fault_update
+from headwater.errors import HeadwaterError
 from headwater.ingest.rdf.intake import DatasetIntake, DatasetNews, DatasetOutcome
 from headwater.processes.pool import Stopped
 from headwater.progress import Notice
@@ -41,6 +45,8 @@ class DatasetSet:
         self._tick_at = 0.0
         self._is_begun = False
         self._at: dt.datetime | None = None
+        self._noted: str | None = ""
+        """The fault that the catalog has; empty: not known."""
 
     def due_at(self) -> float:
         """When it is to be looked at again."""
@@ -61,16 +67,21 @@ class DatasetSet:
         else:
             self._context.name_published()
             self._due_at = time.monotonic() + pause
+        if self._noted != self.health.error:
+            with suppress(HeadwaterError):  # the health has it, and the catalog has it the next time
+                self._note(self.health.error)
 
     def work(self) -> tuple[DatasetOutcome, PublishResult | None]:
         """Look once, wait until it is at rest, and publish. Raises whatever is wrong."""
         self._begin()
+        self._begin_anew_if_due()
         outcome = self._looked()
         while outcome.news is DatasetNews.UNSETTLED:
             time.sleep(SOON_SECONDS)
             outcome = self._looked()
-        self._begin_anew_if_due()
-        return outcome, self._publish(Refresh.STALE)
+        published = self._publish(Refresh.STALE)
+        self._note(None)
+        return outcome, published
 
     def _run(self) -> None:
         self._due_at = time.monotonic() + self._pause_seconds
@@ -78,19 +89,24 @@ class DatasetSet:
         if is_first:
             self.health.phase = "starting"
             self._begin()
-            self._begin_anew_if_due()
+        is_anew = self._begin_anew_if_due()
+        if is_first:
             self._publish(Refresh.REPAIR)  # what a run before has recorded comes first
         outcome = self._looked()
         if outcome.news is DatasetNews.UNSETTLED:
             self._due_at = time.monotonic() + min(self._pause_seconds, SOON_SECONDS)
-        elif outcome.news is DatasetNews.CHANGED or is_first or self._begin_anew_if_due():
+        elif outcome.news is DatasetNews.CHANGED or is_first or is_anew:
             self._publish(Refresh.STALE)
         elif time.monotonic() >= self._tick_at:
             self._publish(Refresh.REPAIR)
 
     def _begin(self) -> None:
         if not self._is_begun:
-            self.intake.begin()
+            try:
+                self.intake.begin()
+            except BrokenSeries:
+                if not self.intake.folder.restart_note.exists():
+                    raise
             if self.intake.state is not None:
                 self._publisher.reset_history(self.name)
             self._is_begun = True
@@ -126,6 +142,18 @@ class DatasetSet:
         note.unlink(missing_ok=True)
         self._context.listener(Notice(notices.DATASET_ANEW, f"{self.name}: its patches begin anew from nothing"))
         return True
+
+    def _note(self, fault: str | None) -> None:
+        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
+        catalog = self._context.catalog
+        update = fault_update(fault)
+        if fault is not None or catalog.rows(self.name, [FAULT_KEY]):
+            self._context.may_record()
+            if catalog.create(self.name).opened_at is None:
+                catalog.load(self.name, (), state=update)
+            else:
+                catalog.record(self.name, (), self._context.clock(), state=update)
+        self._noted = fault
 
     def _history_first(self) -> int:
         """The number of the first change that the Change Lists may name."""

@@ -1,0 +1,103 @@
+"""`headwater rdf replay`, `rdf restart`, `status` and `serve --dataset`: what people do with a published dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli.source.serve import _configured
+from headwater.datasets.faults import BrokenSeries
+from headwater.errors import UsageFault
+from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
+from tests.source.rdf.importer import ImportedDataset, apply, entries
+from tests.source.rdf.test_published_datasets import put
+from tests.support.program import run_here
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Rounds:
+    """A dataset with two changes."""
+    path = put(tmp_path / "d.nt", triples(1))
+    made = Rounds(tmp_path, file_set(path))
+    made.run()
+    put(path, triples(1, 2))
+    made.run()
+    return made
+
+
+def told(*arguments: object) -> tuple[int, Any]:
+    done = run_here(*arguments, "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def patches(rounds: Rounds) -> list[Path]:
+    return sorted((rounds.state / "datasets" / "d").glob("*.nqud"))
+
+
+def test_tim_08_the_replay_of_all_patches(rounds: Rounds) -> None:
+    """0 where it gives the dataset; 1 for a patch that is lost, damaged, or another one; 2 for no dataset."""
+    assert told("rdf", "replay", rounds.state, "d")[0] == 0
+    assert b"2 patches, 2 statements: in agreement" in run_here("rdf", "replay", rounds.state, "d").stdout
+    assert run_here("rdf", "replay", rounds.state, "other").returncode == 2
+    first = patches(rounds)[0]
+    held = first.read_bytes()
+    for octets in (b"", held + b"# a note\n", held.replace(b"v1", b"v7")):
+        first.write_bytes(octets)
+        status, report = told("rdf", "replay", rounds.state, "d")
+        assert (status, "not as it was made" in report["problem"]) == (1, True)
+    first.unlink()
+    assert run_here("rdf", "replay", rounds.state, "d").returncode == 1
+
+
+@pytest.mark.parametrize("lost", [(), ("patch",), ("patch", "dataset")], ids=["whole", "a patch lost", "both lost"])
+def test_history_begins_anew_where_that_is_asked_for(rounds: Rounds, lost: tuple[str, ...]) -> None:
+    """One patch of everything takes the place of all before; the Change Lists begin with it."""
+    if "patch" in lost:
+        patches(rounds)[0].unlink()
+    if "dataset" in lost:
+        next((rounds.state / "datasets" / "d").glob("*.nq")).unlink()
+    if lost:
+        put(rounds.folder / "d.nt", triples(1, 2, 3))
+        with pytest.raises(BrokenSeries):
+            rounds.run()
+    else:
+        assert run_here("rdf", "restart", rounds.state, "d", "--dry-run").returncode == 0
+        rounds.run()
+        assert len(patches(rounds)) == 2
+    assert run_here("rdf", "restart", rounds.state, "d").returncode == 0
+    rounds.run()
+    newest = entries(rounds.document("d/changelist/open.xml"))
+    assert newest[0].md["change"] == "created"
+    imported = ImportedDataset()
+    for one in newest:
+        apply(rounds.fetch(one.link["href"]), imported.lines)
+    assert b"".join(sorted(imported.lines)) == rounds.document("d/dataset.nq")
+    assert len(imported.lines) == (3 if lost else 2)
+    assert {one.name for one in (rounds.state / "datasets" / "d").iterdir()} == {
+        *(one.link["href"].rpartition("/")[2] for one in newest),
+        next((rounds.state / "datasets" / "d").glob("*.nq")).name,
+    }
+    put(rounds.folder / "d.nt", triples(9))
+    rounds.run()
+    assert len(entries(rounds.document("d/changelist/open.xml"))) == len(newest) + 1
+    assert told("rdf", "replay", rounds.state, "d")[0] == 0
+
+
+def test_the_status_tells_of_datasets(rounds: Rounds) -> None:
+    _status, report = told("status", rounds.state)
+    (found,) = report["datasets"]
+    assert (found["set"], found["statements"], found["patches"], found["first"], found["fault"]) == ("d", 2, 2, 1, None)
+    assert b"d: 2 statements" in run_here("status", rounds.state).stdout
+
+
+def test_one_command_publishes_a_dataset(tmp_path: Path) -> None:
+    path = put(tmp_path / "people.ttl", "")
+    config = _configured({"dataset": path, "set_name": "people", "base_url": BASE, "state": tmp_path / "state"})
+    (one,) = config.sets
+    assert (one.profile, one.dataset, one.name) == ("rdf-dataset", str(path), "people")
+    assert config.site().settings("people").describedby == f"{BASE}/people/description.ttl"
+    with pytest.raises(UsageFault, match="exclude each other"):
+        _configured({"dataset": path, "files": tmp_path})
