@@ -29,6 +29,7 @@ ROOMS = (
     "past",
     "patches",
     "publish",
+    "push",
     "scale",
     "serve",
     "sync",

@@ -48,7 +48,8 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
     catalog's file, a state folder, a configuration (.toml), or a cluster's URL.
 
-    For a copy: how far each set has come, the last run, what failed and what is held back. The exit status is that with
+    For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
+    subscriptions, when their leases end, and whether push is at work. The exit status is that with
     which a run would end as things are: 0 all is well, 3 the source could not be read, 4 something failed or is held
     back, 5 no run has finished.
 
@@ -80,18 +81,24 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
 def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
     """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
-    from headwater.cli.destination.copy_status import show
+    from msgspec.structs import asdict
+
+    from headwater.cli.destination.copy_status import show, show_push
+    from headwater.copies.schema import FOLDER
+    from headwater.notify.subscriber.status import push_status
     from headwater.sync.copy_status import copy_status
 
     while True:
-        status = copy_status(place, names, max_age=max_age)
+        status, push = copy_status(place, names, max_age=max_age), push_status(place / FOLDER)
         if as_json:
-            (json_document if watch is None else json_line)(status)
+            (json_document if watch is None else json_line)({**asdict(status), "push": push})
             sys.stdout.flush()
         else:
             if watch is not None and sys.stdout.isatty():
                 click.clear()
             show(status)
+            if push is not None:
+                show_push(push, status.time)
         if watch is None:
             return status.exit_status
         time.sleep(watch)

@@ -44,8 +44,10 @@ def verify(header: str | None, secret: bytes, body: bytes) -> SignatureVerdict:
     name, equals, digest = header.strip().partition("=")
     try:
         method = SignatureMethod(name.strip().lower())
-        told = bytes.fromhex(digest.strip()) if equals else b""
+        told = bytes.fromhex(digest.strip())
     except ValueError:
+        return SignatureVerdict.UNKNOWN
+    if not equals:
         return SignatureVerdict.UNKNOWN
     if not hmac.compare_digest(hmac.digest(secret, body, method.value), told):
         return SignatureVerdict.WRONG

@@ -135,6 +135,18 @@ class PushedSite(Site):
         body = document(entries, links=up, capability="capabilitylist")
         self.serve(f"/{self.name}/capabilitylist.xml", body)
 
+    def described(self, *names: str) -> Reply:
+        """A Source Description with these sets."""
+        entries = [url(f"{self.source.base}/{one}/capabilitylist.xml", capability="capabilitylist") for one in names]
+        return Reply(document(entries, capability="description"))
+
+    def tell_documents(self, hub: Hub, *documents: str, capability: str) -> None:
+        """A Framework Notification of documents that were updated (RS-FN-05, RS-FN-06)."""
+        self.clock += 1
+        entries = [url(one, change="updated", capability=capability, datetime=at(self.clock)) for one in documents]
+        body = document(entries, capability=FRAMEWORK, **{"from": at(self.clock - 1), "until": at(self.clock)})
+        assert hub.deliver(self.topic(FRAMEWORK), body) == 202
+
     def notification(self, capability: str = CHANGES, links: str = "") -> bytes:
         """All changes since the last notification; the Change List stays as stale as it is."""
         entries = [self.change(*change) for change in self.changes if change[0] > self.told]
@@ -220,3 +232,13 @@ class Following:
 def following(*copies: tuple[str, Path], **more: Any) -> Iterator[Following]:
     with Following(*copies, **more) as one:
         yield one
+
+
+def text(path: Path) -> str | None:
+    """What a file of the copy has, where it is there."""
+    return path.read_text() if path.exists() else None
+
+
+def polls(site: PushedSite) -> int:
+    """How often the Change List was asked for."""
+    return len(site.source.requests("/set/changelist.xml"))

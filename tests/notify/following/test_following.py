@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.notify.following.pushing import CHANGES, FRAMEWORK, Following, Hub, PushedSite, following, pushed_site
+from tests.notify.following.pushing import (
+    CHANGES,
+    FRAMEWORK,
+    Following,
+    Hub,
+    PushedSite,
+    following,
+    polls,
+    pushed_site,
+    text,
+)
 from tests.support.fake_source import Source
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def source() -> Iterator[Source]:
-    with Source() as running:
-        yield running
-
-
-@pytest.fixture
-def hub(source: Source) -> Hub:
-    return Hub(source)
-
-
-@pytest.fixture
-def site(source: Source, hub: Hub) -> PushedSite:
-    return pushed_site(source, hub.url)
-
-
-@pytest.fixture
-def dest(tmp_path: Path) -> Path:
-    return tmp_path / "copy"
-
-
-@pytest.fixture
-def copy(site: PushedSite, hub: Hub, dest: Path) -> Iterator[Following]:
-    """The copy, with push at work and everything caught up with."""
-    with following((site.source.base, dest)) as one:
-        one.at_rest()
-        site.source.forget()
-        one.reports.clear()
-        yield one
-
-
-def text(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
-
-
-def polls(site: PushedSite) -> int:
-    return len(site.source.requests("/set/changelist.xml"))
 
 
 def test_an_acknowledged_payload_is_applied_while_the_change_list_is_still_stale(

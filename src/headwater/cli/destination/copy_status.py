@@ -13,9 +13,11 @@ from headwater.cli.output import counted, printable, show_some
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
+    from headwater.notify.subscriber.status import PushStatus, SubscriptionStatus
     from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus
 
 _EXAMPLES = 3
+_MOST_SUBSCRIPTIONS = 20
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
 
 
@@ -96,6 +98,26 @@ def _show_set(set_status: SetStatus, now: dt.datetime) -> None:
     if set_status.held_back:
         click.echo(f"  {counted(set_status.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
     _show_examples([kept.path for kept in set_status.deletions[:_EXAMPLES]], set_status.held_back)
+
+
+def show_push(push: PushStatus, now: dt.datetime) -> None:
+    """Tell a person how the subscriptions of a copy stand."""
+    told = ["by push" if push.mode == "push" else "by polls"]
+    if push.last_delivery is not None:
+        told.append(f"last notification {_age(now - push.last_delivery)} ago")
+    if push.waiting:
+        told.append(f"{counted(push.waiting, 'notification')} to be applied")
+    click.echo(f"followed {'; '.join(told)}")
+    lines = [f"{one.channel} at {one.hub}: {_subscription(one, now)}" for one in push.subscriptions]
+    show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=" (--json lists them)")
+
+
+def _subscription(one: SubscriptionStatus, now: dt.datetime) -> str:
+    ends = one.lease_ends
+    told = one.state if ends is None else f"{one.state}, lease until {_at(ends)}"
+    if ends is not None and ends <= now:
+        told = f"the lease ended {_at(ends)}"
+    return f"{told}; {one.fault}" if one.fault else told
 
 
 def _show_examples(lines: Sequence[str], count: int) -> None:
