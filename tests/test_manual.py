@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tools.reference import PAGE, error_kinds, render
 
 from headwater.notices import NOTICES
+from headwater.source.config import read_config
 from tests.support.serving import request
 from tests.support.waiting import until
 
@@ -69,8 +70,7 @@ class Scratch:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-            self.ports = {"8000": one.getsockname()[1], "8001": other.getsockname()[1]}
+        self.ports = neighbouring_ports()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "HOME": str(folder), "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
         self.environment.pop("XDG_STATE_HOME", None)
@@ -121,6 +121,15 @@ class Scratch:
             server.wait(30)
 
 
+def neighbouring_ports() -> dict[str, int]:
+    """Two free ports, one after the other: the hub of `serve --hub` takes the second."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as one, suppress(OSError, OverflowError):
+            port = one.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return {"8000": port, "8001": port + 1}
+
+
 @contextmanager
 def scratch(folder: Path) -> Iterator[Scratch]:
     made = Scratch(folder)
@@ -148,10 +157,11 @@ def check_console(block: str, place: Scratch) -> None:
                 pytest.fail(f"$ {command}\n{said}\n-- is not --\n{expected}", pytrace=False)
 
 
-def test_the_manual_is_carried_out_from_top_to_bottom(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["manual.md", "push.md"])
+def test_a_page_is_carried_out_from_top_to_bottom(tmp_path: Path, page: str) -> None:
     with scratch(tmp_path) as place:
-        for line, language, block in blocks(ROOT / "docs" / "manual.md"):
-            print(f"docs/manual.md, line {line}")  # shown when the block fails
+        for line, language, block in blocks(ROOT / "docs" / page):
+            print(f"docs/{page}, line {line}")  # shown when the block fails
             if language == "console":
                 check_console(block, place)
             elif language == "python":
@@ -159,6 +169,8 @@ def test_the_manual_is_carried_out_from_top_to_bottom(tmp_path: Path) -> None:
                 place.carry_out("python -W error example.py")
             elif named := re.match(r"# (\w+\.toml)\n", block):
                 (tmp_path / named[1]).write_text(block)
+                if "[[set]]" in block:
+                    read_config(tmp_path / named[1])
             else:
                 assert language in {"text", "toml"}
 

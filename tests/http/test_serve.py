@@ -13,7 +13,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.cli import run
-from headwater.cli.source.serve import default_state
+from headwater.cli.source.serve_options import default_state
 from headwater.spec.records import ChangeKind
 from tests.support.documents import read_bytes
 from tests.support.published import look

@@ -154,7 +154,7 @@ class Process:
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONDEVMODE": ""},
         )
-        self.url = self.address = ""
+        self.url = self.address = self.hub = ""
         self.began = time.monotonic()
 
     def listening(self) -> str:
@@ -163,7 +163,7 @@ class Process:
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1].decode()
         told = json.loads(line)
-        self.url, self.address = told["url"], told["address"]
+        self.url, self.address, self.hub = told["url"], told["address"], told.get("hub", "")
         return self.url
 
     def ready(self) -> str:

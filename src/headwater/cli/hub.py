@@ -5,22 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from headwater.cli.output import json_line
 from headwater.errors import Exit, UsageFault
-
-if TYPE_CHECKING:
-    import socket
-
-    from headwater.cli.server_log import ServerLog
-    from headwater.notify.hub.context import HubOptions
-    from headwater.notify.hub.policy import AddressPolicy
-    from headwater.source.tokens import AccessTokens
-
-_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
@@ -144,97 +134,43 @@ def default_state() -> Path:
 
 
 def _run(options: dict[str, Any]) -> Exit:
-    import msgspec
-
-    from headwater.cli.server_log import open_log
-    from headwater.http.server.sockets import address_url, listen
-    from headwater.notify.hub.context import HubOptions
-    from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
-    from headwater.notify.hub.requests import objection_to_url
-    from headwater.notify.signatures import SignatureMethod
-    from headwater.source.tokens import read_tokens
-
-    limits = HubLimits()
-    if options["lease_bounds"] is not None:
-        least, most = lease_bounds(options["lease_bounds"])
-        limits = msgspec.structs.replace(limits, least_lease=least, most_lease=most)
-    private = options["private"]
-    addresses = AddressPolicy([one for one in private if one != "all"], everything="all" in private)
-    tokens = read_tokens(os.environ, token=options["token"], file=options["token_file"])
-    host, port = host_and_port(options["address"] or "127.0.0.1:8080")
-    if host in _ANY_HOST and options["base_url"] is None:
-        raise UsageFault(
-            f"listening on {host or 'every address'} needs --base-url, the URL that publishers and subscribers use"
-        )
-    url = options["base_url"]
-    if url is not None and (why := objection_to_url(url)):
-        raise UsageFault(f"--base-url cannot be used: {why}")
-    folder = (options["state"] or default_state()).absolute()
-    listener = listen(host, port)
-    with listener:
-        at = address_url(listener)
-        told = HubOptions(
-            url=url or f"{at}/",
-            limits=limits,
-            method=SignatureMethod(options["signature"]),
-            authorities=options["authorities"],
-        )
-        return _serve(folder, told, addresses, tokens, listener, open_log(options["log_format"]), options)
-
-
-def _serve(  # noqa: PLR0913
-    folder: Path,
-    told: HubOptions,
-    addresses: AddressPolicy,
-    tokens: AccessTokens,
-    listener: socket.socket,
-    log: ServerLog,
-    options: dict[str, Any],
-) -> Exit:
-    import asyncio
     import signal
 
-    from headwater.http.hub.app import HubApplication
-    from headwater.http.hub.endpoint import HubEndpoint
-    from headwater.http.server.server import make_plain_server
-    from headwater.http.server.sockets import address_url
-    from headwater.http.server.uvicorn_server import event_loop
-    from headwater.notify.hub.hub import Hub
+    from headwater.cli.server_log import open_log
+    from headwater.http.hub.server import HubServer, HubSetup
+    from headwater.http.server.sockets import address_url, listen
+    from headwater.source.notifications.hub_config import HubConfig
 
-    def topic_fault(topic: str, text: str) -> None:
-        log.event("topic", f"{topic}: {text}", topic=topic)
+    private = options["private"]
+    given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}
+    table = HubConfig(
+        **given,
+        listen=options["address"] or HubConfig().listen,
+        allow_private="all" in private or private,
+        signature=options["signature"],
+    )
+    tokens = table.tokens()
+    log = open_log(options["log_format"])
+    folder = (options["state"] or default_state()).absolute()
+    with listen(*table.address) as listener:
+        told = table.options(address_url(listener))
+        setup = HubSetup(
+            folder=folder,
+            options=told,
+            addresses=table.addresses,
+            tokens=tokens,
+            on_fault=log.fault,
+            on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
+            on_served=None if options["quiet"] else log.served,
+        )
 
-    def announce() -> None:
-        log.event("listening", f"Hub at {told.url}", url=told.url)
-        if options["as_json"]:
-            address = address_url(listener)
-            json_line(
-                {"event": "listening", "url": told.url, "address": address, "state": str(folder), "pid": os.getpid()}
-            )
-            sys.stdout.flush()
+        def announce() -> None:
+            log.event("listening", f"Hub at {told.url}", url=told.url)
+            if options["as_json"]:
+                event = {"event": "listening", "url": told.url, "address": address_url(listener)}
+                json_line({**event, "state": str(folder), "pid": os.getpid()})
+                sys.stdout.flush()
 
-    async def main() -> signal.Signals | None:
-        hub = Hub(folder, told, addresses, on_fault=log.fault, on_topic_fault=topic_fault)
-        try:
-            hub.start()
-            app = HubApplication(
-                hub, HubEndpoint(hub, tokens, on_fault=log.fault), None if options["quiet"] else log.served
-            )
-            server = make_plain_server(app, on_ready=announce)
-            await server.serve(sockets=[listener])
-        finally:
-            await hub.close()
-        return server.ended_by
-
-    with asyncio.Runner(loop_factory=event_loop()) as runner:
-        ended_by = runner.run(main())
+        ended = HubServer(setup, listener).run(announce)
     log.event("stopped", "Stopped")
-    return Exit.INTERRUPTED if ended_by is signal.SIGINT else Exit.DONE
-
-
-def host_and_port(text: str) -> tuple[str, int]:
-    """HOST:PORT as it is given to `--listen`. Raises UsageFault."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise UsageFault(f"--listen has to be HOST:PORT, not {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE

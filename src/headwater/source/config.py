@@ -21,6 +21,7 @@ from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
 from headwater.quantities import octets_from, seconds_from
+from headwater.source.notifications.hub_config import HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig, PushConfig
 from headwater.spec.extensions import DumpLimits
@@ -205,6 +206,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_demand_octets: Count = ON_DEMAND.octets
     on_demand_requests: Annotated[int, msgspec.Meta(ge=1, le=64)] = ON_DEMAND.requests
     notify: NotifyConfig | None = None
+    hub: HubConfig | None = None
 
     def __post_init__(self) -> None:
         if not self.sets:
@@ -350,4 +352,5 @@ def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     if config.catalog is not None:
         places["catalog"] = anchored(config.catalog, folder)
     notify = None if config.notify is None else config.notify.anchored(folder)
-    return msgspec.structs.replace(config, sets=sets, notify=notify, **places)
+    hub = None if config.hub is None else config.hub.anchored(folder)
+    return msgspec.structs.replace(config, sets=sets, notify=notify, hub=hub, **places)

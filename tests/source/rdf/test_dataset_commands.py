@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.source.serve import _configured
+from headwater.cli.source.serve_options import configured
 from headwater.datasets.faults import BrokenSeries
 from headwater.errors import UsageFault
 from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
@@ -95,9 +95,9 @@ def test_the_status_tells_of_datasets(rounds: Rounds) -> None:
 
 def test_one_command_publishes_a_dataset(tmp_path: Path) -> None:
     path = put(tmp_path / "people.ttl", "")
-    config = _configured({"dataset": path, "set_name": "people", "base_url": BASE, "state": tmp_path / "state"})
+    config = configured({"dataset": path, "set_name": "people", "base_url": BASE, "state": tmp_path / "state"})
     (one,) = config.sets
     assert (one.profile, one.dataset, one.name) == ("rdf-dataset", str(path), "people")
     assert config.site().settings("people").describedby == f"{BASE}/people/description.ttl"
     with pytest.raises(UsageFault, match="exclude each other"):
-        _configured({"dataset": path, "files": tmp_path})
+        configured({"dataset": path, "files": tmp_path})

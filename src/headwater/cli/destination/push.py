@@ -26,9 +26,9 @@ def follow_pushed(
     """Follow until stopped; `seconds` are the interval of polls and the longest one. Returns the exit status."""
     from msgspec.structs import replace
 
-    from headwater.cli.hub import host_and_port
     from headwater.http.subscriber.follow_push import PushOptions, follow_push
     from headwater.notify.hub.requests import objection_to_url
+    from headwater.source.notifications.hub_config import host_and_port
     from headwater.sync.follow import PollInterval
 
     if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
 import sys
 from collections.abc import Callable
@@ -14,26 +13,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from headwater.cli.output import json_line, some_of
-from headwater.cli.shared_options import DESCRIBING, HowLongKept, catalog_option, describes_a_set, profile_option
+from headwater.cli.shared_options import HowLongKept, catalog_option, describes_a_set, profile_option
+from headwater.cli.source.serve_options import configured, own_url
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
     import socket
 
     from headwater.cli.server_log import ServerLog
+    from headwater.cli.source.own_hub import OwnHub
     from headwater.http.app import Application
     from headwater.http.metrics.counters import RequestCounters
     from headwater.ingest.push.events.line_counts import Account
+    from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
     from headwater.source.source import Source
 
 T = TypeVar("T")
 
-_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _CONFIG = "config.json"
-_WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
-_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan")
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
@@ -90,6 +89,12 @@ _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versi
 )
 @catalog_option
 @profile_option
+@click.option(
+    "--hub",
+    "with_hub",
+    is_flag=True,
+    help="Run a WebSub hub as well, at the next port, which hears of each change: push on one machine.",
+)
 @click.option("--quiet", is_flag=True, help="No access log.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Form of the log on standard error.  [default: text]"
@@ -109,7 +114,7 @@ _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versi
     is_flag=True,
     help="Once it listens, write one line of JSON on standard output: event, url, address, state, pid.",
 )
-def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **options: Any) -> Exit:
+def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 
     Give one folder with --files, a copy with --copy, an RDF dataset with --dataset, or a CONFIG file in TOML with
@@ -120,16 +125,23 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **option
 
     from headwater.http.server.sockets import address_url, listen
 
-    config = _configured(options)
+    config = configured(options)
     if no_publish and config.base_url is None:
         raise UsageFault(
             "no base_url: a process that only serves must know what the documents name", advice="Set base_url."
         )
+    if with_hub and (no_publish or options.get("config") is not None):
+        raise UsageFault(
+            "--hub goes with --files, --copy or --dataset", advice="Write a [hub] table into the CONFIG file."
+        )
     listener = listen(config.host, config.port)
-    with listener:
-        base_url = config.base_url or _own_url(config, address_url(listener))
+    with listener, ExitStack() as stack:
+        base_url = config.base_url or own_url(config, address_url(listener))
         follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
-        how = _Serving(quiet, as_json, not no_publish, workers, follows_sets)
+        hub = None if no_publish else _own_hub(config, listener, quiet=quiet, is_asked=with_hub)
+        if hub is not None:
+            stack.enter_context(hub)
+        how = _Serving(quiet, as_json, not no_publish, workers, follows_sets, hub)
         config = msgspec.structs.replace(config, base_url=base_url)
         while True:
             ended = _serve(config, listener, how)
@@ -137,12 +149,24 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, **option
                 return ended
             listener, how = ended, how._replace(as_json=False)
             try:
-                renewed = msgspec.structs.replace(_configured(options), base_url=base_url)
+                renewed = msgspec.structs.replace(configured(options), base_url=base_url)
                 renewed.site(base_url)
             except HeadwaterError:  # one of the sets cannot be published under its name: the others go on
                 how = how._replace(until_new_set=False)
             else:
                 config = renewed
+
+
+def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_asked: bool) -> OwnHub | None:
+    """The hub that works in this process; None where there is to be none. Raises UsageFault, AddressInUse."""
+    if config.hub is None and not is_asked:
+        return None
+    # With it come an HTTP client and a database, which a source without a hub does not need.
+    from headwater.cli.server_log import open_log
+    from headwater.cli.source.own_hub import OwnHub, one_machine
+
+    table = one_machine(config, listener) if config.hub is None else config.hub
+    return OwnHub(table, config, open_log(config.log_format), quiet=quiet)
 
 
 class _Serving(NamedTuple):
@@ -153,6 +177,7 @@ class _Serving(NamedTuple):
     alone: bool
     workers: int
     until_new_set: bool
+    hub: OwnHub | None
 
 
 def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit | socket.socket:
@@ -163,19 +188,14 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     import signal
     from tempfile import TemporaryDirectory
 
-    import msgspec
-
     from headwater import notices
     from headwater.cli.server_log import open_log
     from headwater.http.server.server import make_server
-    from headwater.http.server.sockets import address_url
-    from headwater.http.server.workers import ServingProcesses
-    from headwater.progress import Notice, Progress
-    from headwater.source.read_only import ReadOnlySource
+    from headwater.progress import Notice
     from headwater.source.source import Source
 
+    config = config if how.hub is None else how.hub.configured(config)
     log = open_log(config.log_format)
-
     kept: list[socket.socket] = []
 
     def heard(event: Progress | Notice) -> None:
@@ -185,36 +205,14 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
                 kept.append(listener.dup())
                 server.end()
 
-    def announce() -> None:
-        url = str(config.base_url)
-        what = some_of([one.shown for one in config.sets])
-        log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
-        if how.as_json:
-            address = address_url(listener)
-            json_line({"event": "listening", "url": url, "address": address, "state": config.state, "pid": os.getpid()})
-            sys.stdout.flush()
-
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
         counts = _counts(config, folder)
-        source: Source | ReadOnlySource
-        if how.alone:
-            source = stack.enter_context(Source(config, listener=heard))
-            source.events.listen(log.published)
-            if counts is not None:
-                source.events.listen(counts.published)
-        else:
-            source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
+        source = _opened(stack, config, log, counts, heard if how.alone else None)
         app = _application(stack, source, config, log, counts, quiet=how.quiet)
-        server = make_server(app, on_ready=announce)
-        if how.workers > 1:
-            assert folder is not None
-            note = Path(folder) / _CONFIG  # a pipe would block this process when the other one dies before it reads all
-            note.write_bytes(msgspec.json.encode(config))
-            handed = (note, listener, how.quiet, folder)
-            more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, log.progress)
-            more.start()
-            stack.callback(more.stop)
+        server = make_server(app, on_ready=lambda: _announce(config, listener, log, how))
+        if folder is not None:
+            _start_others(stack, config, listener, log, how, Path(folder))
         if isinstance(source, Source):
             gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
             source.start()
@@ -223,6 +221,57 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
         return kept[0]
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _announce(config: SourceConfig, listener: socket.socket, log: ServerLog, how: _Serving) -> None:
+    """Say that requests are answered now, and where."""
+    from headwater.http.server.sockets import address_url
+
+    url = str(config.base_url)
+    what = some_of([one.shown for one in config.sets])
+    log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
+    if how.as_json:
+        event = {"event": "listening", "url": url, "address": address_url(listener), "state": config.state}
+        hub = {} if how.hub is None else {"hub": how.hub.url}
+        json_line({**event, **hub, "pid": os.getpid()})
+        sys.stdout.flush()
+
+
+def _opened(
+    stack: ExitStack,
+    config: SourceConfig,
+    log: ServerLog,
+    counts: RequestCounters | None,
+    heard: Callable[[Progress | Notice], None] | None,
+) -> Source | ReadOnlySource:
+    """The source, until the end of `stack`: one that publishes and is `heard`, or else one that only serves."""
+    from headwater.source.read_only import ReadOnlySource
+    from headwater.source.source import Source
+
+    if heard is None:
+        return stack.enter_context(ReadOnlySource(config, listener=log.progress))
+    source = stack.enter_context(Source(config, listener=heard))
+    source.events.listen(log.published)
+    if counts is not None:
+        source.events.listen(counts.published)
+    return source
+
+
+def _start_others(
+    stack: ExitStack, config: SourceConfig, listener: socket.socket, log: ServerLog, how: _Serving, folder: Path
+) -> None:
+    """Start the other serving processes, until the end of `stack`."""
+    import msgspec
+
+    from headwater import notices
+    from headwater.http.server.workers import ServingProcesses
+
+    note = folder / _CONFIG  # a pipe would block this process when the other one dies before it reads all
+    note.write_bytes(msgspec.json.encode(config))
+    handed = (note, listener, how.quiet, str(folder))
+    more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, log.progress)
+    more.start()
+    stack.callback(more.stop)
 
 
 def _application(
@@ -319,93 +368,3 @@ def _each(*listeners: Callable[[T], None] | None) -> Callable[[T], None] | None:
             listener(event)
 
     return hear
-
-
-def _configured(options: dict[str, Any]) -> SourceConfig:
-    """The configuration that a file, or the options, or both give. Raises UsageFault."""
-    import msgspec
-
-    from headwater.source.config import read_config
-
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    path = given.pop("config", None)
-    if path is not None:
-        if clash := [name for name in _ONE_SET if name in given]:
-            raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
-        whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-        return _converted(msgspec.to_builtins(read_config(path)) | whole)
-    if "copy" in given:
-        return _copied(given)
-    kind = "dataset" if "dataset" in given else "files"
-    if kind not in given:
-        raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, --dataset PATH, or a CONFIG file.")
-    if kind == "dataset":
-        _refuse(given, ("files", "rescan"), "--dataset")
-    place = given[kind].absolute()
-    one_set = {kind: str(place), "name": given.get("set_name", kind)}
-    one_set |= {"profile": "rdf-dataset"} if kind == "dataset" else {}
-    one_set |= {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
-    if "rescan" in given:
-        one_set["rescan_seconds"] = given["rescan"]
-    whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(place, str(one_set["name"]))
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": [one_set]})
-
-
-def _refuse(given: dict[str, Any], names: tuple[str, ...], option: str) -> None:
-    if clash := [name for name in names if name in given]:
-        raise UsageFault(f"{_option(clash[0])} and {option} exclude each other", advice="Leave one of them out.")
-
-
-def _copied(given: dict[str, Any]) -> SourceConfig:
-    """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
-    _refuse(given, ("files", "dataset", "rescan"), "--copy")
-    from headwater.source.copy.copy_sets import names_in_copy
-
-    copy = given["copy"].absolute()
-    wanted = given.get("set_name")
-    names: dict[str, str | None] = {**names_in_copy(copy)}
-    if wanted is not None:
-        names = {ours: theirs for ours, theirs in names.items() if wanted in (ours, theirs)} or {wanted: None}
-    if not names:
-        raise UsageFault(
-            "this folder holds no copy so far", where=str(copy), advice="Run `headwater sync URL DEST` first, or --set."
-        )
-    told = {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
-    sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]
-    whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(copy, wanted or "copy")
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": sets})
-
-
-def _option(parameter: str) -> str:
-    """What a parameter is called on the command line."""
-    return next(one.opts[0] for one in command.params if one.name == parameter)
-
-
-def _converted(data: dict[str, Any]) -> SourceConfig:
-    import msgspec
-
-    from headwater.source.config import BadConfiguration, SourceConfig
-
-    try:
-        return msgspec.convert(data, SourceConfig, strict=False)
-    except msgspec.ValidationError as cause:
-        raise BadConfiguration(str(cause)) from cause
-
-
-def default_state(files: Path, set_name: str) -> Path:
-    """Where the state of a folder lies when nobody says: in the user's own state folder, never in what is published."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    mark = hashlib.sha256(os.fsencode(files.resolve()) + b"\0" + set_name.encode()).hexdigest()[:12]
-    return home / "headwater" / f"{set_name}-{mark}"
-
-
-def _own_url(config: SourceConfig, url: str) -> str:
-    """The URL of our own address, which must be one that somebody can connect to."""
-    if config.host in _ANY_HOST:
-        raise UsageFault(
-            f"listening on {config.host or 'every address'} needs a base_url, the URL that clients use",
-            advice="Add --base-url http://NAME:PORT; it is written into every document.",
-        )
-    return url

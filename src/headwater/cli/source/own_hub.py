@@ -1,0 +1,95 @@
+"""The hub of `headwater serve` (`[hub]`, `--hub`): in a thread of its process, at an address of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.http.hub.server import HubServer, HubSetup
+from headwater.http.server.sockets import address_url, listen
+from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
+from headwater.source.notifications.notify_config import NotifyConfig
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from headwater.cli.server_log import ServerLog
+    from headwater.source.config import SourceConfig
+
+_FOLDER = "hub"
+"""Below the source's state folder."""
+
+
+class OwnHub:
+    """A context manager: the hub works within it. Without a `[notify]` table, the source tells this hub alone."""
+
+    def __init__(self, table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> None:
+        self._listener = listen(*table.address)
+        options = table.options(address_url(self._listener))
+        self.url = options.url
+        self._log = log
+        self._table = table
+        self._token = None if config.notify is not None else secrets.token_hex(32)
+        setup = HubSetup(
+            folder=Path(table.state or Path(config.state) / _FOLDER).absolute(),
+            options=options,
+            addresses=table.addresses,
+            tokens=table.tokens([self._token] if self._token is not None else []),
+            on_fault=log.fault,
+            on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
+            on_served=None if quiet else log.served,
+        )
+        self._server = HubServer(setup, self._listener)
+
+    def configured(self, config: SourceConfig) -> SourceConfig:
+        """The configuration of a source that tells this hub, unless it says whom it tells."""
+        if self._token is None or config.notify is not None:
+            return config
+        return msgspec.structs.replace(config, notify=NotifyConfig(hubs=(self.url,), token=self._token))
+
+    def __enter__(self) -> OwnHub:
+        try:
+            self._server.start()
+        except BaseException:
+            self._listener.close()
+            raise
+        whom = "this source alone" if self._token is not None else "publishers with its token, or whose topics name it"
+        text = f"Hub at {self.url}: it believes {whom}, and delivers to {_receivers(self._table.allow_private)}"
+        self._log.event("hub", text, url=self.url)
+        return self
+
+    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._server.stop()
+        self._listener.close()
+
+
+def _receivers(allowed: bool | tuple[str, ...]) -> str:
+    """Whom a hub delivers to, in words."""
+    if isinstance(allowed, bool) or not allowed:
+        return "any address" if allowed else "public addresses"
+    return "public addresses and this machine" if allowed == LOOPBACK else f"public addresses and {', '.join(allowed)}"
+
+
+def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
+    """The hub of `--hub`: at the port after the source's, for subscribers on this machine. Raises UsageFault."""
+    if not _is_loopback(config.host):
+        raise UsageFault(
+            f"--hub is for one machine, and others reach {config.host or 'every address'}",
+            advice="Write a [hub] table into a CONFIG file, with the addresses that it may deliver to.",
+        )
+    port = listener.getsockname()[1] + 1 if config.port else 0
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return HubConfig(listen=f"{host}:{port}", allow_private=LOOPBACK)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,110 @@
+"""The `[hub]` table of a source's configuration, and the options of `headwater hub`: how a hub works, and where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+
+from headwater.errors import UsageFault
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
+from headwater.notify.hub.requests import objection_to_url
+from headwater.source.tokens import AccessTokens, token_texts
+
+if TYPE_CHECKING:
+    from headwater.notify.hub.context import HubOptions
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+"""The addresses of this machine alone."""
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+
+
+class BadHubConfig(UsageFault):
+    """The address or the URL of a hub cannot be used."""
+
+    code: ClassVar[str] = "HW-CFG-07"
+    advice: ClassVar[str] = 'Write it like listen = "127.0.0.1:8080", base_url = "https://hub.example.org/".'
+
+
+class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a hub listens and keeps its state, whom it believes, and what it allows (`docs/hub.md`)."""
+
+    listen: str = "127.0.0.1:8080"
+    base_url: str | None = None
+    state: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    allow_private: bool | tuple[str, ...] = False
+    lease_bounds: str | None = None
+    signature: Literal["sha1", "sha256", "sha384", "sha512"] = "sha256"
+    authorities: str | None = None
+
+    def __post_init__(self) -> None:
+        host, _port = self.address
+        if host in _ANY_HOST and self.base_url is None:
+            raise BadHubConfig(
+                f"a hub that listens on {host or 'every address'} needs the URL that publishers and subscribers use",
+                advice="Give it: --base-url of `headwater hub`, base_url of [hub].",
+            )
+        if self.base_url is not None and (why := objection_to_url(self.base_url)):
+            raise BadHubConfig(f"the hub's base URL cannot be used: {why}")
+        self.limits  # noqa: B018  told when the file is read, not when the hub is started
+        self.addresses  # noqa: B018
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        return host_and_port(self.listen)
+
+    @property
+    def limits(self) -> HubLimits:
+        """The bounds on what strangers can make it do. Raises BadHubPolicy."""
+        if self.lease_bounds is None:
+            return HubLimits()
+        least, most = lease_bounds(self.lease_bounds)
+        return HubLimits(least_lease=least, most_lease=most)
+
+    @property
+    def addresses(self) -> AddressPolicy:
+        """Which addresses callbacks and topics may have. Raises BadHubPolicy."""
+        if isinstance(self.allow_private, bool):
+            return AddressPolicy(everything=self.allow_private)
+        return AddressPolicy(self.allow_private)
+
+    def tokens(self, more: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> AccessTokens:
+        """Those of publishers who are believed. Raises BadToken."""
+        known = token_texts(environment, token=self.token, file=self.token_file, variable=self.token_env)
+        return AccessTokens([*known, *more])
+
+    def options(self, own_url: str) -> HubOptions:
+        """What the hub is told; `own_url` is where it listens."""
+        from headwater.notify.hub.context import HubOptions
+        from headwater.notify.signatures import SignatureMethod
+
+        return HubOptions(
+            url=self.base_url or f"{own_url}/",
+            limits=self.limits,
+            method=SignatureMethod(self.signature),
+            authorities=self.authorities,
+        )
+
+    def anchored(self, folder: Path) -> HubConfig:
+        """The same, with relative paths below `folder`."""
+        paths = {
+            name: str(folder / Path(path).expanduser())
+            for name in ("state", "token_file", "authorities")
+            if (path := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(self, **paths)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """HOST:PORT as it is given to `--listen`. Raises UsageFault."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise UsageFault(f"what is listened on has to be HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
