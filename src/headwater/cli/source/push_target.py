@@ -62,6 +62,9 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.push.feed import Feed
     from headwater.ingest.push.old_state_check import refuse_old_memory
     from headwater.ingest.push.resource_locations import Locations
+    from headwater.source.configured_source import VERSIONS
+    from headwater.source.push.stopped_set import FeedPlace, keep_versions
+    from headwater.versions.folder_store import FolderVersionStore
 
     name = options["set_name"]
     if name is None:
@@ -77,6 +80,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         locations = Locations(options["url_prefix"] or prefix, root)
         feed = Feed(catalog, name, locations, lambda: dt.datetime.now(dt.UTC))
         if not options["dry_run"]:
+            keep_versions(feed, push_set, FeedPlace(FolderVersionStore(state / VERSIONS), root), listener)
             _begin(feed, options)
         yield feed
         if not options["dry_run"]:
