@@ -57,6 +57,15 @@ FORMATS: Final = {one.media_type: one for one in (JSON, XML)}
 NAMES: Final = tuple(one.name for one in FORMATS.values())
 
 
+N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
+"""Patches of RDF datasets (NQUD-03): of any size, applied from file to file (`headwater.rdf.applying`)."""
+
+
+def is_of_dataset(media_type: str | None) -> bool:
+    """Whether a patch is one of an RDF dataset."""
+    return media_type is not None and essence_of(media_type) == N_QUADS_DIFF
+
+
 def format_of_patch(media_type: str | None) -> PatchFormat | None:
     """The kind of patch that has this media type; None: it is not known (RS-DST-12)."""
     return FORMATS.get(essence_of(media_type or ""))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
-
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
-from headwater.storage.database import Transaction
-from headwater.sync.datasets.dataset_choice import RdfFile, chosen_dataset, rdf_file
+from headwater.sync.datasets.dataset_choice import RdfFile
+from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import KeptStates
 from headwater.sync.datasets.store_following import bring_up
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
@@ -19,24 +17,6 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
 from headwater.triplestores.positions import StorePosition
-
-_HELD = (
-    "SELECT uri, path, type, extra, digest, changed_at FROM resources WHERE set_id = ? AND path IS NOT NULL"
-    " AND size IS NOT NULL ORDER BY uri"
-)
-_MOST_FILES = 1_000
-
-
-def held_dataset(t: Transaction, set_id: int, wanted: str | None) -> RdfFile | None:
-    """The dataset of a set among what is held of it; None: there is none. Raises NoSingleDataset."""
-    files: list[RdfFile] = []
-    for uri, path, media_type, extra, digest, changed_at in t.rows(_HELD, (set_id,)):
-        found = rdf_file(uri, path, media_type, extra, digest)
-        if found is not None:
-            files.append(msgspec.structs.replace(found, changed_at=changed_at))
-            if len(files) >= _MOST_FILES:
-                break
-    return chosen_dataset(files, wanted)
 
 
 class DatasetSync:

@@ -48,7 +48,7 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     """
     document = answer.document
     from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-    order = change_order(staged.times(), staged.style, from_, until, clock)
+    order = change_order(staged.times(), staged.style, staged.begins(from_, start.time), until, clock)
     intervals, remarks = order.intervals, list(order.remarks)
     rewritten = staged.print.rewritten if intervals else ChangeListFingerprint(start, answer.uri, from_).rewritten
     if rewritten:

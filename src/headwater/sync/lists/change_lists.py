@@ -126,6 +126,8 @@ class ChangeListReader:
         if not self._pending:
             return reading
         with self._database.write() as t:
+            if self._context.restate is not None:
+                self._context.restate(t, self._set_id)
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
             represent_changed(t, self._set_id, self._context.types, self._scope)
             reading.refused_count = set_apart(t)
@@ -150,7 +152,7 @@ class ChangeListReader:
             return self._broken(uri, wrong)
         from_, start = micros(answer.document.from_), self._start
         same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
-        if not same and is_gap(from_, self._reading.position.time):
+        if not same and is_gap(staged.begins(from_, start.time), self._reading.position.time):
             return self._moved(answer, known=known)
         self._list(answer, staged)
         return self._successor(answer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from headwater.progress import Listener
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Entry, Link
 from headwater.spec.uris import normalise
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
@@ -117,6 +117,9 @@ class ListContext(msgspec.Struct, frozen=True):
     listener: Listener
     types: tuple[str, ...] = ()
     """Media types of alternates that are copied in place of their resources (DST-S3)."""
+
+    restate: Callable[[Transaction, int], None] | None = None
+    """Puts changes of a set into another form after they are staged, and before they are folded."""
 
 
 class EntryFilter:

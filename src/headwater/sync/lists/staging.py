@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.patches.registry import is_of_dataset
 from headwater.progress import Progress
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
+from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.database import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
@@ -79,6 +81,8 @@ class ChangeListStaging:
         self._lastmods = array("q")
         self._newest = _NONE
         self._from: int | None = None
+        self._of_dataset = False
+        self._first: ChangeKind | None = None
         self._any_open = self._whole
 
     def begin(self) -> None:
@@ -128,6 +132,10 @@ class ChangeListStaging:
         self.style.see(Times(low, high, lastmod))
         for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
             numbers.append(_NONE if number is None else number)
+        if not ordinal:
+            self._first = entry.change
+        if not self._of_dataset:
+            self._of_dataset = _is_of_dataset(entry)
         done = self._is_done(low, high)
         if self._failing and self._is_corrected(entry, low):
             self.corrected.append(ordinal)
@@ -159,12 +167,31 @@ class ChangeListStaging:
             and (entry.hash, entry.length) != (expected.hash, expected.length)
         )
 
+    def begins(self, from_: int | None, since: int | None) -> int | None:
+        """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
+
+        The existing exporter writes the time of its last import, which is later than most of the changes that it lists:
+        such a list begins with its first change, and before it where that created the dataset.
+        """
+        lows = [low for low in self._lows if low != _NONE]
+        if from_ is None or not self._of_dataset or not lows or min(lows) >= from_:
+            return from_
+        earliest = min(lows)
+        return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
+
     def times(self) -> list[Times]:
         """The times of every entry, in document order."""
         return [
             Times(*(None if number == _NONE else number for number in numbers))
             for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
         ]
+
+
+def _is_of_dataset(entry: Entry) -> bool:
+    """Whether a change is one of an RDF dataset: it has a patch of that kind, or is one (TIM-A1)."""
+    if entry.loc.endswith(".nqud") or (entry.type is not None and is_of_dataset(entry.type)):
+        return True
+    return bool(entry.links) and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links)
 
 
 _AND_LATER = """

@@ -13,21 +13,29 @@ from typing import Final, NamedTuple
 
 from headwater.files.hashing import HASHERS
 from headwater.patches.faults import LARGEST, PatchRefused
-from headwater.patches.registry import format_of_patch
+from headwater.patches.registry import format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.transport import Fetch, Fetched
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, Work
 
+LARGEST_OF_DATASET: Final = 256 << 20
+"""Octets of a patch of an RDF dataset."""
+
 _MOST_FAULTS: Final = 20
 """When so many patches were of no use, and more than were, no more are asked for in this run."""
 
 
 class PatchResult(NamedTuple):
-    """What the patches so far have made: its octets and digest, and how many octets of patches have come for it."""
+    """What the patches so far have made: its digest, and how many octets of patches have come for it.
 
-    content: bytes
+    Its content, or the name of the temporary file that has it.
+    """
+
+    content: bytes | None
+    name: str
+    octets: int
     digest: str
     received: int
 
@@ -39,6 +47,9 @@ class Patching:
         self._tree = tree
         self._temp = temp
         self._received: dict[int, int] = {}
+        self.refusal = ""
+        """Why the last patch of a dataset was of no use."""
+
         self._faults = self._worked = 0
 
     @property
@@ -50,7 +61,8 @@ class Patching:
         """The request for the next patch: not for more octets than the link states, or the resource has."""
         step = attempt.step
         wanted = strongest_of(step.hash)
-        bounds = (LARGEST, work.length, step.length)
+        most = LARGEST_OF_DATASET if is_of_dataset(step.type) else LARGEST
+        bounds = (most, work.length, step.length)
         return Fetch(
             step.href,
             into=f"{self._temp}/{work.name}",
@@ -68,16 +80,51 @@ class Patching:
         What is not the end is kept for the next patch.
         """
         received = self._received.pop(work.n, 0) + fetched.octets
+        self.refusal = ""
         try:
-            content = self._applied(work, attempt, fetched)
-        except (PatchRefused, OSError):
+            if is_of_dataset(attempt.step.type):
+                result = self._applied_to_dataset(work, attempt, fetched, received)
+            else:
+                content = self._applied(work, attempt, fetched)
+                result = PatchResult(content, work.name, len(content), attempt.step.result, received)
+        except (PatchRefused, OSError) as cause:
             self._faults += 1
+            self.refusal = str(cause) if is_of_dataset(attempt.step.type) else ""
             return None
         if attempt.next is not None:
             self._received[work.n] = received
-            self._tree.write(self._kept_name(work), content, None)
+            if result.content is not None:
+                self._tree.write(self._kept_name(work), result.content, None)
+            else:
+                self._tree.rename(result.name, self._kept_name(work))
         self._worked += attempt.next is None
-        return PatchResult(content, attempt.step.result, received)
+        return result
+
+    def _applied_to_dataset(self, work: Work, attempt: PatchAttempt, fetched: Fetched, received: int) -> PatchResult:
+        """The dataset that a patch makes, in a temporary file: as canonical N-Quads, which the source's has to be."""
+        from headwater.sync.copy.dataset_patching import applied_to_file, check_base  # takes the RDF library along
+
+        patch = Path(self._temp, f"{work.name}-diff")
+        try:
+            patch.write_bytes(self._patch(work, attempt, fetched))
+            if attempt.number:
+                base = Path(self._temp, self._kept_name(work))
+            else:
+                os.close(self._tree.open(work.path))  # raises where it is no ordinary file
+                base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
+                check_base(base, attempt.base)
+            step, target = attempt.step, Path(self._temp, work.name)
+            octets = applied_to_file(base, patch, target, step.result, step.result_length)
+        except BaseException:
+            with suppress(OSError):
+                self._tree.discard(work.name)
+            raise
+        finally:
+            patch.unlink(missing_ok=True)
+            if attempt.number:
+                with suppress(OSError):
+                    self._tree.discard(self._kept_name(work))
+        return PatchResult(None, work.name, octets, attempt.step.result, received)
 
     def _applied(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
         base = self._base(work, attempt)
@@ -94,7 +141,7 @@ class Patching:
     def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
         """The octets of the patch, if they are what its link states."""
         if not fetched.ok:
-            raise PatchRefused(f"HTTP status {fetched.status}")
+            raise PatchRefused(fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}")
         body = fetched.body
         if not fetched.held:
             body = Path(self._temp, work.name).read_bytes()

@@ -218,13 +218,14 @@ class ResourceTransfer:
         """Place what the last patch makes, ask for the next one, or for the resource as if there were none."""
         result = self._patching.result(work, attempt, fetched)
         if result is None:
-            self._note(work, "DST-S1", "a patch was of no use: the resource is fetched whole")
+            why = f" ({self._patching.refusal:.200})" if self._patching.refusal else ""
+            self._note(work, "DST-S1", f"a patch was of no use{why}: the resource is fetched whole")
             self._results.again(work, FIRST, self._round + 1, work.reason or "")
         elif attempt.next is not None:
             self._results.again(work, attempt.next, self._round + 1, work.reason or "")
         else:
-            octets, nothing_told = len(result.content), Fetched(fetched.fetch, status=200)
-            if self._place(work, nothing_told, ReceivedContent(work.name, octets, result.digest, result.content)):
+            octets, nothing_told = result.octets, Fetched(fetched.fetch, status=200)
+            if self._place(work, nothing_told, ReceivedContent(result.name, octets, result.digest, result.content)):
                 self._counts.patched += 1
                 self._counts.octets += result.received - octets
                 self._counts.octets_saved += octets - result.received

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headwater.patches.faults import LARGEST
-from headwater.patches.registry import format_of_patch
+from headwater.patches.registry import format_of_patch, is_of_dataset
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.sync.lists.entries import links_of
@@ -56,11 +56,14 @@ def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection
         start = 0 if held.is_previous else len(changes)
     steps = [_step(one, objection) for one in changes[start : start + MOST_STEPS + 1]]
     found = [one for one in steps if one is not None]
-    if not found or len(found) < len(steps) or len(found) > MOST_STEPS or held.octets > LARGEST:
+    if not found or len(found) < len(steps) or len(found) > MOST_STEPS:
+        return None
+    of_dataset = all(is_of_dataset(one.type) for one in found)
+    if held.octets > LARGEST and not of_dataset:
         return None
     whole = changes[-1].length
     octets = sum(one.length or 0 for one in found)
-    is_known = all(one.length is not None for one in found)
+    is_known = of_dataset or all(one.length is not None for one in found)
     if whole is not None and (octets >= whole or not (is_known or len(found) == 1)):
         return None
     return PatchAttempt(base=held.digest, steps=tuple(found))
@@ -89,4 +92,6 @@ def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
 
 def _is_usable(link: Link) -> bool:
     """Whether the patch is of a known type (RS-DST-12), as it is, and not too large."""
+    if is_of_dataset(link.type):
+        return not link.encoding
     return format_of_patch(link.type) is not None and not link.encoding and (link.length or 0) <= LARGEST

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
+from headwater.patches.registry import N_QUADS_DIFF
 from headwater.spec.kinds import Kind
+from headwater.storage.database import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.dumps.dump_lists import DumpLists
@@ -22,6 +24,9 @@ from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
+
+PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri LIKE '%.nqud' OR type LIKE ?) LIMIT 1"
+"""Whether there are changes whose resource is N-Quads Unified Diff."""
 
 
 class SetRelocated(Exception):
@@ -57,7 +62,16 @@ class SetContext:
         documents: ListDocuments = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
         if self.chain is not None and (uri := self.offer.changes_document) is not None:
             documents = ChangeListChain(documents, uri, self.chain)
-        return ListContext(documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types)
+        return ListContext(
+            documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types, self._restate
+        )
+
+    def _restate(self, t: Transaction, set_id: int) -> None:
+        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
+        if t.one(PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None:
+            from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
+
+            restate_patches(t, set_id, self.run.options.dataset)
 
     @property
     def rescoped(self) -> bool:

@@ -1,0 +1,39 @@
+"""Entries of Change Lists whose resource is N-Quads Unified Diff: changes of the dataset, with a patch (TIM-A1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.patches.registry import N_QUADS_DIFF
+from headwater.rdf.syntaxes import is_patch
+from headwater.spec.namespaces import PATCH
+from headwater.spec.records import Link
+from headwater.storage.database import Transaction
+from headwater.sync.datasets.dataset_choice import NoSingleDataset, name_of
+from headwater.sync.datasets.held_datasets import held_dataset
+from headwater.sync.lists.entries import encode_links
+
+_FOUND: Final = (
+    "SELECT rowid, uri, coalesce(loc, uri), type, hash, length FROM temp.changed WHERE change != 'deleted'"
+    " AND (uri LIKE '%.nqud' OR type LIKE ?)"
+)
+_RESTATE: Final = (
+    "UPDATE temp.changed SET uri = ?, loc = NULL, lastmod = NULL, length = NULL, hash = NULL, type = NULL,"
+    " encoding = NULL, extra = NULL, change = 'updated', refused = 0, links = ? WHERE rowid = ?"
+)
+
+
+def restate_patches(t: Transaction, set_id: int, wanted: str | None) -> None:
+    """Make staged changes of patches those of the dataset of the set, which is fetched whole where no hash tells what
+    a patch leads to. Where no dataset is held they stay what they are: files.
+    """
+    try:
+        dataset = held_dataset(t, set_id, wanted)
+    except NoSingleDataset:
+        return
+    if dataset is None:
+        return
+    found = [row for row in t.rows(_FOUND, (f"{N_QUADS_DIFF}%",)) if is_patch(row[3], name_of(row[1]))]
+    for row, _, loc, _, hash_, length in found:
+        link = Link(rel=PATCH, href=loc, type=N_QUADS_DIFF, hash=hash_, length=length)
+        t.run(_RESTATE, (dataset.uri, encode_links([link]), row))
