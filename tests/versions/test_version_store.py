@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from headwater.files.version_copy import VersionCopy, version_path
+from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
 from headwater.storage.objects.interface import octets_of
 from headwater.versions.folder_store import FolderVersionStore
-from headwater.versions.interface import SetAside, VersionsUnusable, WrongOctets
+from headwater.versions.interface import SetAside, VersionIntake, VersionsUnusable, WrongOctets
 from headwater.versions.retention import GRACE, DigestSet, VersionRetention, collect, damaged
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
@@ -39,10 +40,36 @@ def content(store: FolderVersionStore, name: str) -> bytes | None:
 
 
 def put(store: FolderVersionStore, data: bytes, *, days_ago: float = 0) -> str:
-    store.put(digest(data), [data])
+    """Small octets, which are in packs; but every other one is in a file, where an earlier program has put it."""
     when = (NOW - dt.timedelta(days=days_ago)).timestamp()
-    os.utime(version_path(store._kept, digest(data)), (when, when))
+    if data[-1] % 2:
+        put_file(store, data, when)
+    else:
+        store.put(digest(data), [data])
+        store._packs.touch([digest(data)], int(when * 1e6))
     return digest(data)
+
+
+def put_file(store: FolderVersionStore, data: bytes, when: float) -> None:
+    path = Path(os.fsdecode(version_path(store._kept, digest(data))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (when, when))
+
+
+def aside(intake: VersionIntake, *contents: bytes) -> list[SetAside]:
+    """Octets set aside as a reader does."""
+    spool = VersionSpool(intake.folders)
+    found = []
+    for data in contents:
+        copy = spool.copy(len(data))
+        copy.write(data)
+        copy.finish(digest(data))
+        copy.discard()  # has no effect on what is finished
+        found.append(SetAside(digest(data), copy.name, len(data)))
+    assert spool.settle() == {}
+    spool.close()
+    return found
 
 
 def test_octets_are_found_by_their_digest_and_kept_once(store: FolderVersionStore) -> None:
@@ -69,29 +96,23 @@ def test_what_is_no_digest_is_no_path(store: FolderVersionStore, name: str) -> N
         store.has(name)
 
 
-@pytest.mark.parametrize("octets", [0, 5, (1 << 20) + 1])
+@pytest.mark.parametrize("octets", [0, 5, 4_096, PACKED_OCTETS, PACKED_OCTETS + 1, (1 << 20) + 1])
 def test_what_a_reader_sets_aside_becomes_a_version(store: FolderVersionStore, octets: int) -> None:
     data = os.urandom(octets)
     with store.intake() as intake:
         for _ in range(2):
-            copy = VersionCopy(intake.folders, octets)
-            copy.write(data)
-            copy.finish(digest(data))
-            copy.discard()  # has no effect on what is finished
-            assert not store.has(digest(data)) or copy.name == ""
-            assert intake.keep([SetAside(digest(data), copy.name)]) == []
+            assert intake.keep(aside(intake, data)) == []
     assert content(store, digest(data)) == data
     assert not list((store._aside).iterdir())
 
 
 def test_what_is_not_needed_is_removed_and_what_is_not_there_is_told(store: FolderVersionStore) -> None:
     with store.intake() as intake:
-        copy = VersionCopy(intake.folders, 3)
-        copy.write(b"one")
-        copy.finish(digest(b"one"))
+        large = bytes(PACKED_OCTETS + 1)
+        [copy] = aside(intake, large)
         intake.drop([copy.name])
-        missing = [SetAside(digest(b"one"), copy.name), SetAside(digest(b"two"), "")]
-        assert intake.keep(missing) == [digest(b"one"), digest(b"two")]
+        missing = [copy, SetAside(digest(b"two"), "", 3), SetAside(digest(b"three"), "0123456789abcdef-0:44", 5)]
+        assert intake.keep(missing) == [digest(large), digest(b"two"), digest(b"three")]
         cut_off = VersionCopy(intake.folders, 2 << 20)
         cut_off.write(b"begin")
         cut_off.discard()
@@ -104,8 +125,10 @@ def test_a_full_disk_costs_no_scan_its_result(store: FolderVersionStore, monkeyp
         copy = VersionCopy(intake.folders, 3)
         copy.write(b"one")
         copy.finish(digest(b"one"))
-        assert copy.errno == 28
-        assert copy.name == ""
+        assert (copy.errno, copy.name) == (28, "")
+        spool = VersionSpool(intake.folders)
+        name = spool.add(digest(b"one"), [b"one"])
+        assert spool.settle() == {name.partition(":")[0]: 28}
     with pytest.raises(VersionsUnusable, match="No space"):
         store.put(digest(b"one"), [b"one"])
 
@@ -117,12 +140,15 @@ def test_a_store_that_cannot_be_made_keeps_nothing_and_says_so(tmp_path: Path) -
         copy.write(b"one")
         copy.finish(digest(b"one"))
         assert copy.errno
-        assert intake.keep([SetAside(digest(b"one"), "")]) == [digest(b"one")]
+        spool = VersionSpool(intake.folders)
+        spool.add(digest(b"one"), [b"one"])
+        assert list(spool.settle().values()) == [errno.ENOTDIR]
+        assert intake.keep([SetAside(digest(b"one"), "", 3)]) == [digest(b"one")]
 
 
 def test_what_killed_processes_have_left_is_cleaned(store: FolderVersionStore) -> None:
-    kept = put(store, b"kept")
-    (store._aside / "old").mkdir()
+    kept = put(store, b"kept.")
+    (store._aside / "old").mkdir(parents=True)
     (store._aside / "old" / "0123").write_bytes(b"half")
     assert store.clean() == 1
     assert store.has(kept)
@@ -153,29 +179,28 @@ def test_retention_by_size_takes_the_oldest_first(store: FolderVersionStore) -> 
     assert collect(store, VersionRetention(), DigestSet([]), NOW).removed == 0
 
 
-def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: FolderVersionStore) -> None:
+@pytest.mark.parametrize("data", [b"again.", b"again!", bytes(PACKED_OCTETS + 1)], ids=["pack", "file", "large"])
+def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: FolderVersionStore, data: bytes) -> None:
     """Whichever comes first: after naming and removing at the same time, what was named is there."""
-    name = put(store, b"again", days_ago=30)
+    name = put(store, data, days_ago=30)
 
     def remove() -> None:
         for _ in range(200):
-            store.delete(name, NOW - dt.timedelta(days=7))
+            store.delete([name], NOW - dt.timedelta(days=7))
 
     remover = threading.Thread(target=remove)
     remover.start()
     with store.intake() as intake:
         for _ in range(100):
-            copy = VersionCopy(intake.folders, 5)
-            copy.write(b"again")
-            copy.finish(name)
-            lost = intake.keep([SetAside(name, copy.name)])
+            lost = intake.keep(aside(intake, data))
             assert lost == ([] if store.has(name) else [name])
     remover.join()
 
 
 def test_damage_is_found(store: FolderVersionStore) -> None:
-    good, bad = put(store, b"good"), put(store, b"bad")
-    Path(os.fsdecode(version_path(store._kept, bad))).write_bytes(b"bat")
+    good, bad = put(store, b"good"), put(store, b"bad!")
+    assert digest(b"good") == good
+    Path(os.fsdecode(version_path(store._kept, bad))).write_bytes(b"bat!")
     assert [one.digest for one in damaged(store)] == [bad]
     assert content(store, good) == b"good"
 
@@ -199,13 +224,8 @@ def test_many_versions_are_made_durable_at_once(
 
     monkeypatch.setattr("headwater.storage.durable._SYNCFS", syncfs)
     monkeypatch.setattr("headwater.storage.durable.MANY", 2)
-    names = [digest(bytes([one])) for one in range(5)]
+    contents = [bytes([one]) * (PACKED_OCTETS + 1) for one in range(5)]
+    names = [digest(one) for one in contents]
     with store.intake() as intake:
-        asides = []
-        for one, name in enumerate(names):
-            copy = VersionCopy(intake.folders, 1)
-            copy.write(bytes([one]))
-            copy.finish(name)
-            asides.append(SetAside(name, copy.name))
-        assert intake.keep(asides) == (names if number == errno.EIO else [])
+        assert intake.keep(aside(intake, *contents)) == (names if number == errno.EIO else [])
     assert [store.has(name) for name in names] == [number != errno.EIO] * 5

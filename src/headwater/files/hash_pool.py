@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from headwater.files import hashing
-from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file
+from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file, settled
 from headwater.files.version_copy import VersionFolders
+from headwater.files.version_spool import VersionSpool
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
 from headwater.processes.processors import processors
 
@@ -70,7 +71,8 @@ class HashPool:
         processes: int | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._options = ReadOptions(mode, versions, stop)
+        self._options = ReadOptions(mode, None if versions is None else VersionSpool(versions), stop)
+        self._versions = versions
         self._count = processors() if processes is None else processes
         self._stop = stop
 
@@ -78,6 +80,15 @@ class HashPool:
         self, items: Iterable[T], request: Callable[[T], HashRequest]
     ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
         """Blocks of items with their results, in the order of the items. Raises Stopped soon after `stop` says so."""
+        try:
+            yield from self._read(items, request)
+        finally:
+            if self._options.versions is not None:
+                self._options.versions.close()
+
+    def _read(
+        self, items: Iterable[T], request: Callable[[T], HashRequest]
+    ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
         size = _BlockSize()
         blocks = _blocks(iter(items), request, size)
         files = octets = 0
@@ -91,8 +102,7 @@ class HashPool:
                 break
         else:
             return
-        versions = self._options.versions
-        folders = None if versions is None else (versions.kept, versions.aside)
+        folders = None if self._versions is None else (self._versions.kept, self._versions.aside)
         program = WorkerProgram(function=file_hasher, settings=(self._options.mode, folders))
         pool: ProcessPool[list[T]] = ProcessPool(
             program, self._read_here, processes=self._count, ahead=AHEAD, stop=self._stop
@@ -102,7 +112,7 @@ class HashPool:
             yield block, found
 
     def _read_here(self, requests: list[HashRequest]) -> list[HashResult]:
-        return [self._read_one(request) for request in requests]
+        return settled([self._read_one(request) for request in requests], self._options.versions)
 
     def _read_one(self, request: HashRequest) -> HashResult:
         found = read_file(request, self._options)

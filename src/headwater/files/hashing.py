@@ -27,7 +27,8 @@ from headwater.files.file_placement import (
     link,
 )
 from headwater.files.nofollow import OpenFolder, open_unlinked
-from headwater.files.version_copy import ALGORITHM, VersionCopy, VersionFolders
+from headwater.files.version_copy import ALGORITHM, VersionFolders
+from headwater.files.version_spool import VersionSpool
 
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED = range(7)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno."""
@@ -41,7 +42,8 @@ to place it at."""
 
 HashResult = tuple[int, int, FileState, int, int, str, str]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05), and
-the name under which its octets were set aside (`version_copy`; empty where they are kept already, or not to be).
+the name under which its octets were set aside (`version_copy`, `version_spool`; empty where they are kept already, or
+not to be).
 
 The errno of CHANGED is ELOOP when a name of the path is a link, that of READ why the octets could not be set aside.
 Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a
@@ -71,13 +73,13 @@ class _Stopped(Exception):
 
 
 class ReadOptions(NamedTuple):
-    """How files are read: `mode` is how a place is made (LINK, COPY), `versions` where octets are set aside, if at all.
+    """How files are read: `mode` is how a place is made (LINK, COPY), `versions` what sets octets aside, if anything.
 
     `stop` says when nothing more is wanted; `open_file` opens a path without links (None: `open_unlinked`).
     """
 
     mode: str | None = None
-    versions: VersionFolders | None = None
+    versions: VersionSpool | None = None
     stop: Callable[[], bool] | None = None
     open_file: Callable[[bytes, int], int] | None = None
 
@@ -104,6 +106,17 @@ def read_file(request: HashRequest, options: ReadOptions = _DEFAULT_OPTIONS) -> 
                 return CHANGED, errno.ELOOP, _NOTHING, 0, 0, "", ""
             return UNREADABLE, cause.errno or 0, _NOTHING, 0, 0, "", ""
     return CHANGED, 0, _NOTHING, 0, 0, "", ""
+
+
+def settled(results: list[HashResult], versions: VersionSpool | None) -> list[HashResult]:
+    """The results of a block of files, once what was set aside of them is there."""
+    if versions is None or not (failed := versions.settle()):
+        return results
+    return [_without_aside(one, failed.get(one[6].partition(":")[0], 0)) for one in results]
+
+
+def _without_aside(result: HashResult, error: int) -> HashResult:
+    return (result[0], error, *result[2:6], "") if error else result
 
 
 def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], options: ReadOptions) -> HashResult:
@@ -135,7 +148,7 @@ def _read_open(
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""
     keeps = options.versions is not None and ALGORITHM in algorithms
-    version = VersionCopy(options.versions, before.st_size) if keeps and options.versions is not None else None
+    version = options.versions.copy(before.st_size) if keeps and options.versions is not None else None
     sinks = [one for one in (copy, version) if one is not None]
     hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
     try:
@@ -197,12 +210,12 @@ def file_hasher(
     `settings` are the mode of placing, and the two folders of versions (`VersionFolders`).
     """
     mode, folders = settings
-    versions = None if folders is None else VersionFolders(*folders)
+    versions = None if folders is None else VersionSpool(VersionFolders(*folders))
     owner = os.getppid()
 
     def hash_files(block: list[HashRequest]) -> list[HashResult]:
         with OpenFolder() as folder:
             options = ReadOptions(mode, versions, lambda: os.getppid() != owner, folder.open)
-            return [read_file(request, options) for request in block]
+            return settled([read_file(request, options) for request in block], versions)
 
     return hash_files

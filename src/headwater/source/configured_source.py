@@ -201,4 +201,5 @@ class ConfiguredSource:
 
     def close(self) -> None:
         """Give up the files."""
+        self.versions.close()
         self.catalog.close()

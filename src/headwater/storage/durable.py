@@ -46,6 +46,18 @@ def sync_file(path: Path) -> None:
     _sync(path, os.O_RDONLY)
 
 
+def sync_descriptor(descriptor: int) -> None:
+    """Make what is open durable."""
+    try:
+        if _FULL is None:
+            os.fsync(descriptor)
+        else:
+            fcntl.fcntl(descriptor, _FULL)
+    except OSError as cause:
+        if cause.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync has nothing to sync
+            raise
+
+
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -106,12 +118,6 @@ def make_folders(path: Path) -> None:
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
-        if _FULL is None:
-            os.fsync(descriptor)
-        else:
-            fcntl.fcntl(descriptor, _FULL)
-    except OSError as cause:
-        if cause.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without fsync has nothing to sync
-            raise
+        sync_descriptor(descriptor)
     finally:
         os.close(descriptor)

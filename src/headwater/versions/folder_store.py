@@ -1,6 +1,7 @@
-"""The version store in a local folder: a file a version, in two levels of folders, named by its SHA-256.
+"""The version store in a local folder: small versions in packs (`pack_store`), larger ones in a file each.
 
-`versions/ab/cd/abcd…` are versions, durable since they have these names; `versions/.aside/…` is what is being written.
+`versions/ab/cd/abcd…` are versions, named by their SHA-256 and durable since they have these names;
+`versions/.aside/…` is what is being written. Small ones that an earlier program has kept in files are read there.
 Removing takes a lock that naming shares: a version that a change is about to name is not removed meanwhile.
 """
 
@@ -14,41 +15,26 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
-import msgspec
-
 from headwater.files.version_copy import VersionFolders, refuse_little_room, version_path
+from headwater.files.version_spool import HEADER, MAGIC, PACKED_OCTETS
+from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_file, sync_many
 from headwater.versions.interface import SetAside, StoredVersion, VersionsUnusable, WrongOctets
+from headwater.versions.pack_appending import Record
+from headwater.versions.pack_store import OpenVersion, PackStore, Spools
 
 _ASIDE = ".aside"
 _LOCK = ".lock"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _LEVEL = re.compile(r"[0-9a-f]{2}\Z")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-class OpenVersion(msgspec.Struct, frozen=True, gc=False):
-    """An open version. Only its digest tells whether the disk has kept it (`is_vouched`)."""
-
-    descriptor: int
-    octets: int
-    is_vouched: bool = False
-
-    def read(self, start: int, octets: int) -> bytes:
-        """Up to so many octets from `start`."""
-        return os.pread(self.descriptor, octets, start)
-
-    def is_unchanged(self) -> bool:
-        """Versions never change."""
-        return True
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self.descriptor)
 
 
 class FolderVersionStore:
@@ -58,58 +44,121 @@ class FolderVersionStore:
         self._folder = folder
         self._kept = os.fsencode(folder)
         self._aside = folder / _ASIDE
+        self._packs = PackStore(folder)
+
+    def close(self) -> None:
+        """Give up what is held open."""
+        self._packs.close()
 
     def put(self, digest: str, blocks: Iterable[bytes]) -> None:
         """Keep these octets, durably."""
         with self._faults():
             name = _checked(digest)
-            if self.has(name) and not self._name([(Path(), name)]):
+            if self._touch(name):
                 return
-            self._make()
-            aside = self._aside / secrets.token_hex(8)
-            hasher = hashlib.sha256()
-            try:
-                with aside.open("xb") as file:
-                    for block in blocks:
-                        refuse_little_room(self._kept, len(block))
-                        hasher.update(block)
-                        file.write(block)
-                if hasher.hexdigest() != name:
-                    raise WrongOctets(f"the octets have the SHA-256 {hasher.hexdigest()}", where=name)
-                sync_file(aside)
-                self._name([(aside, name)])
-            finally:
-                with suppress(OSError):
-                    aside.unlink()
+            source = iter(blocks)
+            first: list[bytes] = []
+            while sum(map(len, first)) <= PACKED_OCTETS and (block := next(source, None)) is not None:
+                first.append(block)
+            if sum(map(len, first)) <= PACKED_OCTETS:
+                self._put_packed(name, b"".join(first))
+            else:
+                self._put_file(name, chain(first, source))
+
+    def _touch(self, name: str) -> bool:
+        """Note a version as used now; whether it is kept."""
+        if self._packs.touch([name], _now_us()):
+            return True
+        return self._has_file(name) and not self._name([(Path(), name)])
+
+    def _put_packed(self, name: str, data: bytes) -> None:
+        _refuse_wrong(hashlib.sha256(data).hexdigest(), name)
+        digest, now_us = bytes.fromhex(name), _now_us()
+        with self._written() as aside:
+            aside.write_bytes(HEADER.pack(MAGIC, len(data), digest) + data)
+            spools = {aside: [(digest, HEADER.size, len(data), now_us)]}
+            self._keep_in_files(spools, self._packs.append(spools, now_us, {}).unlike)
+
+    def _keep_in_files(self, spools: Spools, digests: Collection[bytes]) -> None:
+        """Keep those of the records in files of their own."""
+        for path, records in spools.items():
+            for digest, start, octets, _used_us in records:
+                if digest in digests:
+                    with path.open("rb") as file:
+                        file.seek(start)
+                        self._put_file(digest.hex(), [file.read(octets)])
+
+    def _put_file(self, name: str, blocks: Iterable[bytes]) -> None:
+        hasher = hashlib.sha256()
+        with self._written() as aside:
+            with aside.open("xb") as file:
+                for block in blocks:
+                    refuse_little_room(self._kept, len(block))
+                    hasher.update(block)
+                    file.write(block)
+            _refuse_wrong(hasher.hexdigest(), name)
+            sync_file(aside)
+            self._name([(aside, name)])
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """A path to write to; what is there in the end is removed."""
+        self._make()
+        aside = self._aside / secrets.token_hex(8)
+        try:
+            yield aside
+        finally:
+            with suppress(OSError):
+                aside.unlink()
 
     def open(self, digest: str) -> OpenVersion | None:
         """The octets of this digest, or None."""
         with self._faults():
+            found = self._packs.open(_checked(digest))
+            if found is not None:
+                return found
             try:
-                descriptor = os.open(version_path(self._kept, _checked(digest)), _FLAGS)
+                descriptor = os.open(version_path(self._kept, digest), _FLAGS)
             except FileNotFoundError:
                 return None
             return OpenVersion(descriptor, os.fstat(descriptor).st_size)
 
     def has(self, digest: str) -> bool:
         """Whether octets of this digest are kept."""
-        return os.path.lexists(version_path(self._kept, _checked(digest)))
+        with self._faults():
+            return self._packs.has(_checked(digest)) or self._has_file(digest)
 
-    def delete(self, digest: str, unused_since: dt.datetime) -> bool:
-        """Remove a version unless a change has named it since."""
-        path = version_path(self._kept, _checked(digest))
-        with self._faults(), self._lock(fcntl.LOCK_EX):
-            try:
-                if os.lstat(path).st_mtime_ns >= int(unused_since.timestamp() * 1e9):
-                    return False
-                os.unlink(path)
-            except FileNotFoundError:
-                return True
-            return True
+    def delete(self, digests: Iterable[str], unused_since: dt.datetime) -> list[str]:
+        """Remove versions unless a change has named them since."""
+        names = [_checked(one) for one in digests]
+        with self._faults():
+            gone, stay = self._packs.delete(names, to_microseconds(unused_since))
+            stays = {*gone, *stay}
+            files = [one for one in names if one not in stays]
+            return gone + (self._delete_files(files, int(unused_since.timestamp() * 1e9)) if files else [])
+
+    def _delete_files(self, names: list[str], unused_since_ns: int) -> list[str]:
+        gone: list[str] = []
+        with self._lock(fcntl.LOCK_EX):
+            for name in names:
+                path = version_path(self._kept, name)
+                with suppress(FileNotFoundError):
+                    if os.lstat(path).st_mtime_ns >= unused_since_ns:
+                        continue
+                    os.unlink(path)
+                gone.append(name)
+        return gone
+
+    def reclaim(self) -> int:
+        """Give the disk what removed versions still take."""
+        with self._faults():
+            return self._packs.reclaim()
 
     def versions(self) -> Iterator[StoredVersion]:
-        """All of them, in the order of their digests."""
+        """All of them, as they lie on the disk."""
         with self._faults():
+            for packed in self._packs.versions():
+                yield StoredVersion(packed.digest.hex(), packed.octets, from_microseconds(packed.used_us))
             for first in _folders(self._kept):
                 for second in _folders(first):
                     yield from _versions(second)
@@ -124,16 +173,26 @@ class FolderVersionStore:
             aside.mkdir()
         except OSError as cause:  # a scan goes on without versions: its readers are told as much for each file
             error = cause.errno or errno.EIO
+        intake = FolderVersionIntake(self, VersionFolders(self._kept, os.fsencode(aside)), error)
         try:
-            yield FolderVersionIntake(self, VersionFolders(self._kept, os.fsencode(aside)), error)
+            yield intake
         finally:
+            intake.end()
             shutil.rmtree(aside, ignore_errors=True)
 
     def clean(self) -> int:
         """Remove what killed processes have set aside."""
         left = sum(len(files) for _, _, files in os.walk(self._aside))
         shutil.rmtree(self._aside, ignore_errors=True)
-        return left
+        with self._faults():
+            return left + self._packs.clean()
+
+    def _levels_of_files(self) -> set[str]:
+        """The names of the first level of folders in which versions have files of their own."""
+        return {os.fsdecode(one[-2:]) for one in _folders(self._kept)}
+
+    def _has_file(self, digest: str) -> bool:
+        return os.path.lexists(version_path(self._kept, digest))
 
     def _make(self) -> None:
         make_folders(self._aside)
@@ -176,6 +235,8 @@ class FolderVersionStore:
             yield
         except OSError as cause:
             raise VersionsUnusable(cause.strerror or str(cause), where=str(self._folder)) from cause
+        except DatabaseFault as cause:
+            raise VersionsUnusable(cause.what, where=cause.where or str(self._folder)) from cause
 
 
 class FolderVersionIntake:
@@ -186,6 +247,12 @@ class FolderVersionIntake:
         self._store = store
         self._error = error
         self._aside = Path(os.fsdecode(folders.aside))
+        self._spools: dict[str, int] = {}
+        self._adopted: dict[Path, int] = {}
+
+    def end(self) -> None:
+        """All readers have ended. Raises nothing."""
+        self._store._packs.cut(self._adopted.values())
 
     def keep(self, versions: Iterable[SetAside]) -> list[str]:
         """Make these durable, under their digests; returns the digests of those that could not be kept."""
@@ -193,16 +260,72 @@ class FolderVersionIntake:
         if self._error:
             return [one.digest for one in wanted]
         try:
-            sync_many([self._aside / one.name for one in wanted if one.name])
-            return self._store._name([(self._aside / one.name if one.name else Path(), one.digest) for one in wanted])
-        except OSError:
-            return [one.digest for one in wanted if not self._store.has(one.digest)]
+            return self._keep(wanted)
+        except (OSError, DatabaseFault):
+            return [one.digest for one in wanted if not self._has(one.digest)]
+
+    def _keep(self, wanted: list[SetAside]) -> list[str]:
+        now_us = _now_us()
+        in_files = self._store._levels_of_files()
+        spools: dict[str, list[Record]] = {}
+        files: list[tuple[Path, str]] = []
+        for one in wanted:
+            spool, _, start = one.name.partition(":")
+            if not start:
+                files.append((self._aside / spool if spool else Path(), one.digest))
+            elif one.digest[:2] in in_files and self._store._has_file(one.digest):
+                files.append((Path(), one.digest))
+            else:
+                record = bytes.fromhex(one.digest), int(start), one.octets, now_us
+                spools.setdefault(spool, []).append(record)
+        if spools:
+            paths = {self._aside / name: records for name, records in spools.items()}
+            appended = self._store._packs.append(paths, now_us, self._adopted)
+            self._adopted |= appended.adopted
+            if appended.unlike:
+                self._store._keep_in_files(paths, appended.unlike)
+            self._remove_before(spools)
+        if not files:
+            return []
+        sync_many([path for path, _digest in files if path.name])
+        return self._store._name(files)
+
+    def _has(self, digest: str) -> bool:
+        try:
+            return self._store.has(digest)
+        except VersionsUnusable:
+            return False
 
     def drop(self, names: Iterable[str]) -> None:
         """Remove what was set aside and no change needs."""
+        spools: dict[str, None] = {}
         for name in names:
-            with suppress(OSError):
-                (self._aside / name).unlink()
+            spool, _, start = name.partition(":")
+            if start:
+                spools[spool] = None
+            else:
+                with suppress(OSError):
+                    (self._aside / name).unlink()
+        self._remove_before(spools)
+
+    def _remove_before(self, spools: Iterable[str]) -> None:
+        """Remove the spools that their readers wrote before these: nothing in them is needed any more."""
+        for name in spools:
+            reader, _, number = name.partition("-")
+            last = int(number)
+            for earlier in range(self._spools.get(reader, last), last):
+                with suppress(OSError):
+                    (self._aside / f"{reader}-{earlier}").unlink()
+            self._spools[reader] = max(last, self._spools.get(reader, last))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _refuse_wrong(found: str, name: str) -> None:
+    if found != name:
+        raise WrongOctets(f"the octets have the SHA-256 {found}", where=name)
 
 
 def _checked(digest: str) -> str:

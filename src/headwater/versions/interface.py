@@ -41,13 +41,15 @@ class StoredVersion(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Octets that a reading process has set aside (`files.version_copy`): their digest, and the name that they have.
+    """Octets that a reading process has set aside: their digest, the name that they have, and how many they are.
 
-    An empty name: the store had them when they were read.
+    The name is that of a file (`files.version_copy`), or has their place in one (`files.version_spool`). An empty name:
+    the store had them when they were read.
     """
 
     digest: str
     name: str
+    octets: int
 
 
 class VersionIntake(Protocol):
@@ -61,12 +63,14 @@ class VersionIntake(Protocol):
     def keep(self, versions: Iterable[SetAside]) -> list[str]:
         """Make these durable, under their digests; returns the digests of those that could not be kept.
 
-        Raises nothing for a full disk: a scan goes on without versions.
+        Raises nothing for a full disk: a scan goes on without versions. What was set aside by one block of a reader is
+        kept by one call: its file goes then.
         """
         ...
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove what was set aside and no change needs. Raises nothing."""
+        """Remove what was set aside and no change needs, after the call that has kept others of its block. Raises
+        nothing."""
         ...
 
 
@@ -88,12 +92,16 @@ class VersionStore(Protocol):
         """Whether octets of this digest are kept."""
         ...
 
-    def delete(self, digest: str, unused_since: dt.datetime) -> bool:
-        """Remove a version unless a change has named it since; whether it is gone. Who has it open reads on."""
+    def delete(self, digests: Iterable[str], unused_since: dt.datetime) -> list[str]:
+        """Remove versions unless a change has named them since; those that are gone. Who has one open reads on."""
+        ...
+
+    def reclaim(self) -> int:
+        """Give the disk what removed versions still take; how many octets. Who has one open reads on."""
         ...
 
     def versions(self) -> Iterator[StoredVersion]:
-        """All of them, in the order of their digests; what comes or goes meanwhile may be missing."""
+        """All of them, as they lie on the disk; what comes or goes meanwhile may be missing."""
         ...
 
     def intake(self) -> AbstractContextManager[VersionIntake]:
@@ -102,4 +110,8 @@ class VersionStore(Protocol):
 
     def clean(self) -> int:
         """Remove what killed processes have set aside; how many files. For whoever alone may fill the store."""
+        ...
+
+    def close(self) -> None:
+        """Give up what is held open; it is opened again when it is needed."""
         ...

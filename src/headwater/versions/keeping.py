@@ -54,8 +54,8 @@ class VersionKeeping:
         """Make durable what a batch needs, before it is recorded; returns the digests that are not kept."""
         if self._intake is None or versions is None:
             return set()
-        self._intake.drop(versions.unneeded)
         lost = self._intake.keep(versions.needed)
+        self._intake.drop(versions.unneeded)
         for path, error in versions.unkept:
             self._warn(path, f"its octets are not kept: {os.strerror(error)}")
         for digest in lost:

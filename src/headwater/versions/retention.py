@@ -20,6 +20,7 @@ from headwater.versions.interface import StoredVersion, VersionStore
 GRACE = dt.timedelta(hours=1)
 """Longer than a scan takes from reading a file to recording its change."""
 _PREFIX_DIGITS = 16
+_REMOVED_AT_ONCE = 1_000
 
 
 class VersionRetention(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,21 +67,56 @@ def collect(
     `freed` go without a wait when nothing needs them, as the retention of their set has said.
     """
     line = asked_at - GRACE
-    kept_from = _oldest_kept(store, retention, needed, asked_at)
-    versions = octets = needed_count = removed = removed_octets = 0
+    kept_from = min(_oldest_kept(store, retention, needed, asked_at), line)
+    versions = octets = needed_count = 0
+    removal = _Removal(store, dry_run=dry_run)
     for one in store.versions():
         versions += 1
         octets += one.octets
         if one.digest in needed:
             needed_count += 1
             continue
-        bound = line if freed is not None and one.digest in freed else min(kept_from, line)
-        if one.used_at < bound and (dry_run or store.delete(one.digest, bound)):
-            removed += 1
-            removed_octets += one.octets
+        bound = line if freed is not None and one.digest in freed else kept_from
+        if one.used_at < bound:
+            removal.add(one, bound)
+    removal.end()
     return VersionCounts(
-        versions=versions, octets=octets, needed=needed_count, removed=removed, removed_octets=removed_octets
+        versions=versions,
+        octets=octets,
+        needed=needed_count,
+        removed=removal.count,
+        removed_octets=removal.octets,
     )
+
+
+class _Removal:
+    """Removes versions, many at a time, or with `dry_run` counts them."""
+
+    def __init__(self, store: VersionStore, *, dry_run: bool) -> None:
+        self.count = self.octets = 0
+        self._store = store
+        self._dry_run = dry_run
+        self._going: dict[dt.datetime, dict[str, int]] = {}
+
+    def add(self, version: StoredVersion, bound: dt.datetime) -> None:
+        """Have one removed that was not used since `bound`."""
+        going = self._going.setdefault(bound, {})
+        going[version.digest] = version.octets
+        if len(going) >= _REMOVED_AT_ONCE:
+            self._remove(bound)
+
+    def end(self) -> None:
+        """Remove the last ones, and give the disk what they took."""
+        for bound in list(self._going):
+            self._remove(bound)
+        if not self._dry_run:
+            self._store.reclaim()
+
+    def _remove(self, bound: dt.datetime) -> None:
+        going = self._going.pop(bound)
+        gone = going if self._dry_run else self._store.delete(going, bound)
+        self.count += len(gone)
+        self.octets += sum(going[one] for one in gone)
 
 
 def _oldest_kept(store: VersionStore, retention: VersionRetention, needed: DigestSet, now: dt.datetime) -> dt.datetime:
@@ -110,6 +146,8 @@ def damaged(store: VersionStore) -> Iterator[StoredVersion]:
     for one in store.versions():
         content = store.open(one.digest)
         if content is None:
+            if store.has(one.digest):  # the file that should have it is gone
+                yield one
             continue
         hasher = hashlib.sha256()
         try:

@@ -186,7 +186,7 @@ class EventBuilder:
             batch.versions.unkept.append((one.path, error))
             batch.versions.lost.append(digest)
         elif digest:
-            batch.versions.needed.append(SetAside(digest, found[6]))
+            batch.versions.needed.append(SetAside(digest, found[6], found[2][0]))
 
     def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:
         if outcome == hashing.UNPLACED:

@@ -1,0 +1,305 @@
+"""Packs of versions: small octets one behind the other in files of up to 64 MiB, found by an index.
+
+`packs/*.pack` have a record for each version (`files.version_spool`), `index.sqlite` beside them says where each is.
+Octets are made durable before the index names them, and the index is before a change names them. A transaction of the
+index is also the lock: one at a time appends, removes or empties a pack, in whatever process; readers wait for nobody.
+The index can be made anew of the packs: where it is missing, that is done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.files.version_spool import HEADER
+from headwater.storage.database import Database, Transaction
+from headwater.storage.database_faults import DatabaseFault
+from headwater.storage.durable import make_folders
+from headwater.versions import pack_index
+from headwater.versions.pack_appending import SUFFIX, AlreadyPacked, PackAppender, Record, pack_path, remove_leftovers
+from headwater.versions.pack_index import FILE, SCHEMA, Pack, PackedVersion
+from headwater.versions.pack_recovery import adopt_packs
+
+PACKS: Final = "packs"
+
+_PAGE = 5_000
+_MOVE_OCTETS = 8 << 20
+_ATTEMPTS = 5
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class OpenVersion(msgspec.Struct, frozen=True, gc=False):
+    """An open version: so many octets of a file. Only its digest tells whether the disk has kept it (`is_vouched`)."""
+
+    descriptor: int
+    octets: int
+    start: int = 0
+    is_vouched: bool = False
+
+    def read(self, start: int, octets: int) -> bytes:
+        """Up to so many octets from `start`."""
+        return os.pread(self.descriptor, min(octets, max(0, self.octets - start)), self.start + start)
+
+    def is_unchanged(self) -> bool:
+        """Versions never change."""
+        return True
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.descriptor)
+
+
+Spools = Mapping[Path, Sequence[Record]]
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What came of records: which spools have become packs (with the packs' numbers), how many were `known` already.
+
+    `unlike` are digests that begin like others in packs: they are kept elsewhere.
+    """
+
+    adopted: dict[Path, int]
+    known: int
+    unlike: set[bytes]
+
+
+class PackStore:
+    """The packs below the folder `versions`, which are made when the first version comes.
+
+    Safe for several threads and processes. Methods raise OSError and the database's faults.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._packs = folder / PACKS
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+        self._expects_known = False
+
+    def close(self) -> None:
+        """Give the index up; it is opened again when it is needed."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    def open(self, digest: str) -> OpenVersion | None:
+        """The octets of this digest; None when no pack has them."""
+        for _ in range(_ATTEMPTS):  # a pack that goes has been emptied before: then the index names another
+            place = self._place(bytes.fromhex(digest))
+            if place is None:
+                return None
+            with suppress(FileNotFoundError):
+                descriptor = os.open(pack_path(self._packs, place.pack), _FLAGS)
+                return OpenVersion(descriptor, place.octets, place.start)
+        return None
+
+    def has(self, digest: str) -> bool:
+        """Whether a pack has the octets of this digest."""
+        return self._place(bytes.fromhex(digest)) is not None
+
+    def _place(self, digest: bytes) -> pack_index.VersionPlace | None:
+        index = self._existing()
+        if index is None:
+            return None
+        with index.read() as tx:
+            return pack_index.place_of(tx, digest)
+
+    def append(self, spools: Spools, used_us: int, adopted: Mapping[Path, int]) -> Appended:
+        """Keep records that are in spools, durably; those that packs have already are noted as used now.
+
+        `adopted` are the spools that have become packs, as the calls before have returned them.
+        """
+        if not self._expects_known:
+            with suppress(AlreadyPacked):  # to look each up first costs as much as to note it
+                return self._append(spools, None, adopted)
+        appended = self._append(spools, used_us, adopted)
+        self._expects_known = appended.known > 0
+        return appended
+
+    def _append(self, spools: Spools, used_us: int | None, adopted: Mapping[Path, int]) -> Appended:
+        """With `used_us`, versions are looked up first; without, that none is known is tried. Raises AlreadyPacked."""
+        with self._index().write(durable=True) as tx, PackAppender(self._packs, tx) as appender:
+            known: set[bytes] = set()
+            unlike: set[bytes] = set()
+            if used_us is not None:
+                digests = {record[0] for records in spools.values() for record in records}
+                known = self._known(tx, digests, used_us)
+                unlike = pack_index.of_same_key(tx, digests - known)
+            skipped = known | unlike
+            for path, records in spools.items():
+                if fresh := _unknown(records, skipped):
+                    appender.take(path, fresh, adopted.get(path))
+            appender.finish()
+        return Appended(appender.adopted, len(known), unlike)
+
+    def _known(self, tx: Transaction, digests: set[bytes], used_us: int) -> set[bytes]:
+        """The digests that packs have; those whose packs are gone or cut off are forgotten."""
+        found = pack_index.find_versions(tx, digests)
+        lengths = self._lengths(tx) if found else {}
+        kept = [one for one in found if one.start + one.octets <= lengths.get(one.pack, 0)]
+        if len(kept) < len(found):
+            self._forget(tx, [one for one in found if one.start + one.octets > lengths.get(one.pack, 0)])
+        pack_index.touch_versions(tx, kept, used_us)
+        return {one.digest for one in kept}
+
+    def _lengths(self, tx: Transaction) -> dict[int, int]:
+        """The lengths of the packs that are there."""
+        names = {one.name: one.id for one in pack_index.packs(tx)}
+        with os.scandir(self._packs) as entries:
+            return {
+                names[name]: entry.stat().st_size
+                for entry in entries
+                if (name := entry.name.removesuffix(SUFFIX)) in names
+            }
+
+    def cut(self, adopted: Iterable[int]) -> None:
+        """Cut off what lies in these packs behind the octets that count: their readers have ended. Raises nothing."""
+        numbers = list(adopted)
+        with suppress(OSError, DatabaseFault):
+            if numbers:
+                with self._index().write() as tx:
+                    for one in filter(None, (pack_index.pack_of(tx, number) for number in numbers)):
+                        os.truncate(pack_path(self._packs, one.name), one.octets)
+
+    def touch(self, digests: Iterable[str], used_us: int) -> set[str]:
+        """Note those of these that packs have as used now; which they are."""
+        index = self._existing()
+        if index is None:
+            return set()
+        with index.write(durable=True) as tx:
+            return {one.hex() for one in self._known(tx, set(map(bytes.fromhex, digests)), used_us)}
+
+    def delete(self, digests: Iterable[str], unused_since_us: int) -> tuple[list[str], list[str]]:
+        """Forget versions unless a change has named them since: those that are forgotten, and those that stay."""
+        index = self._existing()
+        if index is None:
+            return [], []
+        with index.write(durable=True) as tx:
+            found = pack_index.find_versions(tx, map(bytes.fromhex, digests))
+            gone = [one for one in found if one.used_us < unused_since_us]
+            self._forget(tx, gone)
+        stays = [one.digest.hex() for one in found if one.used_us >= unused_since_us]
+        return [one.digest.hex() for one in gone], stays
+
+    def versions(self) -> Iterator[PackedVersion]:
+        """All of them, in the order of their octets."""
+        index, last = self._existing(), 0
+        while index is not None:
+            with index.read() as tx:
+                page = pack_index.versions_after(tx, last, _PAGE)
+            if not page:
+                return
+            yield from page
+            last = page[-1].id
+
+    def reclaim(self) -> int:
+        """Give back what dead records take: empty packs go, those that are more than half dead are emptied before.
+
+        How many octets that were. Killed at any point, the next call goes on.
+        """
+        index = self._existing()
+        if index is None:
+            return 0
+        with index.read() as tx:
+            wasteful = [one for one in pack_index.packs(tx) if 2 * one.live < one.octets or not one.live]
+        freed = 0
+        for pack in wasteful:
+            while self._move_some(index, pack):
+                pass
+            freed += self._remove_empty(index, pack)
+        return freed
+
+    def _move_some(self, index: Database, pack: Pack) -> bool:
+        """Append some of a pack's live records to another; whether there were any."""
+        with index.write(durable=True) as tx, PackAppender(self._packs, tx, avoid=pack) as appender:
+            rows = _some(pack_index.versions_of(tx, pack, _PAGE))
+            if not rows:
+                return False
+            pack_index.remove_versions(tx, rows)
+            pack_index.note_dead(tx, {pack.id: sum(HEADER.size + one.octets for one in rows)})
+            descriptor = os.open(pack_path(self._packs, pack.name), _FLAGS)
+            try:
+                appender.append(descriptor, [(one.digest, one.start, one.octets, one.used_us) for one in rows])
+            finally:
+                os.close(descriptor)
+            appender.finish()
+        return True
+
+    def _remove_empty(self, index: Database, pack: Pack) -> int:
+        with index.write(durable=True) as tx:
+            now = pack_index.pack_of(tx, pack.id)
+            if now is None or now.live:
+                return 0
+            pack_index.forget_pack(tx, now)
+        with suppress(FileNotFoundError):
+            pack_path(self._packs, pack.name).unlink()
+        return now.octets
+
+    def clean(self) -> int:
+        """Remove what killed processes have left; how many files."""
+        index = self._existing()
+        if index is None:
+            return 0
+        with index.write() as tx:
+            return remove_leftovers(self._packs, tx)
+
+    def _forget(self, tx: Transaction, gone: Sequence[PackedVersion]) -> None:
+        pack_index.remove_versions(tx, gone)
+        dead: dict[int, int] = {}
+        for one in gone:
+            dead[one.pack] = dead.get(one.pack, 0) + HEADER.size + one.octets
+        pack_index.note_dead(tx, dead)
+
+    def _existing(self) -> Database | None:
+        """The index; None when there are no packs yet."""
+        return self._index() if self._database is not None or self._packs.is_dir() else None
+
+    def _index(self) -> Database:
+        with self._lock:
+            if self._database is None:
+                make_folders(self._packs)
+                database = Database(self._folder / FILE, SCHEMA)
+                try:
+                    self._adopt(database)
+                except BaseException:
+                    database.close()
+                    raise
+                self._database = database
+            return self._database
+
+    def _adopt(self, database: Database) -> None:
+        """Make the index anew of packs when it knows none."""
+        with database.read() as tx:
+            if pack_index.has_packs(tx):
+                return
+        if any(name.endswith(SUFFIX) for name in os.listdir(self._packs)):
+            with database.write(durable=True) as tx:
+                if not pack_index.has_packs(tx):
+                    adopt_packs(self._packs, tx)
+
+
+def _some(rows: list[PackedVersion]) -> list[PackedVersion]:
+    """As many of the first as are moved in one transaction."""
+    octets = 0
+    for number, one in enumerate(rows):
+        octets += one.octets
+        if octets > _MOVE_OCTETS:
+            return rows[: number + 1]
+    return rows
+
+
+def _unknown(records: Sequence[Record], known: set[bytes]) -> list[Record]:
+    """The records whose digests are not `known`; then they are."""
+    fresh = []
+    for one in records:
+        if one[0] not in known:
+            known.add(one[0])
+            fresh.append(one)
+    return fresh
