@@ -14,6 +14,7 @@ import pytest
 
 from headwater.source.dumps.version_collection import collect_versions
 from headwater.versions.retention import VersionRetention
+from tests.support.kept_versions import damage
 from tests.support.serving import Answer, Face, face
 from tests.support.waiting import settle
 
@@ -285,10 +286,7 @@ def test_no_page_of_a_timemap_is_empty(folder: Path, running: Face, monkeypatch:
 def test_a_damaged_version_is_not_served(folder: Path, running: Face, tmp_path: Path) -> None:
     change(running, folder, b"one")
     url = Reader(running, "a.txt").mementos()[0]["href"]
-    digest = hashlib.sha256(b"zero").hexdigest()
-    path = tmp_path / "state" / "versions" / digest[:2] / digest[2:4] / digest
-    path.chmod(0o600)
-    path.write_bytes(b"ZERO")
+    damage(tmp_path / "state" / "versions", b"zero")
     assert Reader(running, "a.txt").get(url).status == 410
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import random
 import shutil
 import signal
@@ -21,6 +20,7 @@ import pytest
 from headwater.errors import Exit
 from headwater.spec.records import ChangeKind
 from tests.publish.change_history import PackedChanges, read_change_dump
+from tests.support.kept_versions import damage, kept_octets, make_old
 from tests.support.program import run_here
 from tests.support.waiting import settle
 
@@ -137,13 +137,13 @@ def test_an_old_catalog_in_the_state_folder_does_not_say_what_is_needed(tmp_path
     history.config.write_text(f"catalog = {json.dumps(str(moved))}\n{text}")
     (history.folder / "a").write_bytes(b"needed")
     history.publish()
-    versions = [one for one in (history.state / "versions").glob("??/??/*") if one.is_file()]
-    assert len(versions) == 1
-    os.utime(versions[0], (0, 0))
+    versions = history.state / "versions"
+    assert list(kept_octets(versions).values()) == [b"needed"]
+    make_old(versions)
     done = run_here("versions", history.state, "--prune", "--max-age", "0")
     assert done.returncode == Exit.USAGE
     assert f"the catalog of this state folder is elsewhere: {moved}".encode() in done.stderr
-    assert versions[0].exists()
+    assert list(kept_octets(versions).values()) == [b"needed"]
     for arguments in ((history.config,), (history.state, "--catalog", moved)):
         done = run_here("versions", *arguments, "--prune", "--max-age", "0", "--json")
         assert json.loads(done.stdout)["needed"] == 1, done
@@ -159,13 +159,13 @@ def test_where_the_catalog_is_cannot_be_read_and_nothing_is_pruned(tmp_path: Pat
     history.publish()
     (history.folder / "a").write_bytes(b"after")
     history.publish()
-    versions = [one for one in (history.state / "versions").glob("??/??/*") if one.is_file()]
+    versions = kept_octets(history.state / "versions")
     assert versions
     (history.state / "catalog-elsewhere").mkdir()
     done = run_here("versions", history.state, "--prune", "--max-age", "0", "--max-octets", "0")
     assert done.returncode == Exit.STORE, done
     assert b"catalog-elsewhere" in done.stderr
-    assert all(one.exists() for one in versions)
+    assert kept_octets(history.state / "versions") == versions
 
 
 def test_what_is_needed_is_kept_and_the_rest_is_removed_in_time(tmp_path: Path) -> None:
@@ -175,8 +175,7 @@ def test_what_is_needed_is_kept_and_the_rest_is_removed_in_time(tmp_path: Path) 
         (history.folder / "a").write_bytes(b"%d" % number)
         history.publish()
     versions = history.state / "versions"
-    for one in versions.glob("??/??/*"):
-        os.utime(one, (0, 0))
+    make_old(versions)
     done = run_here("versions", history.config, "--prune", "--json")
     found = json.loads(done.stdout)
     assert (found["versions"], found["needed"], found["removed"]) == (3, 1, 2)
@@ -184,8 +183,7 @@ def test_what_is_needed_is_kept_and_the_rest_is_removed_in_time(tmp_path: Path) 
     history.publish()
     check(history)
     assert json.loads(run_here("versions", history.config, "--verify", "--json").stdout)["damaged"] == []
-    (damaged,) = [one for one in versions.glob("??/??/*") if one.read_bytes() == b"3"]
-    damaged.write_bytes(b"4")
+    damage(versions, b"3")
     assert run_here("versions", history.config, "--verify").returncode == Exit.FINDINGS
     assert run_here("versions", history.config, "--dry-run").returncode == Exit.USAGE
     listed = json.loads(run_here("versions", history.config, "--json").stdout)
@@ -206,7 +204,7 @@ KILLED = """if True:
             return real(*arguments, **options)
         return call
 
-    for name in ("fsync", "replace", "rename", "link", "unlink", "utime", "mkdir"):
+    for name in ("fsync", "replace", "rename", "link", "unlink", "mkdir", "writev", "pwrite"):
         setattr(os, name, dying(getattr(os, name)))
     cli.main(sys.argv[1:])
 """

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Entry, Link
 from tests.source import killed_publication
 from tests.support.documents import read_bytes
+from tests.support.kept_versions import damage, forget_all
 from tests.support.program import run_here
 from tests.support.waiting import settle
 
@@ -165,8 +165,10 @@ def test_without_the_octets_a_change_is_published_without_patch(tmp_path: Path, 
     held = records(random.Random(1), 50)
     source.write("a.json", content("a.json", held))
     source.publish()
-    for version in (source.state / "versions").glob("??/??/*"):
-        version.write_bytes(b"damaged") if lost == "the version before" else shutil.rmtree(version.parent.parent)
+    if lost == "the version before":
+        damage(source.state / "versions", content("a.json", held))
+    else:
+        forget_all(source.state / "versions")
     held[0]["value"] = 1
     source.write("a.json", content("a.json", held))
     source.publish()
