@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import NotCanonical, RdfBounds, RdfTooCostly
 from headwater.rdf.lines import ranges
-from headwater.rdf.lines.ranges import SortedFile, common_ranges
+from headwater.rdf.lines.ranges import LineFile, common_ranges
 from tests.rdf.datasets import statement
 
 LINES = st.sets(st.text("abc", max_size=20).map(lambda text: f"{text}\n".encode()), max_size=40).map(sorted)
@@ -36,7 +36,7 @@ def test_all_lines_are_in_common_ranges(folder: Path, old: list[bytes], new: lis
     (folder / "old").write_bytes(b"".join(old))
     (folder / "new").write_bytes(b"".join(new))
     read: tuple[list[bytes], list[bytes]] = ([], [])
-    with closing(SortedFile(folder / "old")) as first, closing(SortedFile(folder / "new")) as second:
+    with closing(LineFile(folder / "old")) as first, closing(LineFile(folder / "new")) as second:
         for a, to_a, b, to_b, low, high in common_ranges(first, second, octets):
             for lines, piece in zip(read, (first.read(a, to_a), second.read(b, to_b)), strict=True):
                 lines += piece.splitlines(keepends=True)
@@ -52,7 +52,7 @@ def test_the_place_of_a_line_is_found(folder: Path, lines: list[bytes], text: st
     high = data.draw(st.integers(low, len(lines)))
     line = f"{text}\n".encode()
     expected = begins[min(max(bisect_left(lines, line), low), high)]
-    with closing(SortedFile(folder / "file")) as file:
+    with closing(LineFile(folder / "file")) as file:
         assert file.position(line, begins[low], begins[high]) == expected
 
 
@@ -91,5 +91,5 @@ def test_a_last_line_without_its_end_is_not_canonical(tmp_path: Path) -> None:
 
 def test_a_line_of_any_length_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 3_000_000 + b"\n")
-    with closing(SortedFile(tmp_path / "file", RdfBounds(line_octets=1_000_000))) as file, pytest.raises(RdfTooCostly):
+    with closing(LineFile(tmp_path / "file", RdfBounds(line_octets=1_000_000))) as file, pytest.raises(RdfTooCostly):
         file.next_line(0)

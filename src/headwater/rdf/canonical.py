@@ -6,19 +6,21 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
-from pyoxigraph import parse
-
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
+from headwater.rdf.faults import BOUNDS, BlankNodesRefused, DatasetChanges, RdfBounds
 from headwater.rdf.lines.blank_nodes import NamedLines
-from headwater.rdf.lines.reading import OctetStream, line_blocks, octets
-from headwater.rdf.lines.sorting import LineSorter
-from headwater.rdf.lines.statements import HAS_BLANK, canonical_block, canonical_quads, refuse_blanks, syntax_fault
-from headwater.rdf.syntaxes import N3, Syntax
+from headwater.rdf.lines.parsing import parsed_files
+from headwater.rdf.lines.ranges import LineFile
+from headwater.rdf.lines.reading import is_plain, line_blocks, octets
+from headwater.rdf.lines.runs import RunJob, SortedRun, made_runs, merged
+from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
+from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES
+from headwater.rdf.syntaxes import RdfInput as RdfInput
 
 _QUADS = 10_000
 
@@ -37,22 +39,6 @@ class BlankNodes(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RdfInput:
-    """A file of a dataset. `base` is the IRI against which relative ones are resolved; without it they are refused."""
-
-    path: Path
-    syntax: Syntax
-    base: str | None = None
-    name: str | None = None
-    """What messages call it, where that is not its path."""
-
-    @property
-    def where(self) -> str:
-        """What messages call it."""
-        return self.name or str(self.path)
-
-
-@dataclass(frozen=True, slots=True)
 class DatasetSummary:
     """What was written: the number of statements, the octets and their SHA-256 (hexadecimal)."""
 
@@ -61,88 +47,165 @@ class DatasetSummary:
     sha256: str
 
 
-def write_canonical(
+def write_canonical(  # noqa: PLR0913 - how blank nodes are named belongs to how they are treated
     inputs: Iterable[RdfInput],
     target: Path,
     *,
     scratch: Path,
     blank_nodes: BlankNodes = BlankNodes.REFUSED,
     genid: str | None = None,
+    durable: bool = True,
     bounds: RdfBounds = BOUNDS,
 ) -> DatasetSummary:
     """Write the union of files as canonical N-Quads at `target`, which is replaced as a whole or not touched.
 
     Runs are kept in a folder of its own below `scratch`. `genid` is the prefix of the IRIs by which blank nodes are
-    replaced (`https://…/.well-known/genid/`). Raises BadRdf and its kinds.
+    replaced (`https://…/.well-known/genid/`). Unless it is `durable` a power failure may take the file away. Raises
+    BadRdf and its kinds.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        sorter = LineSorter(Path(folder), bounds)
-        named = NamedLines(bounds, genid if blank_nodes is BlankNodes.REPLACED else None)
-        first_with_blanks: RdfInput | None = None
-        for number, one in enumerate(inputs):
-            for block in statements(one, bounds):
-                if b"_:" not in block or HAS_BLANK.search(block) is None:
-                    sorter.add(block)
-                    continue
-                if blank_nodes is BlankNodes.REFUSED:
-                    refuse_blanks(block, one.where, None)
-                if blank_nodes is BlankNodes.KEPT:
-                    first_with_blanks = first_with_blanks or one
-                    if first_with_blanks is not one:
-                        raise BlankNodesRefused(
-                            "labels of blank nodes cannot be kept of two files", where=one.where, rule="NQUD-A6"
-                        )
-                    sorter.add(block)
-                else:
-                    sorter.add(named.take(block, number, one.where))
-        for block in named.blocks():
-            sorter.add(block)
-        return write_sorted(sorter.lines(), target)
+        runs = DatasetRuns(Path(folder), bounds, blank_nodes, genid).made_of(inputs)
+        return write_blocks(merged(runs, bounds), target, durable=durable)
 
 
-def statements(one: RdfInput, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
-    """The statements of a file as blocks of canonical lines, in the order of the file. Raises BadRdf."""
-    try:
-        with one.path.open("rb") as file:
-            pieces = octets(file, one.where, bounds)
+class DatasetRuns:
+    """The sorted runs of the files of a dataset, in a folder; its blank nodes are treated as told."""
+
+    def __init__(self, folder: Path, bounds: RdfBounds, treated: BlankNodes, genid: str | None) -> None:
+        self._folder = folder
+        self._bounds = bounds
+        self._treated = treated
+        self._named = NamedLines(bounds, genid if treated is BlankNodes.REPLACED else None)
+        self._with_blanks: RdfInput | None = None
+        self._runs: list[SortedRun] = []
+        self._names = count()
+
+    def made_of(self, inputs: Iterable[RdfInput]) -> list[SortedRun]:
+        """The runs of all statements of the files. Raises BadRdf, DatasetChanges."""
+        self._take(inputs)
+        for block in self._named.blocks():
+            job = RunJob(next(self._names), "", 0, 0, block, triples=False)
+            self._runs += [
+                made.run for _none, made in made_runs([(None, job)], self._folder, keep_blanks=True) if made.run
+            ]
+        return self._runs
+
+    def _take(self, inputs: Iterable[RdfInput]) -> None:
+        seen: list[tuple[RdfInput, tuple[int, ...]]] = []
+        jobs = self._jobs(self._lines(inputs, seen))
+        for (number, one, path), made in made_runs(jobs, self._folder, keep_blanks=self._treated is BlankNodes.KEPT):
+            if made.is_bad:
+                for _block in line_statements(one, path, self._bounds):
+                    pass
+                raise DatasetChanges("the file changes while it is read", where=one.where)
+            if made.run is not None:
+                self._runs.append(made.run)
+            if made.blanks:
+                self._take_blanks(made.blanks, number, one)
+        for one, signature in seen:
+            if _signature(one.path) != signature:
+                raise DatasetChanges("the file changes while it is read", where=one.where)
+
+    def _take_blanks(self, lines: bytes, number: int, one: RdfInput) -> None:
+        if self._treated is BlankNodes.KEPT:
+            self._with_blanks = self._with_blanks or one
+            if self._with_blanks is not one:
+                raise BlankNodesRefused(
+                    "labels of blank nodes cannot be kept of two files", where=one.where, rule="NQUD-A6"
+                )
+        elif self._treated is BlankNodes.REFUSED:
             if one.syntax.is_lines:
-                line = 1
-                for block in line_blocks(pieces, one.where, bounds):
-                    yield canonical_block(block, line, one.where, one.syntax.parser_format)
-                    line += block.count(b"\n")
+                for _block in line_statements(one, one.path, self._bounds, blanks=False):
+                    pass
+            refuse_blanks(lines, one.where, None)
+        else:
+            self._named.take(lines, number, one.where)
+
+    def _lines(
+        self, inputs: Iterable[RdfInput], seen: list[tuple[RdfInput, tuple[int, ...]]]
+    ) -> Iterator[tuple[RdfInput, Path]]:
+        """Each file as one of lines; documents come parsed, after the others."""
+        documents = []
+        for one in inputs:
+            seen.append((one, _signature(one.path)))
+            if one.syntax.is_lines:
+                yield one, one.path
             else:
-                yield from _parsed(pieces, one)
-    except SyntaxError as error:
-        raise syntax_fault(error, one.where) from error
-    except MemoryError as error:
-        raise BadRdf("a token is too long", where=one.where) from error
+                documents.append(one)
+        yield from parsed_files(documents, self._folder, self._bounds)
+
+    def _jobs(self, files: Iterable[tuple[RdfInput, Path]]) -> Iterator[tuple[tuple[int, RdfInput, Path], RunJob]]:
+        for number, (one, path) in enumerate(files):
+            item = (number, one, path)
+            triples = one.syntax.is_lines and one.syntax.name == N_TRIPLES.name
+            for job in run_jobs(path, one.where, self._bounds, triples=triples):
+                yield item, job._replace(number=next(self._names))
 
 
-def _parsed(pieces: Iterator[bytes], one: RdfInput) -> Iterator[bytes]:
-    quads = parse(OctetStream(pieces), one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
-    while some := list(islice(quads, _QUADS)):
-        block = canonical_quads(some, one.where)
-        if one.syntax is N3 and any(str(quad.graph_name).startswith("_:") for quad in some):
-            raise BadRdf("formulas of N3 are no RDF dataset", where=one.where)
-        yield block
+def run_jobs(path: Path, where: str, bounds: RdfBounds, *, triples: bool) -> Iterator[RunJob]:
+    """The pieces of a file of lines that runs are made of."""
+    if is_plain(path):
+        with closing(LineFile(path, bounds)) as file:
+            start = 0
+            while start < file.octets:
+                end = file.next_line(min(file.octets, start + bounds.run_octets))[0]
+                yield RunJob(0, str(path), start, end, b"", triples)
+                start = end
+        return
+    blocks: list[bytes] = []
+    with path.open("rb") as stream:
+        for block in line_blocks(octets(stream, where, bounds), where, bounds):
+            blocks.append(block)
+            if sum(map(len, blocks)) >= bounds.run_octets:
+                yield RunJob(0, "", 0, 0, b"".join(blocks), triples)
+                blocks = []
+    if blocks:
+        yield RunJob(0, "", 0, 0, b"".join(blocks), triples)
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def line_statements(one: RdfInput, path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
+    """The statements of a file of lines as blocks of canonical lines, in its order. Raises BadRdf with the line."""
+    line = 1
+    with path.open("rb") as file:
+        for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
+            parser_format = one.syntax.parser_format if one.syntax.is_lines else N_QUADS.parser_format
+            canonical = canonical_block(block, line, one.where, parser_format)
+            if not blanks and has_blanks(canonical):
+                for number, text in enumerate(block.split(b"\n")[:-1], line):
+                    refuse_blanks(canonical_block(text + b"\n", number, one.where, parser_format), one.where, number)
+            yield canonical
+            line += block.count(b"\n")
 
 
 def write_sorted(lines: Iterable[bytes], target: Path) -> DatasetSummary:
     """Write lines that are in order to a file, which gets its name when it is complete."""
+    source = iter(lines)
+    return write_blocks(iter(lambda: _block(list(islice(source, _QUADS))), (0, b"")), target)
+
+
+def _block(lines: list[bytes]) -> tuple[int, bytes]:
+    return len(lines), b"".join(lines)
+
+
+def write_blocks(blocks: Iterable[tuple[int, bytes]], target: Path, *, durable: bool = True) -> DatasetSummary:
+    """Write blocks of lines that are in order, given with their number, to a file, which gets its name at the end."""
     digest = hashlib.sha256()
     quads = length = 0
-    source = iter(lines)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as file:
-            while some := list(islice(source, _QUADS)):
-                block = b"".join(some)
+            for number, block in blocks:
                 digest.update(block)
-                file.write(block)
-                quads += len(some)
-                length += len(block)
+                length += file.write(block)
+                quads += number
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)

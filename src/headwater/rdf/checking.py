@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.rdf.applying import PatchSteps
-from headwater.rdf.canonical import RdfInput, statements
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
+from headwater.rdf.lines.parsing import parsed_files
 from headwater.rdf.lines.reading import line_blocks, octets
 from headwater.rdf.lines.statements import HAS_BLANK, canonical_block
 from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.syntaxes import RdfInput
 
 _MOST = 1_000
 
@@ -62,7 +63,7 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
     notes = _Notes()
     blanks = 0
     try:
-        for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else statements(one, bounds):
+        for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else _parsed(one, bounds):
             notes.statements += block.count(b"\n")
             blanks += b"_:" in block and HAS_BLANK.search(block) is not None
     except BadRdf as error:
@@ -70,6 +71,13 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
     return notes.done()
+
+
+def _parsed(one: RdfInput, bounds: RdfBounds) -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory(prefix="rdf-") as folder:
+        for _one, path in parsed_files([one], Path(folder), bounds):
+            with path.open("rb") as file:
+                yield from line_blocks(octets(file, one.where, bounds), one.where, bounds)
 
 
 def _checked_lines(one: RdfInput, notes: _Notes, bounds: RdfBounds) -> Iterator[bytes]:

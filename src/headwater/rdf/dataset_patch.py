@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
-from headwater.rdf.differences import PatchSummary, write_patch
+from headwater.rdf.canonical import BlankNodes, DatasetRuns
+from headwater.rdf.differences import PatchSummary, signed, write_patch
 from headwater.rdf.faults import BOUNDS, BlankNodesRefused, NotCanonical, RdfBounds
+from headwater.rdf.lines.runs import differing
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
+
+_PIECE = 1 << 20
 
 
 def write_dataset_patch(
@@ -26,23 +31,30 @@ def write_dataset_patch(
     """
     if blank_nodes is BlankNodes.CANONICAL:
         blank_nodes = BlankNodes.REFUSED
+    old, new = datasets
+    if old.syntax is N_QUADS and new.syntax is N_QUADS:
+        try:
+            return write_patch(old.path, new.path, target, blanks=blank_nodes is BlankNodes.KEPT, bounds=bounds)
+        except NotCanonical:
+            pass
+        except BlankNodesRefused:
+            if blank_nodes is not BlankNodes.REPLACED:
+                raise
+        target.seek(0)
+        target.truncate()
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        paths = [one.path if one.syntax.is_lines else None for one in datasets]
-        while True:
-            for number, one in enumerate(datasets):
-                if paths[number] is None:
-                    paths[number] = made = Path(folder) / str(number)
-                    write_canonical(
-                        [one], made, scratch=Path(folder), blank_nodes=blank_nodes, genid=genid, bounds=bounds
-                    )
-            old, new = paths
-            assert old is not None
-            assert new is not None
-            try:
-                return write_patch(old, new, target, blanks=blank_nodes is BlankNodes.KEPT, bounds=bounds)
-            except (NotCanonical, BlankNodesRefused) as error:
-                if isinstance(error, BlankNodesRefused) and blank_nodes is not BlankNodes.REPLACED:
-                    raise
-                target.seek(0)
-                target.truncate()
-                paths = [None if str(path) == error.where else path for path in paths]
+        runs = []
+        for number, one in enumerate(datasets):
+            place = Path(folder) / str(number)
+            place.mkdir()
+            runs.append(DatasetRuns(place, bounds, blank_nodes, genid).made_of([one]))
+        removed = added = 0
+        with tempfile.SpooledTemporaryFile(_PIECE * 16, dir=folder) as additions:
+            for less, more in differing(runs[0], runs[1], bounds):
+                target.write(signed(b"-", less))
+                additions.write(signed(b"+", more))
+                removed += len(less)
+                added += len(more)
+            additions.seek(0)
+            shutil.copyfileobj(additions, target, _PIECE)
+    return PatchSummary(removed, added)

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
 from headwater.rdf.faults import BOUNDS, BadRdf, NotCanonical, RdfBounds
-from headwater.rdf.lines.ranges import SortedFile, common_ranges
+from headwater.rdf.lines.ranges import LineFile, common_ranges
 from headwater.rdf.lines.reading import inflated_file, line_blocks, octets
-from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
+from headwater.rdf.lines.statements import canonical_and_blanks, canonical_block, refuse_blanks
 
 _RANGE = 4 << 20
 _PIECE = 1 << 20
@@ -70,7 +70,7 @@ def write_patch(
 
 
 def _compared(old: Path, new: Path, bounds: RdfBounds, *, blanks: bool) -> Iterator[tuple[int, _Lines, _Lines]]:
-    with closing(SortedFile(old, bounds)) as first, closing(SortedFile(new, bounds)) as second:
+    with closing(LineFile(old, bounds)) as first, closing(LineFile(new, bounds)) as second:
         jobs = common_ranges(first, second, _RANGE)
         settings = (str(old), str(new), blanks)
         compare = range_comparison(settings)
@@ -91,7 +91,7 @@ def _compared(old: Path, new: Path, bounds: RdfBounds, *, blanks: bool) -> Itera
 def range_comparison(settings: tuple[str, str, bool]) -> Callable[[_Job], Any]:
     """What a process does that compares ranges of two files: 0, or which file is not as it should be, and removals and
     additions as lines of a patch, with their number."""
-    old, new, blanks = SortedFile(Path(settings[0])), SortedFile(Path(settings[1])), settings[2]
+    old, new, blanks = LineFile(Path(settings[0])), LineFile(Path(settings[1])), settings[2]
 
     def compare(job: _Job) -> tuple[int, _Lines, _Lines]:
         a, to_a, b, to_b, low, high = job
@@ -120,20 +120,22 @@ def _difference(old: bytes, new: bytes, between: tuple[bytes, bytes], *, blanks:
         less = sorted(gone)
     if not _is_canonical(b"".join(more), blanks=blanks):  # the others are lines of the old file
         return _NEW, nothing, nothing
-    return 0, (len(less), _signed(b"-", less)), (len(more), _signed(b"+", more))
+    return 0, (len(less), signed(b"-", less)), (len(more), signed(b"+", more))
 
 
-def _signed(sign: bytes, lines: list[bytes]) -> bytes:
+def signed(sign: bytes, lines: list[bytes]) -> bytes:
+    """Lines of a patch with this sign."""
     return sign + sign.join(lines) if lines else b""
 
 
 def _is_canonical(block: bytes, *, blanks: bool) -> bool:
-    if (block and not block.endswith(b"\n")) or (not blanks and has_blanks(block)):
+    if block and not block.endswith(b"\n"):
         return False
     try:
-        return canonical_block(block, 1, "") == block
+        canonical, found = canonical_and_blanks(block, 1, "")
     except BadRdf:
         return False
+    return canonical == block and (blanks or not found)
 
 
 def _in_order(lines: list[bytes], low: bytes, high: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import SourceFault
+from headwater.errors import SourceFault, Undetermined
 
 
 class BadRdf(SourceFault):
@@ -55,14 +55,23 @@ class RdfBounds:
     """Of one line, as the parser has it for one statement."""
     octets: int = 1 << 42
     """Of one file, inflated."""
-    run_octets: int = 32 << 20
-    """Statements that are sorted in memory."""
+    run_octets: int = 12 << 20
+    """Statements that are sorted in memory, by each process."""
     blank_statements: int = 1_000_000
     """Statements with blank nodes that are to be named: they are held in memory."""
     blank_seconds: float = 60.0
     """Time to name the blank nodes of a dataset; there are graphs that take for ever."""
+    parser_seconds: float = 60.0
+    """Time to parse a document, beside ten seconds for each million octets."""
     parser_octets: int = 2 << 30
     """Memory of a process that parses or names blank nodes."""
+
+
+class DatasetChanges(Undetermined):
+    """A file is written to while it is read: what was read of it is no state of the dataset."""
+
+    code = "HW-RDF-06"
+    advice = "Put complete files into place by renaming them, and run the same command again."
 
 
 BOUNDS = RdfBounds()

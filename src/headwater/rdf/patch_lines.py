@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, RdfBounds
 from headwater.rdf.lines.reading import line_blocks, octets, utf8_checked
-from headwater.rdf.lines.statements import canonical_prefix, parsed_lines
+from headwater.rdf.lines.statements import is_canonical_line, parsed_lines
 
 _EFFECTIVE: Final = re.compile(rb"^([+-])([^\n]*+)\n", re.MULTILINE)
 _DOUBLE: Final = (b"+", b"-")
@@ -52,7 +52,7 @@ class PatchReader(Iterator[PatchLine]):
 
     def _statement(self, text: bytes, number: int) -> bytes | None:
         """The canonical statement of a line after its sign; None where there is none."""
-        if canonical_prefix(text) == len(text):
+        if is_canonical_line(text):
             return text
         body = text.lstrip(b" \t")
         if body in (b"\n", b"\r\n") or body.startswith(b"#"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pyoxigraph import RdfFormat
@@ -43,6 +44,23 @@ TRIG: Final = Syntax("trig", "TriG", ("application/trig", "application/x-trig"),
 RDF_XML: Final = Syntax("rdfxml", "RDF/XML", ("application/rdf+xml",), ("rdf", "xml", "owl"))
 JSON_LD: Final = Syntax("jsonld", "JSON-LD", ("application/ld+json",), ("jsonld",))
 N3: Final = Syntax("n3", "N3", ("text/n3", "text/rdf+n3"), ("n3",))
+
+
+@dataclass(frozen=True, slots=True)
+class RdfInput:
+    """A file of a dataset. `base` is the IRI against which relative ones are resolved; without it they are refused."""
+
+    path: Path
+    syntax: Syntax
+    base: str | None = None
+    name: str | None = None
+    """What messages call it, where that is not its path."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return self.name or str(self.path)
+
 
 SYNTAXES: Final = (N_QUADS, N_TRIPLES, TURTLE, TRIG, RDF_XML, JSON_LD, N3)
 NAMES: Final = {one.name: one for one in SYNTAXES}

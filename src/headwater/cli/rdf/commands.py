@@ -78,7 +78,12 @@ def _canonical(inputs: list[RdfInput], scratch: Path, options: dict[str, Any]) -
 
     treated = BlankNodes(options["blank_nodes"])
     return write_canonical(
-        inputs, scratch / "result", scratch=scratch, blank_nodes=treated, genid=_prefix(treated.value, options["genid"])
+        inputs,
+        scratch / "result",
+        scratch=scratch,
+        blank_nodes=treated,
+        genid=_prefix(treated.value, options["genid"]),
+        durable=False,
     )
 
 

@@ -14,7 +14,7 @@ _WINDOW = 1 << 14
 """So many octets are read at once to look for a line among them."""
 
 
-class SortedFile:
+class LineFile:
     """A file of lines, each ended by LF, that are said to be sorted bytewise. Close it. A line beyond the bound raises
     RdfTooCostly."""
 
@@ -78,7 +78,7 @@ class SortedFile:
         return low + sum(map(len, lines[: bisect_left(lines, line)]))
 
 
-def common_ranges(old: SortedFile, new: SortedFile, octets: int) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:
+def common_ranges(old: LineFile, new: LineFile, octets: int) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:
     """Both files cut at the same lines, into ranges of about so many octets at most.
 
     Gives from and to in the old file, from and to in the new one, and the lines that those of the range are not less

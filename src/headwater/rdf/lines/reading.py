@@ -71,15 +71,21 @@ def _inflated(stream: BinaryIO, head: bytes, where: str) -> Iterator[bytes]:
         yield pending
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file is an ordinary one that is neither gzip nor begins with a byte order mark."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = _exactly(file, len(_BOM))
+    return not head.startswith(_GZIP) and head != _BOM
+
+
 @contextmanager
 def inflated_file(path: Path, target: Path, bounds: RdfBounds = BOUNDS) -> Iterator[Path]:
     """A file as it is, or inflated and without a byte order mark at `target` for the time of the context."""
-    if stat.S_ISREG(path.stat().st_mode):
-        with path.open("rb") as file:
-            head = _exactly(file, len(_BOM))
-        if not head.startswith(_GZIP) and head != _BOM:
-            yield path
-            return
+    if is_plain(path):
+        yield path
+        return
     try:
         with path.open("rb") as file, target.open("xb") as content:
             content.writelines(octets(file, str(path), bounds))

@@ -17,10 +17,11 @@ from headwater.rdf.faults import BadRdf
 from headwater.rdf.lines.reading import utf8_checked
 
 _BEYOND_ASCII = rb"\xc2[\xa0-\xbf]|[\xc3-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec][\x80-\xbf]{2}"
-_PATH = rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2}|" + _BEYOND_ASCII + rb")*+"
+_PLAIN = rb"[A-Za-z0-9._~!$&'()*+,;=:@/-]*+"
+_PATH = _PLAIN + rb"(?:(?:%[0-9A-Fa-f]{2}|" + _BEYOND_ASCII + rb")" + _PLAIN + rb")*+"
 _QUERY = _PATH.replace(b"@/-", b"@/?-")
 _IRI = (
-    rb"<(?:https?://[A-Za-z0-9._-]++(?::[0-9]{1,5}+)?+(?=[/?#>])|urn:(?=[A-Za-z0-9]))"
+    rb"<(?:https?://[A-Za-z0-9._-]++(?::[0-9]{1,5}+)?+(?=[/?\#>])|urn:(?=[A-Za-z0-9]))"
     + _PATH
     + rb"(?:\?"
     + _QUERY
@@ -30,26 +31,27 @@ _IRI = (
 )
 # datatypes that are never written
 _IMPLIED = rb"(?!<http://www\.w3\.org/(?:2001/XMLSchema\#string|1999/02/22-rdf-syntax-ns\#(?:lang|dirLang)String)>)"
+# neither control characters, quotes and back-slashes, nor U+FFFE and U+FFFF, which canonical N-Quads escapes
+_TEXT = rb"[\x20\x21\x23-\x5b\x5d-\x7e\x80-\xee\xf0-\xff]*+"
 _LITERAL = (
-    rb'"(?:[^\x00-\x1f"\\\x7f]++|\\[btnfr"\\])*+"'
+    rb'"' + _TEXT + rb'(?:(?:\\[btnfr"\\]|\xef(?!\xbf[\xbe\xbf]))' + _TEXT + rb')*+"'
     rb"(?:@[a-z]{2,3}+(?:-[a-z]{4})?+(?:-[a-z]{2})?+(?=\ )|\^\^" + _IMPLIED + _IRI + rb")?+"
 )
-_NODE = rb"_:[A-Za-z0-9][A-Za-z0-9_]*+"
+_NODE = rb"|_:[A-Za-z0-9][A-Za-z0-9_]*+"
 
 
-def _lines(graph: bytes) -> re.Pattern[bytes]:
-    """A run of canonical lines; `graph` is what may name a graph."""
+def _lines(node: bytes, graph: bytes = b"") -> re.Pattern[bytes]:
+    """A run of canonical lines; `node` is what a node may be beside an IRI, `graph` what may name a graph."""
     return re.compile(
-        rb"(?:(?:%(i)s|%(n)s)\ %(i)s\ (?:%(i)s|%(l)s|%(n)s)\ %(g)s\.\n)*+"
-        % {b"i": _IRI, b"l": _LITERAL, b"n": _NODE, b"g": graph},
+        rb"(?:(?:%(i)s%(n)s)\ %(i)s\ (?:%(i)s|%(l)s%(n)s)\ %(g)s\.\n)*+"
+        % {b"i": _IRI, b"l": _LITERAL, b"n": node, b"g": graph},
         re.VERBOSE,
     )
 
 
-_QUAD_LINES: Final = _lines(rb"(?:(?:" + _IRI + rb"|" + _NODE + rb")\ )?+")
-_TRIPLE_LINES: Final = _lines(b"")
-_NEVER_RAW: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
-"""U+FFFE and U+FFFF, which canonical N-Quads escapes."""
+_WITHOUT_BLANKS: Final = (_lines(b"", rb"(?:" + _IRI + rb"\ )?+"), _lines(b""))
+_WITH_BLANKS: Final = (_lines(_NODE, rb"(?:(?:" + _IRI + _NODE + rb")\ )?+"), _lines(_NODE))
+"""For statements with a graph, and for those without."""
 _LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _TRIPLE_TERM: Final = re.compile(rb"^[ \t]*+(?:(?:<[^>\n]*+>|_:[^ \t\n<]++)[ \t]*+<[^>\n]*+>[ \t]*+)?+<<", re.MULTILINE)
 _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[^ \n]+) )?\.$', re.MULTILINE)
@@ -60,16 +62,9 @@ _SINGLE_LINES: Final = 64
 """So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
 
 
-def canonical_prefix(block: bytes, start: int = 0, *, triples: bool = False) -> int:
-    """Where the canonical lines of a block, from `start` on, end as far as the pattern recognises them.
-
-    With `triples` no line may have a graph. The block is UTF-8 (`utf8_checked`).
-    """
-    if any(one in block for one in _NEVER_RAW):
-        return start
-    found = (_TRIPLE_LINES if triples else _QUAD_LINES).match(block, start)
-    assert found is not None
-    return found.end()
+def is_canonical_line(line: bytes) -> bool:
+    """Whether the pattern recognises a line, which is UTF-8."""
+    return _WITH_BLANKS[0].fullmatch(line) is not None
 
 
 def canonical_block(block: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS) -> bytes:
@@ -77,16 +72,34 @@ def canonical_block(block: bytes, line: int, where: str, syntax_format: RdfForma
 
     `line` is the number of its first line. Raises BadRdf.
     """
+    return canonical_and_blanks(block, line, where, syntax_format)[0]
+
+
+def canonical_and_blanks(
+    block: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS
+) -> tuple[bytes, bool]:
+    """The same, and whether there are blank nodes."""
     utf8_checked(block, line, lambda what, at: BadRdf(what, where=where, line=at, rule="NQUD-A11"))
     triples = syntax_format == RdfFormat.N_TRIPLES
-    end = canonical_prefix(block, triples=triples)
+    end = _end(_WITHOUT_BLANKS[triples], block, 0)
     if end == len(block):
-        return block
-    return b"".join(_mixed(block, end, line, where, syntax_format))
+        return block, False
+    pattern = _WITH_BLANKS[triples]
+    end = _end(pattern, block, end)
+    lines = block if end == len(block) else b"".join(_mixed(block, end, line, where, syntax_format))
+    return lines, has_blanks(lines)
+
+
+def _end(pattern: re.Pattern[bytes], block: bytes, start: int) -> int:
+    """Where the lines that a pattern recognises end."""
+    found = pattern.match(block, start)
+    assert found is not None
+    return found.end()
 
 
 def _mixed(block: bytes, end: int, line: int, where: str, syntax_format: RdfFormat) -> Iterator[bytes]:
-    """The same for a block of which only a part is canonical."""
+    """The canonical lines of a block of which only a part is recognised."""
+    pattern = _WITH_BLANKS[syntax_format == RdfFormat.N_TRIPLES]
     start, at = 0, line
     for _count in range(_SINGLE_LINES):
         yield block[start:end]
@@ -96,7 +109,7 @@ def _mixed(block: bytes, end: int, line: int, where: str, syntax_format: RdfForm
         start = block.find(b"\n", end) + 1
         yield parsed_lines(block[end:start], at, where, syntax_format)
         at += 1
-        end = canonical_prefix(block, start, triples=syntax_format == RdfFormat.N_TRIPLES)
+        end = _end(pattern, block, start)
     yield parsed_lines(block[start:], at, where, syntax_format)
 
 

@@ -1,0 +1,259 @@
+"""Sorted runs: pieces of files made canonical and sorted by processes, and merged by ranges that processes sort.
+
+External merge sort: a run fits into memory, and is a file. To merge runs, their lines are cut into ranges such that
+what all runs have of a range fits into memory, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from operator import eq
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pyoxigraph import RdfFormat
+
+from headwater.processes.pool import ProcessPool, WorkerProgram
+from headwater.processes.processors import processors
+from headwater.rdf.faults import BadRdf, RdfBounds
+from headwater.rdf.lines.ranges import LineFile
+from headwater.rdf.lines.statements import HAS_BLANK, canonical_and_blanks
+
+_SAMPLES = 64
+"""Lines of a run that are remembered, to cut ranges."""
+_MOST_RUNS = 200
+"""More runs are merged to fewer first: each is an open file."""
+_MERGED = 4 << 20
+"""Octets of a range of a merge."""
+_AHEAD = 2
+
+T = TypeVar("T")
+
+_RangeJob = tuple[bytes, bytes, list[tuple[int, int]]]
+
+
+class SortedRun(NamedTuple):
+    """A file of sorted lines, each once: how many, and some of them with where they begin, the first among them."""
+
+    path: str
+    lines: int
+    octets: int
+    samples: list[tuple[bytes, int]]
+    last: bytes
+
+
+class RunJob(NamedTuple):
+    """A piece of a file of lines to make a run of: octets, or where they lie (`path`, from, to)."""
+
+    number: int
+    path: str
+    start: int
+    end: int
+    octets: bytes
+    triples: bool
+
+
+class MadeRun(NamedTuple):
+    """What came of it: a run (None: no lines), and the lines with blank nodes, taken out of it, or where they are kept
+    the first of them; or a fault, which the caller finds in the file again to tell it."""
+
+    run: SortedRun | None
+    blanks: bytes
+    is_bad: bool
+
+
+def made_runs(jobs: Iterable[tuple[T, RunJob]], folder: Path, *, keep_blanks: bool) -> Iterator[tuple[T, MadeRun]]:
+    """The runs of pieces, in order. One job alone is done in this process."""
+    for item, answer in _answers(run_maker, (str(folder), keep_blanks), jobs):
+        run, blanks, is_bad = answer
+        yield item, MadeRun(SortedRun(*run) if run else None, blanks, is_bad)
+
+
+def _answers(
+    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]]
+) -> Iterator[tuple[T, Any]]:
+    source = iter(jobs)
+    first, second = next(source, None), next(source, None)
+    here = function(settings)
+    if first is None:
+        return
+    if second is None:
+        yield first[0], here(tuple(first[1]))
+        return
+
+    def all_jobs() -> Iterator[tuple[T, Any]]:
+        for item, job in (first, second):
+            yield item, tuple(job)
+        for item, job in source:
+            yield item, tuple(job)
+
+    program = WorkerProgram(function=function, settings=settings, libraries=True)
+    pool = ProcessPool[T](program, here, processes=processors(), ahead=_AHEAD)
+    with closing(pool.answers(all_jobs())) as answers:
+        yield from answers
+
+
+def run_maker(settings: tuple[str, bool]) -> Callable[[Any], Any]:
+    """What a process does that makes runs."""
+    folder, keep_blanks = settings
+
+    def made(job: tuple[int, str, int, int, bytes, bool]) -> tuple[tuple[Any, ...], bytes, bool]:
+        number, path, start, end, octets, triples = job
+        if path:
+            with closing(LineFile(Path(path))) as file:
+                octets = file.read(start, end)
+        if octets and not octets.endswith(b"\n"):
+            octets += b"\n"
+        try:
+            parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
+            block, has_blanks = canonical_and_blanks(octets, 1, path, parser_format)
+        except BadRdf:
+            return (), b"", True
+        blanks: list[bytes] = []
+        lines = block.splitlines(keepends=True)
+        if has_blanks:
+            blanks = [line for line in lines if b"_:" in line and HAS_BLANK.search(line) is not None]
+            if keep_blanks:
+                blanks = blanks[:1]
+            elif blanks:
+                taken = set(blanks)
+                lines = [line for line in lines if line not in taken]
+        del block, octets
+        lines.sort()
+        if any(map(eq, lines, lines[1:])):
+            lines = list(dict.fromkeys(lines))
+        return _written(f"{folder}/run-{number}", lines), b"".join(blanks), False
+
+    return made
+
+
+def _written(path: str, lines: list[bytes]) -> tuple[Any, ...]:
+    """Write lines as a run."""
+    if not lines:
+        return ()
+    every = max(1, len(lines) // _SAMPLES)
+    samples, octets = [], 0
+    with open(path, "wb") as file:
+        for start in range(0, len(lines), every):
+            samples.append((lines[start], octets))
+            octets += file.write(b"".join(lines[start : start + every]))
+    return path, len(lines), octets, samples, lines[-1]
+
+
+def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, bytes]]:
+    """All lines of runs in order, each once: blocks, with the number of their lines. The runs' files are removed."""
+    runs = sorted(_few(runs, bounds), key=lambda run: run.samples[0])
+    if all(one.last < other.samples[0][0] for one, other in pairwise(runs)):
+        for run in runs:
+            yield from _read(run)
+        return
+    for _none, (number, block) in _answers(range_merger, [run.path for run in runs], _range_jobs(runs)):
+        if number:
+            yield number, block
+    for run in runs:
+        Path(run.path).unlink()
+
+
+def differing(
+    old: list[SortedRun], new: list[SortedRun], bounds: RdfBounds
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """What is in the runs of one dataset only, and what is in those of the other, in order, as lists of lines."""
+    old, new = (_few(runs, bounds) for runs in (old, new))
+    settings = (len(old), [run.path for run in (*old, *new)])
+    for _none, (less, more) in _answers(range_difference, settings, _range_jobs([*old, *new])):
+        yield less, more
+
+
+def _few(runs: list[SortedRun], bounds: RdfBounds) -> list[SortedRun]:
+    """The same lines in no more runs than can be open."""
+    while len(runs) > _MOST_RUNS:
+        some, runs = runs[:_MOST_RUNS], runs[_MOST_RUNS:]
+        runs.append(_merged_run(some, Path(some[0].path + "-merged"), bounds))
+    return runs
+
+
+def _read(run: SortedRun) -> Iterator[tuple[int, bytes]]:
+    offsets = [offset for _line, offset in run.samples] + [run.octets]
+    every = max(1, _MERGED * len(run.samples) // run.octets)
+    with closing(LineFile(Path(run.path))) as file:
+        for start, end in pairwise([*offsets[:-1:every], run.octets]):
+            block = file.read(start, end)
+            yield block.count(b"\n"), block
+    Path(run.path).unlink()
+
+
+def _merged_run(runs: list[SortedRun], path: Path, bounds: RdfBounds) -> SortedRun:
+    lines = octets = 0
+    samples: list[tuple[bytes, int]] = []
+    last = b""
+    with path.open("xb") as file:
+        for number, block in merged(runs, bounds):
+            samples.append((block[: block.index(b"\n") + 1], octets))
+            octets += file.write(block)
+            lines += number
+            last = block[block.rfind(b"\n", 0, -1) + 1 :]
+    return SortedRun(str(path), lines, octets, samples, last)
+
+
+def _range_jobs(runs: list[SortedRun]) -> Iterator[tuple[None, _RangeJob]]:
+    """Where a range begins and ends (b"": no bound), and for each run between which offsets its lines lie at most."""
+    weighted = sorted((line, run.octets // len(run.samples)) for run in runs for line, _offset in run.samples)
+    pivots: list[bytes] = []
+    weight = 0
+    for line, octets in weighted:
+        weight += octets
+        if weight >= _MERGED and line > (pivots[-1] if pivots else b""):
+            pivots.append(line)
+            weight = 0
+    lines = [[line for line, _offset in run.samples] for run in runs]
+    offsets = [[*(offset for _line, offset in run.samples), run.octets] for run in runs]
+    for low, high in pairwise([b"", *pivots, b""]):
+        spans = []
+        for begin, known in zip(lines, offsets, strict=True):
+            first = max(0, bisect_right(begin, low) - 1) if low else 0
+            last = bisect_left(begin, high) if high else len(begin)
+            spans.append((known[first], known[last]))
+        yield None, (low, high, spans)
+
+
+def range_merger(paths: list[str]) -> Callable[[Any], Any]:
+    """What a process does that merges ranges of runs."""
+    files = [LineFile(Path(path)) for path in paths]
+
+    def merge(job: _RangeJob) -> tuple[int, bytes]:
+        lines = _of_range(files, job)
+        return len(lines), b"".join(lines)
+
+    return merge
+
+
+def range_difference(settings: tuple[int, list[str]]) -> Callable[[Any], Any]:
+    """What a process does that compares ranges of the runs of two datasets."""
+    count_of_old, paths = settings
+    files = [LineFile(Path(path)) for path in paths]
+
+    def compare(job: _RangeJob) -> tuple[list[bytes], list[bytes]]:
+        low, high, spans = job
+        old = _of_range(files[:count_of_old], (low, high, spans[:count_of_old]))
+        new = _of_range(files[count_of_old:], (low, high, spans[count_of_old:]))
+        return [line for line in old if line not in new], [line for line in new if line not in old]
+
+    return compare
+
+
+def _of_range(files: list[LineFile], job: _RangeJob) -> dict[bytes, None]:
+    """The lines of a range, in order, each once."""
+    low, high, spans = job
+    pieces = []
+    for file, (start, end) in zip(files, spans, strict=True):
+        begin = file.position(low, start, end) if low else start
+        stop = file.position(high, begin, end) if high else end
+        if begin < stop:
+            pieces.append(file.read(begin, stop))
+    lines = b"".join(pieces).splitlines(keepends=True)
+    del pieces
+    lines.sort()  # the pieces are in order: they are merged
+    return dict.fromkeys(lines)

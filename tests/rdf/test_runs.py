@@ -1,0 +1,133 @@
+"""Sorted runs: merged and compared by ranges, in as many pieces as can be (Hypothesis)."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.rdf.canonical import BlankNodes, DatasetRuns, RdfInput, write_canonical
+from headwater.rdf.dataset_patch import write_dataset_patch
+from headwater.rdf.faults import BOUNDS, BadRdf, DatasetChanges, RdfBounds
+from headwater.rdf.lines import runs
+from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, Syntax
+from tests.rdf.datasets import difference, statement
+
+NUMBERS = st.lists(st.integers(1, 60), max_size=60)
+
+
+def _here(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
+    done = function(settings)
+    for item, job in jobs:
+        yield item, done(tuple(job))
+
+
+@given(NUMBERS, st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5))
+def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: int, most: int) -> None:
+    lines = [statement(number) for number in numbers]
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_MERGED", merged)
+        patched.setattr(runs, "_MOST_RUNS", most)
+        patched.setattr(runs, "_SAMPLES", 3)
+        patched.setattr(runs, "_answers", _here)
+        source, target = Path(name) / "in", Path(name) / "out"
+        source.write_bytes(b"".join(lines))
+        found = write_canonical(
+            [RdfInput(source, N_QUADS)], target, scratch=Path(name), durable=False, bounds=RdfBounds(run_octets=run)
+        )
+        assert target.read_bytes() == b"".join(sorted(set(lines)))
+        assert found.quads == len(set(lines))
+        assert len(list(Path(name).iterdir())) == 2
+
+
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
+def test_any_runs_are_compared_as_sets(old: list[int], new: list[int], run: int, merged: int) -> None:
+    bounds = RdfBounds(run_octets=run)
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_MERGED", merged)
+        patched.setattr(runs, "_answers", _here)
+        files = []
+        for number, some in enumerate((old, new)):
+            files.append(RdfInput(Path(name) / str(number), N_QUADS))
+            files[-1].path.write_bytes(b"".join(map(statement, some)))
+        target = io.BytesIO()
+        found = write_dataset_patch((files[0], files[1]), target, scratch=Path(name), bounds=bounds)
+        less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))
+        assert target.getvalue() == b"".join([b"-" + line for line in less] + [b"+" + line for line in more])
+        assert (found.removed, found.added) == (len(less), len(more))
+
+
+def test_a_large_dataset_is_sorted_by_processes(tmp_path: Path) -> None:
+    lines = [statement(number * 7919 % 50_000 + 10**6) for number in range(60_000)]
+    source, target = tmp_path / "in.nq", tmp_path / "out.nq"
+    source.write_bytes(b"".join(lines))
+    bounds = RdfBounds(run_octets=500_000)
+    write_canonical([RdfInput(source, N_QUADS)], target, scratch=tmp_path, durable=False, bounds=bounds)
+    assert target.read_bytes() == b"".join(sorted(set(lines)))
+    with (tmp_path / "patch").open("w+b") as file:
+        write_dataset_patch((RdfInput(source, N_QUADS), RdfInput(target, N_QUADS)), file, scratch=tmp_path)
+    assert (tmp_path / "patch").read_bytes() == difference(target, target) == b""
+
+
+def test_a_fault_far_inside_is_told_with_its_line(tmp_path: Path) -> None:
+    source = tmp_path / "in.nq"
+    lines = [statement(number) for number in range(5000)]
+    lines[4000] = b"nonsense\n"
+    source.write_bytes(b"".join(lines))
+    with pytest.raises(BadRdf, match=r"line 4,001: "):
+        write_canonical(
+            [RdfInput(source, N_QUADS)], tmp_path / "out", scratch=tmp_path, bounds=RdfBounds(run_octets=20_000)
+        )
+
+
+def test_a_dataset_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.nq", tmp_path / "2.nq"
+    for path in (first, second):
+        path.write_bytes(statement(1))
+
+    def inputs() -> Iterator[RdfInput]:
+        yield RdfInput(first, N_QUADS)
+        first.write_bytes(statement(2) + statement(3))
+        yield RdfInput(second, N_QUADS)
+
+    with pytest.raises(DatasetChanges) as error:
+        write_canonical(inputs(), tmp_path / "out.nq", scratch=tmp_path)
+    assert error.value.exit_status == 5
+    assert not (tmp_path / "out.nq").exists()
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        (JSON_LD, b'{"http://a/":' * 60_000 + b"1" + b"}" * 60_000),
+        (TURTLE, b"<http://a/> <http://b/> " + b"<<( <http://a/> <http://b/> " * 300_000),
+    ],
+    ids=["JSON-LD of any depth", "Turtle with triple terms of any depth"],
+)
+def test_a_document_that_takes_for_ever_or_kills_the_parser(syntax: Syntax, text: bytes, tmp_path: Path) -> None:
+    """The process that parses it is ended, and nothing else."""
+    source, good = tmp_path / "in", tmp_path / "good.ttl"
+    source.write_bytes(text)
+    good.write_text("<http://a/> <http://b/> 1 .")
+    bounds = RdfBounds(parser_seconds=0.3)
+    with pytest.raises(BadRdf):
+        write_canonical(
+            [RdfInput(good, TURTLE), RdfInput(source, syntax)],
+            tmp_path / "out",
+            scratch=tmp_path,
+            blank_nodes=BlankNodes.CANONICAL,
+            bounds=bounds,
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_no_statements(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"# nothing\n")
+    made = DatasetRuns(tmp_path, BOUNDS, BlankNodes.REFUSED, None).made_of([RdfInput(tmp_path / "in", N_QUADS)])
+    assert made == []
