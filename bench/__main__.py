@@ -30,6 +30,7 @@ ROOMS = (
     "patches",
     "publish",
     "push",
+    "rdf_source",
     "scale",
     "serve",
     "sync",

@@ -77,7 +77,7 @@ class Scratch:
         self.servers: list[subprocess.Popen[bytes]] = []
 
     def at_my_port(self, text: str) -> str:
-        return re.sub(r"(:|--port )(800[01])\b", lambda found: f"{found[1]}{self.ports[found[2]]}", text)
+        return re.sub(r"(:|--port )(800[0-2])\b", lambda found: f"{found[1]}{self.ports[found[2]]}", text)
 
     def carry_out(self, command: str) -> str:
         """What a command says; in the background when it ends with &, once it answers."""
@@ -122,12 +122,12 @@ class Scratch:
 
 
 def neighbouring_ports() -> dict[str, int]:
-    """Two free ports, one after the other: the hub of `serve --hub` takes the second."""
+    """Three free ports, two of them one after the other: the hub of `serve --hub` takes the second."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one, suppress(OSError, OverflowError):
             port = one.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return {"8000": port, "8001": port + 1}
+            with socket.create_server(("127.0.0.1", port + 1)), socket.create_server(("127.0.0.1", 0)) as other:
+                return {"8000": port, "8001": port + 1, "8002": other.getsockname()[1]}
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from headwater.source.config import SetConfig
 from headwater.source.push_config import BadDatasetConfig
 from headwater.source.source import Source
 from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
-from tests.source.rdf.importer import ImportedDataset, entries, root_of
+from tests.source.rdf.importer import ImportedDataset, apply, entries, root_of
+from tests.support.program import run_here
 
 
 def put(path: Path, text: str | bytes) -> Path:
@@ -344,6 +346,35 @@ def test_another_base_url_begins_the_patches_anew(tmp_path: Path) -> None:
     put(path, triples(2))
     moved.run()
     assert [one.md["change"] for one in entries(moved.document("d/changelist/open.xml"))] == ["created", "updated"]
+
+
+@pytest.mark.parametrize("what", ["an older catalog", "no catalog", "no state folder but the documents"])
+def test_what_was_published_and_is_forgotten_begins_anew(tmp_path: Path, what: str) -> None:
+    """The Change Lists begin anew then (AMB-23), with a patch that leads from nothing: TIM-08 holds at every moment."""
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    catalog = rounds.state / "catalog.sqlite"
+    older = catalog.read_bytes()
+    for numbers in ((1, 2), (2, 3)):
+        put(path, triples(*numbers))
+        rounds.run()
+    for one in rounds.state.glob("catalog.sqlite*"):
+        one.unlink()
+    if what == "an older catalog":
+        catalog.write_bytes(older)
+    elif what != "no catalog":
+        shutil.rmtree(rounds.state / "datasets")
+    rounds.run()
+    newest = entries(rounds.document("d/changelist/open.xml"))
+    assert newest[0].md["change"] == "created"
+    lines: set[bytes] = set()
+    for change in newest:
+        apply(rounds.fetch(change.link["href"]), lines)
+    assert b"".join(sorted(lines)) == rounds.document("d/dataset.nq") == triples(2, 3).encode()
+    head, _links = root_of(rounds.document("d/changelist/open.xml"))
+    assert head["from"] == newest[0].md["datetime"]
+    assert run_here("rdf", "replay", rounds.state, "d").returncode == 0
 
 
 def test_what_a_killed_run_has_left_is_removed(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class DatasetSet:
         self._due_at = 0.0
         self._tick_at = 0.0
         self._is_begun = False
+        self._is_continued = False
         self._at: dt.datetime | None = None
         self._noted: str | None = ""
         """The fault that the catalog has; empty: not known."""
@@ -90,15 +91,13 @@ class DatasetSet:
             self.health.phase = "starting"
             self._begin()
         is_anew = self._begin_anew_if_due()
-        if is_first:
-            self._publish(Refresh.REPAIR)  # what a run before has recorded comes first
+        if is_first or time.monotonic() >= self._tick_at:
+            self._publish(Refresh.REPAIR)  # what a run before has recorded, and what others have damaged
         outcome = self._looked()
         if outcome.news is DatasetNews.UNSETTLED:
             self._due_at = time.monotonic() + min(self._pause_seconds, SOON_SECONDS)
         elif outcome.news is DatasetNews.CHANGED or is_first or is_anew:
             self._publish(Refresh.STALE)
-        elif time.monotonic() >= self._tick_at:
-            self._publish(Refresh.REPAIR)
 
     def _begin(self) -> None:
         if not self._is_begun:
@@ -107,8 +106,6 @@ class DatasetSet:
             except BrokenSeries:
                 if not self.intake.folder.restart_note.exists():
                     raise
-            if self.intake.state is not None:
-                self._publisher.reset_history(self.name)
             self._is_begun = True
 
     def _looked(self) -> DatasetOutcome:
@@ -166,6 +163,10 @@ class DatasetSet:
         self._tick_at = time.monotonic() + TICK_SECONDS
         if self.intake.state is None:
             return None
+        if not self._is_continued:  # once there is something that may not continue what was published before
+            self._publisher.reset_history(self.name)
+            self._begin_anew_if_due()
+            self._is_continued = True
         self.intake.check()
         catalog = self._context.catalog
         at = self._publisher.rotate(self.name)
