@@ -18,7 +18,8 @@ import pytest
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.patches.registry import format_of_patch
-from headwater.source.config import SetConfig, SourceConfig
+from headwater.publish.patches.published import patches_until
+from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH
@@ -157,6 +158,32 @@ def test_a_patch_goes_when_no_list_names_its_change(tmp_path: Path) -> None:
     assert 0 < len(named) < 14
     kept = source.patches()
     assert named <= set(kept)  # and others, for an hour, for readers of the lists as they were
+
+
+@pytest.mark.parametrize("most", [2_000, 1])
+def test_a_patch_stays_as_long_as_an_archived_list_names_its_change(tmp_path: Path, most: int) -> None:
+    """RS-ARC-31: what an archived Change List leads to is there; with the bounds of archives patches go, too."""
+    more = f"retention_seconds = 0.01\nrefresh_seconds = 0.01\narchive = true\narchive_documents = {most}\n"
+    source = PatchedFolder(tmp_path, more)
+    held = records(random.Random(1), 50)
+    source.write("a.json", content("a.json", held))
+    source.publish()
+    for number in range(20):
+        held[number]["value"] = number
+        source.write("a.json", content("a.json", held))
+        source.publish()
+    archived = [
+        one
+        for part in read_bytes(source.read("files/archive/changelist.xml"))[1]
+        for one in read_bytes(source.read(part.loc))[1]
+    ]
+    assert archived
+    named = {link.href for one in (*archived, *source.changes()) if (link := patch_of(one))}
+    assert all(source.read(href) for href in named)
+    with Source(read_config(source.config)) as running:
+        noted = {f"{BASE}/{one.name('files')}" for one in patches_until(running.catalog, "files")}
+    assert named == noted
+    assert (len(noted) == 20) == (most > 1)
 
 
 @pytest.mark.parametrize("lost", ["the version before", "all versions"])

@@ -119,7 +119,7 @@ class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchivedChangeList(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The Change List of a segment that has left the index, as it lies in the archive."""
+    """The Change List of a segment that has left the index, as it lies in the archive; `octets` with its patches."""
 
     number: int
     from_: dt.datetime

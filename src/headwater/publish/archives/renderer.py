@@ -24,6 +24,7 @@ from headwater.publish.archives import documents
 from headwater.publish.archives.bounds import within_bounds, without
 from headwater.publish.archives.copying import copied_change_list, head_of_page, page_of
 from headwater.publish.capabilities import ARCHIVES, Capability
+from headwater.publish.patches.published import patches_between
 from headwater.publish.plan import SLICE_SECONDS, Refresh
 from headwater.publish.publication_state import (
     Archived,
@@ -137,7 +138,8 @@ class Archives:
         source = change_segment_name(job.name, segment.number)
         blocks = copied_change_list(job, segment, source, head)
         stored = job.store_writer.blocks(documents.archived_name(job.name, one), blocks, self._mark(head).encode)
-        return msgspec.structs.replace(one, octets=stored.octets)
+        patches = patches_between(job.context.catalog, job.name, segment.first, segment.last)
+        return msgspec.structs.replace(one, octets=stored.octets + sum(patch.octets for patch in patches))
 
     def _change_dumps(self, numbers: set[int]) -> Iterator[ArchivedChangeDump]:
         dump = self._job.publication.change_dump

@@ -66,9 +66,17 @@ def patches_of(catalog: Catalog, name: str, changes: Iterable[Change]) -> dict[i
     return {one.seq: one for one in map(decode, catalog.rows(name, keys).values())} if keys else {}
 
 
+def patches_between(catalog: Catalog, name: str, first: int, last: int) -> Iterator[PublishedPatch]:
+    """The patches of the changes with these numbers, oldest first."""
+    return _patches(catalog, name, StateRow(KIND, "~", rank=first - 1), last)
+
+
 def patches_until(catalog: Catalog, name: str, last: int | None = None) -> Iterator[PublishedPatch]:
     """The patches of changes up to the number `last`, oldest first."""
-    after: StateRow | None = None
+    return _patches(catalog, name, None, last)
+
+
+def _patches(catalog: Catalog, name: str, after: StateRow | None, last: int | None) -> Iterator[PublishedPatch]:
     while rows := catalog.rows_of(name, KIND, after=after, until=last, limit=_AT_ONCE):
         yield from map(decode, rows)
         after = rows[-1]

@@ -23,7 +23,7 @@ from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.patches.maker import PatchMaker
 from headwater.publish.patches.published import patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
-from headwater.publish.publication_state import OpenList, PublicationState
+from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
@@ -54,6 +54,7 @@ class ChangeLists:
         self._patched_seq = job.publication.open.seq
         self._has_patches = job.publication.has_patches or bool(job.settings.patch)
         self._dropped: tuple[str, ...] = ()
+        self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 
     @staticmethod
@@ -74,7 +75,8 @@ class ChangeLists:
         self._publish(read_snapshot(self._job.context.catalog, self._name).segments)
 
     def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
+        """What came of it; patches go that neither a Change List nor an archived one names any more."""
+        self._drop_patches(publication.archive)
         kinds, has_patches = self._job.settings.patch, self._has_patches
         publication = msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
         return RenderResult(names=self._names, dropped=self._dropped, publication=publication)
@@ -99,7 +101,7 @@ class ChangeLists:
         self._open = msgspec.structs.replace(self._open, first=first)
         numbered = [change_segment_name(self._name, one.number) for one in plan.named]
         self._names = (self._top, open_change_list_name(self._name), *numbered, *self._live_patches())
-        self._drop_patches(next((one.first for one in segments if one.number >= first), segments[-1].first))
+        self._segments = segments
 
     def _make_patches(self, last: int) -> None:
         """Before a list names them, make the patches of the changes that none has named yet (RS-REL-04)."""
@@ -114,10 +116,14 @@ class ChangeLists:
             return []
         return [one.name(self._name) for one in patches_until(self._job.context.catalog, self._name)]
 
-    def _drop_patches(self, first: int) -> None:
-        """Forget the patches of changes before the first one that a list still says."""
-        if not self._has_patches:
+    def _drop_patches(self, archive: ArchiveState | None) -> None:
+        """Forget the patches of changes before the first one that a list still says, present or archived."""
+        segments = self._segments
+        if not self._has_patches or not segments:
             return
+        kept = [one.number for one in archive.change_lists] if archive is not None else []
+        number = min([self._job.first, *kept])
+        first = next((one.first for one in segments if one.number >= number), segments[-1].first)
         context = self._job.context
         gone = list(patches_until(context.catalog, self._name, first - 1))
         if gone:
