@@ -19,6 +19,7 @@ from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, posi
 from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
 from headwater.triplestores.sparql_text import as_data
 
+_CHUNK: Final = 4 << 20
 _NEW: Final = ".new"
 _OLD: Final = ".old"
 _GRAPH: Final = pyoxigraph.NamedNode(POSITION_GRAPH)
@@ -161,6 +162,15 @@ def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
         aside.rename(folder)
         sync_folder(folder.parent)
         shutil.rmtree(before, ignore_errors=True)
+
+
+def write_normalised(dataset: Path, target: Path) -> None:
+    """Write what a file of canonical N-Quads is with literals in the forms of the store, in no order."""
+    with dataset.open("rb") as stream, target.open("wb") as file:
+        while chunk := stream.read(_CHUNK):
+            store = pyoxigraph.Store()
+            store.bulk_load(with_iris(chunk + stream.readline()), _FORMAT)
+            store.dump(cast(IO[bytes], _StatementFilter(file)), _FORMAT)
 
 
 def has_blank_nodes(dataset: Path) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import IO, ClassVar, Final
 
 import msgspec
 
@@ -114,14 +114,14 @@ class SparqlStore:
             self._send("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
         self._conclude(position)
 
-    def write_statements(self, target: object) -> int:
+    def write_statements(self, target: IO[bytes]) -> int:
         """Write all statements as N-Quads into a binary stream, as they are published; how many there are."""
         count = 0
         for graph in sorted(self._graphs()):
             name = b"" if graph == self._default else b" " + graph.encode()
             for row in self._endpoint.rows(f"SELECT ?s ?p ?o WHERE {{ GRAPH {graph} {{ ?s ?p ?o }} }}"):
                 line = " ".join(term or "" for term in row).encode() + name + b" .\n"
-                target.write(with_blank_nodes(line))  # type: ignore[attr-defined]
+                target.write(with_blank_nodes(line))
                 count += 1
         return count
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.triplestores.embedded_store import EmbeddedStore
-from tests.support.copying import DONE, SOURCE, STORE, go
+from tests.support.copying import DONE, SOURCE, STORE, check, go
 from tests.support.fake_source import Site, Source
 from tests.support.sparql_server import SparqlServer, sparql_server
 from tests.triplestores.test_embedded_store import POOL, normalised
@@ -214,6 +214,33 @@ def test_the_flag_of_the_existing_exporter_is_seen(source: Source, dest: Path, t
     one.publish_description()
     ran = go(source.base, dest, store=str(tmp_path / "stores"))
     assert ran.one.dataset.uri == one.uri("a.nq"), ran.notices
+
+
+def test_an_audit_compares_what_stores_hold_with_the_dataset(
+    site: Site, dest: Path, server: SparqlServer, tmp_path: Path
+) -> None:
+    """By the hash of canonical N-Quads; where a store normalises literals both are compared so, and it is told."""
+    options: dict[str, Any] = {
+        "store": str(tmp_path / "s"), "sparql": server.update_url, "sparql_query": server.query_url,
+    }  # fmt: skip
+
+    def verdicts() -> tuple[str, list[str]]:
+        report = check(site.source.base, dest, **options)
+        return report.verdict, [one.verdict for one in report.sets[0].stores]
+
+    go(site.source.base, dest)
+    assert verdicts() == ("not in sync", ["missing", "missing"])
+    go(site.source.base, dest, **options)
+    assert verdicts() == ("in sync", ["same after normalisation"] * 2)
+    plain = {one for one in STATES[0] if b"XMLSchema" not in one}
+    site.put("dataset.nq", text_of(plain))
+    site.publish()
+    go(site.source.base, dest, **options)
+    assert verdicts() == ("in sync", ["same", "same"])
+    server.store.update(f"INSERT DATA {{ GRAPH <{site.uri('dataset.nq')}> {{ <urn:s> <urn:p> <urn:o> }} }}")
+    assert verdicts() == ("not in sync", ["same", "different"])
+    server.fault = lambda kind, _: (403, "text/plain", b"no")
+    assert verdicts() == ("undetermined", ["same", "unreadable"])
 
 
 def test_two_sets_have_stores_of_their_own_and_never_share_a_graph(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.destination.store_options import store_options, with_sparql_user
 from headwater.cli.output import json_document, json_option, listening, printable
 from headwater.cli.shared_options import dest_argument
 from headwater.cli.source_access import given_options, source_options
@@ -34,6 +35,7 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
     help="Compare with what the source was at this time: 2026-11-12T10:00:00Z, or 2026-11-12 for the end of that day"
     " in UTC.",
 )
+@store_options
 @source_options
 @json_option
 def command(
@@ -50,7 +52,7 @@ def command(
     from headwater.sync.audit.auditor import audit
     from headwater.sync.options import SyncOptions
 
-    options = SyncOptions(**given_options(wanted))
+    options = SyncOptions(**with_sparql_user(given_options(wanted)))
     with listening() as listener:
         report = audit(url, dest, options, listener=listener)
     if as_json:
@@ -63,6 +65,9 @@ def command(
         click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
         if set_audit.reason:
             click.echo(f"  because {printable(set_audit.reason)}")
+        for store in set_audit.stores:
+            reason = f" ({printable(store.reason)})" if store.reason else ""
+            click.echo(f"  store {printable(store.store)}: {store.verdict}{reason}")
         for finding in set_audit.findings[:_SHOWN]:
             reason = f" ({finding.reason})" if finding.reason else ""
             click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")

@@ -20,7 +20,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
-from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy
+from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -132,6 +132,9 @@ class _Audit:
         for row in rows:
             self._report.sets.append(self._set(row, held, [other.folder for other in self._all if other.id != row.id]))
         held.wait()
+        if self._options.store is not None or self._options.sparql is not None:
+            for row, one in zip(rows, self._report.sets, strict=True):
+                self._audit_stores(row, one)
         self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
         self._report.requests = self._documents.requests
         for where, what in found.detours:
@@ -145,6 +148,14 @@ class _Audit:
         expected = self._expected(context, row, result)
         comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
         return result
+
+    def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
+        """The verdicts on the triplestores that follow the dataset of a set."""
+        from headwater.sync.audit.store_audit import audit_stores  # takes the RDF library along, which few use
+
+        with self._database.read() as t:
+            result.stores = audit_stores(t, row, Path(os.fsdecode(self._root)), self._options)
+        judge_stores(result)
 
     def _expected(self, context: ListContext, row: SetRow, result: SetAudit) -> expectation.ExpectedFiles:
         choice = self._choice(row)

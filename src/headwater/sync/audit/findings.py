@@ -12,6 +12,7 @@ from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
+NORMALISED = "same after normalisation"
 UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
 
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
@@ -27,6 +28,20 @@ class Finding(msgspec.Struct, frozen=True):
     uri: str | None
     path: str
     reason: str = ""
+
+
+class StoreAudit(msgspec.Struct, kw_only=True):
+    """The verdict on one triplestore: the number of statements and the SHA-256 of canonical N-Quads, here and there."""
+
+    store: str
+    verdict: str
+    """`same`, `same after normalisation`, `different`, `missing` or `unreadable`."""
+
+    reason: str | None = None
+    quads: int | None = None
+    sha256: str | None = None
+    dataset_quads: int | None = None
+    dataset_sha256: str | None = None
 
 
 class SetAudit(msgspec.Struct, kw_only=True):
@@ -49,6 +64,8 @@ class SetAudit(msgspec.Struct, kw_only=True):
     reason: str | None = None
     findings: list[Finding] = []
     findings_are_cut: bool = False
+    stores: list[StoreAudit] = []
+    """The triplestores that follow the dataset of the set, where the user names some."""
 
 
 class AuditReport(msgspec.Struct, kw_only=True):
@@ -137,6 +154,15 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
     else:
         result.verdict = IN_SYNC
+
+
+def judge_stores(result: SetAudit) -> None:
+    """Set the verdict on one set after that on its triplestores: a difference is certain, whatever is in doubt."""
+    verdicts = {one.verdict for one in result.stores}
+    if verdicts & {DIFFERENT, MISSING}:
+        result.verdict = NOT_IN_SYNC
+    elif UNREADABLE in verdicts and result.verdict == IN_SYNC:
+        result.verdict, result.reason = UNDETERMINED, "a triplestore cannot be read"
 
 
 def _uncertain(result: SetAudit) -> Iterator[str]:

@@ -30,6 +30,11 @@ class KeptState(msgspec.Struct, frozen=True):
     quads: int
 
 
+def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
+    """What becomes of blank nodes: labels stay where the syntax has some for whole files, else the canonical ones."""
+    return BlankNodes.KEPT if dataset.syntax.is_lines else BlankNodes.CANONICAL
+
+
 class KeptStates:
     """The folder of the states that are kept for one store."""
 
@@ -50,10 +55,9 @@ class KeptStates:
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
             return noted
         aside = self._folder / _NEXT
-        blank_nodes = BlankNodes.KEPT if dataset.syntax.is_lines else BlankNodes.CANONICAL
         source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
         try:
-            made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes)
+            made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes_of(dataset))
             state = KeptState(dataset.digest, made.sha256, made.quads)
             aside.rename(self.path(made.sha256))
         finally:

@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -45,7 +45,7 @@ class EmbeddedFollower:
         """The position."""
         if not self.folder.is_dir():
             return EmbeddedState(None)
-        store = EmbeddedStore(self.folder)
+        store = EmbeddedStore(self.folder, read_only=True)
         try:
             return EmbeddedState(store.position)
         finally:
@@ -63,6 +63,14 @@ class EmbeddedFollower:
         finally:
             store.close()
 
+    def write_statements(self, target: IO[bytes]) -> None:
+        """Write all statements as N-Quads, in the forms of the store."""
+        store = EmbeddedStore(self.folder, read_only=True)
+        try:
+            store.write_statements(target)
+        finally:
+            store.close()
+
     def close(self) -> None:
         """Nothing is open between two calls."""
 
@@ -75,6 +83,10 @@ class SparqlFollower:
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
         self._endpoint = endpoint
         self.store = SparqlStore(endpoint, dataset, dataset, where)
+
+    def write_statements(self, target: IO[bytes]) -> None:
+        """Write all statements as N-Quads, in the forms of the store."""
+        self.store.write_statements(target)
 
     def close(self) -> None:
         """Give up the connections."""
