@@ -1,0 +1,120 @@
+"""A source, a hub and subscribers as processes, with a bad proxy before the hub and one before the subscribers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.notify.chain.bad_proxy import BadProxy, Upstream
+from tests.support.copying import tree
+
+TOKEN = "a-token-of-the-chain"
+_LONGEST_SECONDS = 120.0
+
+
+class Chain:
+    """The processes: 0 is the hub, 1 the source, the others are subscribers, each with a copy."""
+
+    def __init__(self, folder: Path, subscribers: int, *, poll_seconds: float = 30.0) -> None:
+        self.files = folder / "files"
+        self.files.mkdir(parents=True)
+        self._aside = folder / "aside"
+        self._ports = _free_ports(subscribers + 2)
+        self.copies = [folder / f"copy{number}" for number in range(subscribers)]
+        self.to_hub = BadProxy(lambda _path: ("127.0.0.1", self._ports[0]), 1)
+        self.to_subscribers = BadProxy(self._subscriber_of, 2)
+        self._log = (folder / "log").open("ab")
+        self.source_url = f"http://127.0.0.1:{self._ports[1]}/"
+        self._stack = contextlib.ExitStack()
+        for proxy in (self.to_hub, self.to_subscribers):
+            self._stack.enter_context(proxy)
+        config = folder / "source.toml"
+        config.write_text(
+            f'state = "state"\nport = {self._ports[1]}\n[notify]\nhubs = ["{self.to_hub.url}"]\ntoken = "{TOKEN}"\n'
+            f'batch_seconds = 0.2\n[[set]]\nname = "files"\nfiles = "{self.files}"\nhashes = ["sha-256"]\n'
+        )
+        hub = ["hub", "--listen", f"127.0.0.1:{self._ports[0]}", "--base-url", self.to_hub.url]
+        hub += ["--state", str(folder / "hub"), "--token", TOKEN, "--allow-private", "--quiet"]
+        self.commands = [hub, ["serve", str(config), "--quiet"]]
+        for number, copy in enumerate(self.copies):
+            callback, at = f"{self.to_subscribers.url}{number}", f"127.0.0.1:{self._ports[2 + number]}"
+            sync = ["sync", self.source_url, str(copy), "--follow", str(poll_seconds), "--max-delete", "1.0", "--quiet"]
+            self.commands.append([*sync, "--push", "--listen", at, "--callback-url", callback])
+        self.processes = [self._start(command) for command in self.commands]
+        self.kills: Counter[int] = Counter()
+
+    def _subscriber_of(self, path: str) -> Upstream | None:
+        number = path.split("/")[1]
+        return ("127.0.0.1", self._ports[2 + int(number)]) if number.isdecimal() else None
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        whole = [sys.executable, "-m", "headwater", *command]
+        return subprocess.Popen(whole, stdout=self._log, stderr=self._log, env={**os.environ, "PYTHONDEVMODE": ""})
+
+    def put(self, name: str, content: bytes) -> None:
+        """Have a file at once."""
+        self._aside.write_bytes(content)
+        self._aside.rename(self.files / name)
+
+    def kill(self, number: int) -> None:
+        """Kill one, and start it again."""
+        process = self.processes[number]
+        self.kills[number] += 1
+        process.kill()
+        process.wait(_LONGEST_SECONDS)
+        self.processes[number] = self._start(self.commands[number])
+
+    def pause(self, number: int, seconds: float) -> None:
+        """Let one stand still for a while."""
+        process = self.processes[number]
+        process.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, process.send_signal, (signal.SIGCONT,)).start()
+
+    def keep_up(self) -> None:
+        """Start what has ended by itself: a first run that found no source, say."""
+        for number, process in enumerate(self.processes):
+            if process.poll() is not None:
+                self.processes[number] = self._start(self.commands[number])
+
+    def be_bad(self, chance: float) -> None:
+        """How often each fault of the proxies happens."""
+        self.to_hub.chance = self.to_subscribers.chance = chance
+
+    def equal_copies(self) -> int:
+        """How many copies are what the source has."""
+        wanted = tree(self.files)
+        return sum(_tree(copy) == wanted for copy in self.copies)
+
+    def close(self) -> None:
+        """End all."""
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + _LONGEST_SECONDS
+        for process in self.processes:
+            process.wait(max(1.0, until - time.monotonic()))
+        self._stack.close()
+        self._log.close()
+
+
+def _tree(folder: Path) -> dict[str, bytes] | None:
+    with contextlib.suppress(OSError):  # of a file that went while we looked
+        return tree(folder)
+    return None
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
