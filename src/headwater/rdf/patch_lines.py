@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, NamedTuple
+from functools import partial
+from itertools import count
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, RdfBounds
 from headwater.rdf.lines.reading import line_blocks, octets, utf8_checked
-from headwater.rdf.lines.statements import is_canonical_line, parsed_lines
+from headwater.rdf.lines.statements import parsed_lines, signed_end
 
-_EFFECTIVE: Final = re.compile(rb"^([+-])([^\n]*+)\n", re.MULTILINE)
-_DOUBLE: Final = (b"+", b"-")
+_SIGNS: Final = {b"+": "+", b"-": "-"}
+_PLUS: Final = 43
 
 
 class PatchLine(NamedTuple):
@@ -20,6 +21,10 @@ class PatchLine(NamedTuple):
     sign: str
     statement: bytes
     number: int
+
+
+_PATCH_LINE: Final = cast("Callable[[tuple[str, bytes, int]], PatchLine]", partial(tuple.__new__, PatchLine))
+"""A record of its fields, without a call of Python for each."""
 
 
 class PatchReader(Iterator[PatchLine]):
@@ -36,29 +41,40 @@ class PatchReader(Iterator[PatchLine]):
     def __next__(self) -> PatchLine:
         return next(self._lines)
 
+    def __iter__(self) -> Iterator[PatchLine]:
+        return self._lines
+
     def _read(self, blocks: Iterator[bytes]) -> Iterator[PatchLine]:
         number = 1
         for block in blocks:
             utf8_checked(block, number, lambda what, at: self._bad(what, at, "NQUD-A11"))
-            end = number
             start = 0
-            for found in _EFFECTIVE.finditer(block):
-                end += block.count(b"\n", start, found.start())
-                start = found.start()
-                sign, rest = found[1], found[2]
-                if rest[:1] != sign and (statement := self._statement(rest + b"\n", end)):
-                    yield PatchLine("+" if sign == b"+" else "-", statement, end)
-            number += block.count(b"\n")
+            while start < len(block):
+                end = signed_end(block, start)
+                lines = block[start:end].splitlines(keepends=True)
+                signs = ["+" if line[0] == _PLUS else "-" for line in lines]
+                yield from map(_PATCH_LINE, zip(signs, [line[1:] for line in lines], count(number), strict=False))
+                number += len(lines)
+                if end < len(block):
+                    start = block.index(b"\n", end) + 1
+                    yield from self._other(block[end:start], number)
+                    number += 1
+                else:
+                    start = end
+
+    def _other(self, line: bytes, number: int) -> Iterator[PatchLine]:
+        """A line that the pattern does not recognise: most often one that is not effective."""
+        sign = line[:1]
+        if sign in _SIGNS and line[1:2] != sign and (statement := self._statement(line[1:], number)):
+            yield PatchLine(_SIGNS[sign], statement, number)
 
     def _statement(self, text: bytes, number: int) -> bytes | None:
         """The canonical statement of a line after its sign; None where there is none."""
-        if is_canonical_line(text):
-            return text
         body = text.lstrip(b" \t")
         if body in (b"\n", b"\r\n") or body.startswith(b"#"):
             return None
         try:
-            if text.startswith(_DOUBLE):
+            if text.startswith(tuple(_SIGNS)):
                 raise self._bad("two different signs", number, "NQUD-A1")
             if not body.startswith((b"<", b"_:")):
                 raise self._bad("a statement begins with an IRI or a blank node", number, "NQUD-A3")

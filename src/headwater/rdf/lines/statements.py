@@ -40,18 +40,22 @@ _LITERAL = (
 _NODE = rb"|_:[A-Za-z0-9][A-Za-z0-9_]*+"
 
 
-def _lines(node: bytes, graph: bytes = b"") -> re.Pattern[bytes]:
+def _lines(node: bytes, graph: bytes = b"", sign: bytes = b"") -> re.Pattern[bytes]:
     """A run of canonical lines; `node` is what a node may be beside an IRI, `graph` what may name a graph."""
     return re.compile(
-        rb"(?:(?:%(i)s%(n)s)\ %(i)s\ (?:%(i)s|%(l)s%(n)s)\ %(g)s\.\n)*+"
-        % {b"i": _IRI, b"l": _LITERAL, b"n": node, b"g": graph},
+        rb"(?:%(s)s(?:%(i)s%(n)s)\ %(i)s\ (?:%(i)s|%(l)s%(n)s)\ %(g)s\.\n)*+"
+        % {b"i": _IRI, b"l": _LITERAL, b"n": node, b"g": graph, b"s": sign},
         re.VERBOSE,
     )
 
 
+_GRAPH = rb"(?:(?:" + _IRI + _NODE + rb")\ )?+"
+
+
 _WITHOUT_BLANKS: Final = (_lines(b"", rb"(?:" + _IRI + rb"\ )?+"), _lines(b""))
-_WITH_BLANKS: Final = (_lines(_NODE, rb"(?:(?:" + _IRI + _NODE + rb")\ )?+"), _lines(_NODE))
+_WITH_BLANKS: Final = (_lines(_NODE, _GRAPH), _lines(_NODE))
 """For statements with a graph, and for those without."""
+_SIGNED: Final = _lines(_NODE, _GRAPH, rb"[+-]")
 _LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _TRIPLE_TERM: Final = re.compile(rb"^[ \t]*+(?:(?:<[^>\n]*+>|_:[^ \t\n<]++)[ \t]*+<[^>\n]*+>[ \t]*+)?+<<", re.MULTILINE)
 _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[^ \n]+) )?\.$', re.MULTILINE)
@@ -65,6 +69,11 @@ _SINGLE_LINES: Final = 64
 def is_canonical_line(line: bytes) -> bool:
     """Whether the pattern recognises a line, which is UTF-8."""
     return _WITH_BLANKS[0].fullmatch(line) is not None
+
+
+def signed_end(block: bytes, start: int) -> int:
+    """Where the lines of a patch with canonical statements end that begin at `start`. The block is UTF-8."""
+    return _end(_SIGNED, block, start)
 
 
 def canonical_block(block: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS) -> bytes:
