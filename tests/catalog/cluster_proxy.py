@@ -41,10 +41,15 @@ class Proxy:
                     self.tell(429, BUSY)
                     return
                 connection = http.client.HTTPConnection(target.removeprefix("http://"), timeout=60)
-                connection.request(self.command, self.path, body or None, dict(self.headers.items()))
-                answer = connection.getresponse()
-                said = answer.read()
-                connection.close()
+                try:
+                    connection.request(self.command, self.path, body or None, dict(self.headers.items()))
+                    answer = connection.getresponse()
+                    said = answer.read()
+                except (OSError, http.client.HTTPException):  # what is behind the proxy is down
+                    self.close_connection = True
+                    return
+                finally:
+                    connection.close()
                 if fault == "answer lost":
                     self.close_connection = True
                     return
