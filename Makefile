@@ -1,5 +1,5 @@
 # Everything sets itself up: only Python >= 3.11, make and git are needed.
-#   make demo              publish, sync, change, sync and audit a real tree (FILES=DIR for one of yours)
+#   make demo              publish, sync, change, sync, audit and push a real tree (FILES=DIR for one of yours)
 #   make test              all tests (ARGS='tests/sync -k stream' for some)
 #   make test-long         the same with many more examples, kills and power losses: an hour
 #   make test-all          all tests on every version of Python from 3.11 on that can be found here

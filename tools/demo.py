@@ -1,7 +1,8 @@
 """`make demo`: the whole way once, on a real tree, told so that a newcomer can follow it.
 
-A copy of the tree is published by `headwater serve`, copied by `headwater sync`, changed, synced again and audited, and
-`diff -r` has the last word. The tree itself is only read; everything happens in a scratch folder that is removed.
+A copy of the tree is published by `headwater serve`, copied by `headwater sync`, changed, synced again, audited, and at
+the end kept current by push; `diff -r` has the last word. The tree itself is only read; everything happens in a scratch
+folder that is removed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 EDITED, ADDED, DELETED = 40, 25, 15
+PUSHED = 10
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
 
 
@@ -72,6 +75,12 @@ def tell(given: Path, scratch: Path) -> None:
         seconds = run("audit", url, copy)
         count, octets = measure(source)
         say(f"Audited: {rate(count, octets, seconds)}.")
+
+        title("7. Nobody asks any more: the hub tells the copy of each edit")
+        with following(url, copy):
+            delays = edit_and_wait(source, copy)
+            say(f"{PUSHED} edits arrived, each {in_milliseconds(delays)} after it was on the disk.")
+        check_equal(source, copy)
     title("Done. Publish a folder of your own:  headwater serve --files DIR")
 
 
@@ -104,8 +113,8 @@ def measure(root: Path) -> tuple[int, int]:
 @contextmanager
 def serving(source: Path, state: Path) -> Iterator[tuple[str, float]]:
     """A real server in a process of its own; yields its URL and the seconds until everything was published."""
-    arguments = ["serve", "--files", str(source), "--port", "0", "--state", str(state)]
-    say(f"$ headwater serve --files {source} --port 0 --state {state} &")
+    arguments = ["serve", "--files", str(source), "--port", "0", "--state", str(state), "--hub"]
+    say(f"$ headwater serve --files {source} --port 0 --state {state} --hub &")
     started = time.monotonic()
     server = subprocess.Popen(
         [HEADWATER, *arguments, "--quiet", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -115,16 +124,60 @@ def serving(source: Path, state: Path) -> Iterator[tuple[str, float]]:
         line = server.stdout.readline()
         if not line:
             sys.exit(f"demo: the server did not start; try: headwater serve --files {source} --state {state}")
-        url = json.loads(line)["url"]
+        told = json.loads(line)
+        url = told["url"]
+        say(f"The hub that hears of each change is at {told['hub']}, in the same process.")
         wait_for(lambda: status_of(f"{url}/.well-known/resourcesync") == 200, 600, "the first publication")
         yield url, time.monotonic() - started
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end(server)
+
+
+@contextmanager
+def following(url: str, copy: Path) -> Iterator[None]:
+    """A copy that is kept current by push, once its subscription holds."""
+    say(f"$ headwater sync --follow 60 --push {url} {copy} &")
+    arguments = ["sync", "--follow", "60", "--push", url, str(copy)]
+    follower = subprocess.Popen([HEADWATER, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: is_pushed(copy), 60, "the subscription")
+        yield
+    finally:
+        end(follower)
+
+
+def is_pushed(copy: Path) -> bool:
+    done = subprocess.run([HEADWATER, "status", "--json", str(copy)], capture_output=True, check=False)
+    return bool(done.stdout) and (json.loads(done.stdout).get("push") or {}).get("mode") == "push"
+
+
+def edit_and_wait(source: Path, copy: Path) -> list[float]:
+    """Edit files one after the other; the seconds after which each edit was in the copy."""
+    seconds = []
+    for number in range(PUSHED):
+        path = source / "edited while you watch.txt"
+        text = f"Edit {number}: nobody has asked for it.\n"
+        path.write_text(text)
+        began = time.monotonic()
+        there = copy / path.name
+        wait_for(lambda text=text, there=there: there.exists() and there.read_text() == text, 60, "an edit", 0.001)  # type: ignore[misc]
+        seconds.append(time.monotonic() - began)
+        time.sleep(0.2)
+    return seconds
+
+
+def in_milliseconds(seconds: list[float]) -> str:
+    least, median, most = (f"{1_000 * one:.0f}" for one in (min(seconds), statistics.median(seconds), max(seconds)))
+    return f"{least} to {most} ms (median {median})"
+
+
+def end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def status_of(url: str) -> int:
@@ -134,12 +187,12 @@ def status_of(url: str) -> int:
         return transport.one(Fetch(url)).status
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float, what: str, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             sys.exit(f"demo: waited {seconds:.0f} s in vain for {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def run(command: str, url: str, copy: Path) -> float:
