@@ -149,6 +149,7 @@ class Source(ConfiguredSource):
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
         worked += self.dataset_sets.run_once(self._context)
+        worked += self._copies_once()
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -157,6 +158,18 @@ class Source(ConfiguredSource):
                 self.catalog, self.versions, self.config.version_retention, self._clock, self.config.kept_versions
             )
         return worked
+
+    def _copies_once(self) -> list[PipelineResult]:
+        """Publish copies into a static tree; where servers show the documents, they are followed instead."""
+        if self._tree is None or not self.copied_names:
+            return []
+        from headwater.source.copy.static_copies import publish_copies
+
+        made = publish_copies(self._context, self.copy_sets, self._made_copies(lambda: False), self._tree)
+        for one in made:
+            while self.publisher.pack_resources(one.name).is_done:
+                pass
+        return made
 
     def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
         """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again."""
@@ -295,15 +308,18 @@ class Source(ConfiguredSource):
         return sets
 
     def _schedule_copies(self, scheduler: Scheduler) -> list[CopySet]:
-        intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, scheduler.stopping.is_set)
+        sets = self._made_copies(scheduler.stopping.is_set)
+        self._copies = self.copy_sets.schedule(sets, scheduler, self._listener)
+        return sets
+
+    def _made_copies(self, stop: Callable[[], bool]) -> list[CopySet]:
+        intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, stop)
         for name, intake in intakes.items():
             if name in self.versioned:
                 keeps = self.keeps_of(name)
                 intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
                 intake.predecessors, intake.history = self.predecessors_of(name), self.history_of(name)
-        sets = self.copy_sets.made(self._context, intakes)
-        self._copies = self.copy_sets.schedule(sets, scheduler, self._listener)
-        return sets
+        return self.copy_sets.made(self._context, intakes)
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
         self._packing = {}

@@ -24,7 +24,7 @@ from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.dry_run import DryRun
-    from headwater.source.config import SourceConfig
+    from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.folder.pipeline import PipelineResult
     from headwater.source.folder.scan_settings import StaticTree
 
@@ -40,6 +40,12 @@ _MEASURABLE = 1.0
 @click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(
+    "--copy",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DEST",
+    help="Publish the copy that `headwater sync` keeps in DEST, instead of a folder; run it again after each sync.",
+)
+@click.option(
     "--to", "out", type=click.Path(path_type=Path), metavar="OUT", help="The folder that a web server serves."
 )
 @click.option("--base-url", metavar="URL", help="The URL at which the web server serves that folder.")
@@ -47,7 +53,8 @@ _MEASURABLE = 1.0
     "--set",
     "set_name",
     metavar="NAME",
-    help="The name of the set of resources; other sets in OUT stay.  [default: files]",
+    help="The name of the set of resources; other sets in OUT stay. With --copy, the only set of DEST to publish."
+    "  [default: files]",
 )
 @click.option(
     "--state",
@@ -83,6 +90,10 @@ def command(
     own store; 130 ended by Ctrl-C.
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
+    if "copy" in told and (watch or dry_run):
+        other = "--watch" if watch else "--dry-run"
+        advice = "Run it after each `headwater sync`; `headwater serve --copy` follows a copy."
+        raise UsageFault(f"--copy and {other} exclude each other", advice=advice)
     if watch and dry_run:
         raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
@@ -94,14 +105,17 @@ def command(
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
         return _watch(source, tree, as_json=as_json)
-    return _publish(source, tree, as_json, whole=config is not None)
+    return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1)
 
 
 def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
     """The source that the options describe, and where it is to lie."""
-    for name, option in (("files", "--files DIR"), ("out", "--to OUT"), ("base_url", "--base-url URL")):
+    place = ("copy", "--copy DEST") if "copy" in given else ("files", "--files DIR")
+    for name, option in (place, ("out", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
-            raise UsageFault(f"{option} is missing", advice="Give --files, --to and --base-url, or a CONFIG file.")
+            raise UsageFault(
+                f"{option} is missing", advice="Give --files (or --copy), --to and --base-url, or a CONFIG file."
+            )
     resources = given.get("resources", "link")
     if "resource_base" in given and resources != "none":
         raise UsageFault(
@@ -113,14 +127,39 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
     from headwater.spec.writer import Profile
 
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
+    if "copy" in given:
+        sets = _sets_of_copy(given, described)
+    else:
+        sets = (SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),)
     config = SourceConfig(
         state=str(given.get("state") or given["out"] / STATE),
         catalog=given.get("catalog"),
         base_url=given["base_url"],
         profile=Profile(given.get("profile", "1.1")),
-        sets=(SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),),
+        sets=sets,
     )
     return config, StaticTree(given["out"], None if resources == "none" else resources)
+
+
+def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[SetConfig, ...]:
+    """A set for each of the copy, or for the one that is named. Raises UsageFault."""
+    from headwater.source.config import SetConfig
+    from headwater.source.copy.copy_sets import names_in_copy
+    from headwater.source.copy.static_copies import refuse_overlap
+
+    if "files" in given:
+        raise UsageFault("--files and --copy exclude each other", advice="Leave one of them out.")
+    copy, wanted = given["copy"].absolute(), given.get("set_name")
+    refuse_overlap(copy, given["out"])
+    names = names_in_copy(copy)
+    if wanted is not None:
+        names = {ours: theirs for ours, theirs in names.items() if wanted in (ours, theirs)}
+    if not names:
+        what = (
+            "this folder holds no copy so far" if wanted is None else f"this folder holds no copy of a set {wanted!r}"
+        )
+        raise UsageFault(what, where=str(copy), advice="Run `headwater sync URL DEST` first.")
+    return tuple(SetConfig(name=ours, copy=str(copy), copy_set=theirs, **described) for ours, theirs in names.items())
 
 
 def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
@@ -177,7 +216,8 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
 def _is_incomplete(worked: PipelineResult) -> bool:
     scanned = worked.scanned
-    return bool(scanned.held_back or scanned.unsettled or scanned.warnings.get(notices.UNREADABLE))
+    incomplete = (notices.UNREADABLE, notices.COPY_CHANGED, notices.COPY_INCOMPLETE)
+    return bool(scanned.held_back or scanned.unsettled or any(map(scanned.warnings.get, incomplete)))
 
 
 def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> dict[str, object]:

@@ -22,12 +22,13 @@ from headwater.source.source_context import SourceContext
 TICK_SECONDS: Final = 30.0
 """Between publications without news: pages may be due, documents lost or damaged."""
 
-_CODES: Final = {
+CODES: Final = {
     Omission.LOOP: notices.COPY_LOOP,
     Omission.CHANGED: notices.COPY_CHANGED,
     Omission.UNCONFIRMED: notices.COPY_UNCONFIRMED,
     Omission.UNUSABLE: notices.COPY_UNUSABLE,
 }
+"""The notices by which what is left out is told."""
 
 
 class CopySet:
@@ -68,6 +69,17 @@ class CopySet:
     def look(self, open_state: Callable[[], CopyStateReader]) -> None:
         """Take what is new in the copy, and publish it."""
         self._attempt("copy", lambda: self._look(open_state()))
+
+    def once(self, state: CopyStateReader, place: Callable[[], None]) -> tuple[CopyOutcome, PublishResult]:
+        """Take what the copy holds, have it placed, and publish it. Raises whatever is wrong."""
+        if self.is_open:
+            self._publisher.reset_history(self.name)
+        at = self._context.clock()
+        outcome = self.intake.round(state)
+        self._at, self.is_begun = at, True
+        self._tell(outcome)
+        place()
+        return outcome, self._publish(at, Refresh.STALE)
 
     def tick(self) -> None:
         """Publish what is due by time, and what was lost."""
@@ -127,7 +139,7 @@ class CopySet:
         if outcome.is_compared:
             self.health.remarks = {}
         for why, count in told.counts.items():
-            code = _CODES[why]
+            code = CODES[why]
             if code not in self.health.remarks:
                 text = f"{count:,} files of the copy are left out: {why.value}"
                 self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
