@@ -16,6 +16,8 @@ from typing import BinaryIO, Final
 from headwater.datasets.faults import BrokenSeries
 
 _BLOCK: Final = 1 << 20
+_FORGOTTEN: Final = 16 * _BLOCK
+"""Octets of the map that are given back to the system at once."""
 _FIRST_STEP: Final = 256
 
 
@@ -70,20 +72,29 @@ def _patched(octets: mmap.mmap, steps: Iterator[tuple[bytes, bool]], patch: Path
     with memoryview(octets) as view:
         for statement, is_added in steps:
             found = _place_of(octets, statement, place)
-            yield from _pieces(view, place, found)
+            yield from _pieces(octets, view, place, found)
             is_there = octets[found : found + len(statement)] == statement
             if is_there == is_added:
                 raise BrokenSeries("a line of a patch has no effect", where=str(patch))
             if is_added:
                 yield statement
             place = found if is_added else found + len(statement)
-        yield from _pieces(view, place, len(view))
+        yield from _pieces(octets, view, place, len(view))
 
 
-def _pieces(view: memoryview, start: int, end: int) -> Iterator[memoryview]:
+def _pieces(octets: mmap.mmap, view: memoryview, start: int, end: int) -> Iterator[memoryview]:
+    """The octets from `start` to before `end`; what has been read takes no memory any more."""
     for place in range(start, end, _BLOCK):
         with view[place : min(place + _BLOCK, end)] as piece:
             yield piece
+        _forget(octets, place, place + _BLOCK)
+
+
+def _forget(octets: mmap.mmap, start: int, end: int) -> None:
+    """Give back what lies before the part of the map that was entered between these places."""
+    entered = end // _FORGOTTEN
+    if hasattr(mmap, "MADV_DONTNEED") and entered and entered != start // _FORGOTTEN:
+        octets.madvise(mmap.MADV_DONTNEED, (entered - 1) * _FORGOTTEN, _FORGOTTEN)
 
 
 def _place_of(octets: mmap.mmap, statement: bytes, start: int) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
+from types import MappingProxyType
 
 import msgspec
 
@@ -43,19 +44,21 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 
 class DocumentCache:
     """The documents of a store. `look` and `open` may wait for the disk, and may be called from any thread; the other
-    methods do not wait, and belong to one thread. `rule` is the cache rule of a document: IMMUTABLE counts for closed
-    ones, and open ones are revalidated.
+    methods do not wait, and belong to one thread. `links` are further header lines of documents. `rule` is the cache
+    rule of a document: IMMUTABLE counts for closed ones, and open ones are revalidated.
     """
 
     def __init__(
         self,
         store: ObjectStore,
+        links: Mapping[str, Head] = MappingProxyType({}),
         *,
         room_octets: int = 32 << 20,
         largest_octets: int = 8 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._links = links
         self._integrity = IntegrityCheck(store)
         self._room = room_octets
         self._largest = largest_octets
@@ -117,11 +120,12 @@ class DocumentCache:
         second = modified if settled else modified - 1
         if rule == IMMUTABLE and not _is_closed(stored):
             rule = REVALIDATE
+        more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
         document = CachedDocument(
             stored,
             modified,
-            _form(stored, Coding.IDENTITY, second, rule),
-            None if stored.gzip_octets is None else _form(stored, Coding.GZIP, second, rule),
+            _form(stored, Coding.IDENTITY, second, more),
+            None if stored.gzip_octets is None else _form(stored, Coding.GZIP, second, more),
         )
         if settled:
             if len(self._documents) >= _MOST_DOCUMENTS:
@@ -139,7 +143,7 @@ def _is_closed(stored: StoredObject) -> bool:
     return mark is not None and mark.is_closed
 
 
-def _form(stored: StoredObject, coding: Coding, second: int, rule: bytes) -> Representation:
+def _form(stored: StoredObject, coding: Coding, second: int, more: Head) -> Representation:
     tag, octets = stored.etag, stored.octets
     if coding is Coding.GZIP and stored.gzip_octets is not None:
         tag, octets = f"{tag}-gzip", stored.gzip_octets
@@ -147,7 +151,7 @@ def _form(stored: StoredObject, coding: Coding, second: int, rule: bytes) -> Rep
     unchanged = (
         line(b"etag", etag)
         + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
-        + line(b"cache-control", rule)
+        + more
         + line(b"vary", b"Accept-Encoding")
     )
     head = line(b"content-type", stored.media_type.encode("ascii"))

@@ -11,7 +11,14 @@ from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.capabilities import CAPABILITIES, CacheRule
-from headwater.publish.site import DESCRIPTION_PARTS, ROBOTS, SOURCE_DESCRIPTION, top_names
+from headwater.publish.datasets.names import dataset_name
+from headwater.publish.site import (
+    DESCRIPTION_PARTS,
+    ROBOTS,
+    SOURCE_DESCRIPTION,
+    capability_list_name,
+    top_names,
+)
 from headwater.storage.objects.interface import Coding, OpenObject
 
 _CACHE = {CacheRule.BRIEF: BRIEF, CacheRule.REVALIDATE: REVALIDATE, CacheRule.IMMUTABLE_WHEN_CLOSED: IMMUTABLE}
@@ -34,7 +41,13 @@ class DocumentHandler:
     def __init__(self, access: SourceAccess) -> None:
         self._access = access
         self._source = access.source
-        self._cache = DocumentCache(access.source.store)
+        site = access.source.site
+        links = {  # these documents are resources
+            dataset_name(one.name): responses.leads_to(site.url(capability_list_name(one.name)))
+            for one in site.sets
+            if one.dataset
+        }
+        self._cache = DocumentCache(access.source.store, links)
 
     def routes(self) -> Iterator[Route]:
         """The rows of the documents."""

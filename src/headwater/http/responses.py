@@ -31,6 +31,11 @@ def line(name: bytes, value: bytes) -> Head:
     return b"%s: %s\r\n" % (name, value)
 
 
+def leads_to(capability_list: str) -> Head:
+    """The header by which a resource leads to the Capability List of its set, at this URL (RS-DISC-04)."""
+    return line(b"link", f'<{capability_list}>; rel="resourcesync"'.encode("ascii"))
+
+
 def fields(head: Head) -> list[tuple[bytes, bytes]]:
     """Names and values of the lines."""
     parts = [one.partition(b": ") for one in head.split(b"\r\n")[:-1]]

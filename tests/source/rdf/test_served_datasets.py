@@ -91,6 +91,8 @@ def test_tim_a9_the_dataset_is_compressed_as_content_coding_only(tmp_path: Path)
             assert gzip.decompress(packed.body) == plain.body
             assert packed.headers["etag"] != plain.headers["etag"]
             assert running.get(target, range="bytes=0-9").body == plain.body[:10]
+        leads_to = running.get("/d/dataset.nq").headers["link"]
+        assert leads_to == f'<{running.url}/d/capabilitylist.xml>; rel="resourcesync"'  # RS-DISC-04, TIM-02
         about: Answer = running.get("/d/description.ttl")
         assert about.headers["content-type"] == "text/turtle; charset=utf-8"
 

@@ -16,7 +16,7 @@ from headwater.http.resources.contents import SMALL_OCTETS, content_response
 from headwater.http.resources.generic_resources import GenericResources
 from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
 from headwater.http.resources.vouched_files import VouchedFiles
-from headwater.http.responses import Head, RequestFields, Response, line
+from headwater.http.responses import Head, RequestFields, Response, leads_to, line
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.ingest.content.file_content import GONE
@@ -36,12 +36,7 @@ Links = Callable[[str, str], Head]
 def _links(access: SourceAccess) -> dict[str, Head]:
     """For each set the header by which its resources lead to its Capability List (RS-DISC-04)."""
     site = access.source.site
-    return {
-        settings.name: line(
-            b"link", f'<{site.url(capability_list_name(settings.name))}>; rel="resourcesync"'.encode("ascii")
-        )
-        for settings in site.sets
-    }
+    return {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
 
 
 class FileHandler:
