@@ -31,6 +31,7 @@ ROOMS = (
     "publish",
     "push",
     "rdf_source",
+    "rdf_store",
     "scale",
     "serve",
     "sync",

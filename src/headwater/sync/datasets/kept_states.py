@@ -7,6 +7,7 @@ store has gone from it: killed anywhere, the files of both ends of what was unde
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from headwater.sync.datasets.dataset_choice import RdfFile
 
 _NOTE: Final = "state.json"
 _NEXT: Final = "next"
+_LEFT_BEHIND: Final = (_NEXT, f".{_NEXT}.*.part", "rdf-*", ".state-*", "changes.nqud", "oxigraph.new", "oxigraph.old")
+"""Names of what a killed run may have left."""
 
 
 class KeptState(msgspec.Struct, frozen=True):
@@ -41,6 +44,12 @@ class KeptStates:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        for pattern in _LEFT_BEHIND:
+            for path in folder.glob(pattern):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def path(self, sha256: str) -> Path:
         """Where the file of a state is, or would be."""
