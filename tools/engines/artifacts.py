@@ -58,7 +58,7 @@ class Artifact(Part):
 
 def pinned(path: Path = LIST) -> dict[str, Artifact]:
     """All artifacts, by the engine's name."""
-    return {name: _artifact(name, **entry) for name, entry in _table(path)["engines"].items()}
+    return {name: _artifact(name, **entry) for name, entry in table(path)["engines"].items()}
 
 
 def _artifact(name: str, *, plugins: Sequence[Mapping[str, str]] = (), **entry: Any) -> Artifact:
@@ -99,8 +99,8 @@ def install(artifact: Artifact) -> Path:
             if home := installed(artifact):
                 return home
             with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as aside:
-                unpacked = unpack(_fetch(artifact, Path(aside)), Path(aside) / "unpacked")
-                _complete(artifact, unpacked, [_fetch(part, Path(aside)) for part in artifact.plugins])
+                unpacked = unpack(fetch(artifact, Path(aside)), Path(aside) / "unpacked")
+                _complete(artifact, unpacked, [fetch(part, Path(aside)) for part in artifact.plugins])
                 _open(unpacked)
                 return unpacked.rename(folder / artifact.folder)
     except OSError as error:
@@ -139,14 +139,14 @@ def _complete(artifact: Artifact, home: Path, parts: Sequence[Path]) -> None:
         plugins.add_analysers(home, artifact.version, java.find(artifact.java).home, artifact.java)
 
 
-def _fetch(part: Part, folder: Path) -> Path:
+def fetch(part: Part, folder: Path) -> Path:
     """Have Maven copy a file into a folder of its own, and hold it against its pin."""
     into = folder / part.sha256
     into.mkdir()
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("Maven is missing: install it (Debian: apt-get install maven)")
-    goal = f"{_table(LIST)['fetcher']}:copy"
+    goal = f"{table(LIST)['fetcher']}:copy"
     what = [f"-Dartifact={part.coordinates}", f"-DoutputDirectory={into}"]
     command = [maven, "-q", "-B", "-Dstyle.color=never", goal, *what]
     try:
@@ -169,7 +169,8 @@ def _fetch(part: Part, folder: Path) -> Path:
     return found[0]
 
 
-def _table(path: Path) -> dict[str, Any]:
+def table(path: Path = LIST) -> dict[str, Any]:
+    """The pinned list as it stands."""
     return tomllib.loads(path.read_text("utf-8"))
 
 
