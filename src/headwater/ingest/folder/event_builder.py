@@ -28,6 +28,8 @@ from headwater.versions.keeping import BatchVersions
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
 
+_SHA256 = ALGORITHM + ":"
+
 RULES = "1"
 """Raise it when the metadata of the same file become others: every file is then read again."""
 
@@ -207,7 +209,9 @@ def _drop(found: HashResult, batch: EventBatch) -> None:
 
 def _sha256(digests: str) -> str:
     """The hex digits of a `hash` attribute's SHA-256; empty where it has none."""
-    return next((one.partition(":")[2] for one in digests.split() if one.startswith(ALGORITHM + ":")), "")
+    if digests.startswith(_SHA256) and " " not in digests:
+        return digests[len(_SHA256) :]
+    return next((one[len(_SHA256) :] for one in digests.split() if one.startswith(_SHA256)), "")
 
 
 def unreadable(path: bytes, error: str) -> ScanWarning:

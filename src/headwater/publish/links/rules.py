@@ -82,8 +82,8 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 def filled(pattern: str, path: str, uri: str) -> str:
     """The URL that a pattern gives for a resource."""
-    values = {"path": path, "uri": uri, "name": path.rpartition("/")[2], "stem": stem(path)}
-    return _HOLE.sub(lambda match: values[match[1]], pattern)
+    first = stem(path) if "{stem}" in pattern else ""
+    return pattern.format(path=path, uri=uri, name=path.rpartition("/")[2], stem=first)
 
 
 def stem(path: str) -> str:

@@ -51,15 +51,21 @@ def collect_versions(
 
 
 def is_due(mark: Path) -> bool:
-    """Whether the last collection, when `mark` was written, is an hour ago; then it is written anew."""
+    """Whether the last collection, when `mark` was written, is an hour ago; then it is written anew.
+
+    The first is due an hour after the first run that has kept versions.
+    """
     try:
-        if time.time() - mark.stat().st_mtime < EVERY_SECONDS:
-            return False
+        is_over = time.time() - mark.stat().st_mtime >= EVERY_SECONDS
     except FileNotFoundError:
         if not mark.parent.is_dir():
             return False
+        is_over = False
+    else:
+        if not is_over:
+            return False
     mark.touch()
-    return True
+    return is_over
 
 
 class VersionCollection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -19,6 +20,8 @@ from headwater.spec.writing import value_checks as grammar
 from headwater.spec.writing.xml_text import WriteRefused, escape
 
 _UTC = dt.UTC
+_relation = lru_cache(maxsize=256)(grammar.relation)  # links of one kind have the same, and there are many
+_media_type = lru_cache(maxsize=256)(grammar.media_type)
 _CHANGE: Final = {change: f' change="{change.value}"' for change in ChangeKind}
 _TYPES_KNOWN: Final = 1_000  # media types remembered as written
 
@@ -144,7 +147,7 @@ class MarkupWriter:
 
     def link(self, link: Link) -> str:
         """One `rs:ln` (RS-DOC-06, RS-LN-01…03)."""
-        text = f'<rs:ln rel="{grammar.relation(link.rel)}" href="{grammar.uri(link.href, "href")}"'
+        text = f'<rs:ln rel="{_relation(link.rel)}" href="{grammar.uri(link.href, "href")}"'
         if link.encoding is not None:
             text += f' encoding="{grammar.token(link.encoding)}"'
         if link.hash is not None:
@@ -160,8 +163,8 @@ class MarkupWriter:
         if link.profile is not None:
             text += f' profile="{grammar.uri(link.profile, "profile")}"'
         if link.type is not None:
-            text += f' type="{grammar.media_type(link.type)}"'
-        return text + added(link.extra) + "/>"
+            text += f' type="{_media_type(link.type)}"'
+        return text + (added(link.extra) if link.extra else "") + "/>"
 
     def head(self, document: Document, root: str, capability: str) -> str:
         """XML declaration, root, its links and its `rs:md`, in the order of the standard's examples (AMB-04)."""
