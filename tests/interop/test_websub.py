@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import urllib.request
@@ -115,3 +116,41 @@ def test_its_subscriber_hears_of_our_changes(hub: HubProcess, program: Program, 
         (tmp_path / "b").rename(files / "b")
         until(lambda: any(f"{url}/files/resources/b" in text for text in program.seen("content", topic)))
         assert 'capability="change-notification"' in program.seen("content", topic)[-1]
+
+
+def test_our_source_and_our_subscriber_at_its_hub(tmp_path: Path) -> None:
+    """RS-NT-08, RS-NT-12, WS-P-03, WS-S-12: it takes no payloads, so it is told of our topic; it signs by SHA-512.
+
+    What it fetches too late for is found in the Change List.
+    """
+    for name in ("files", "program"):
+        (tmp_path / name).mkdir()
+    program, copy = Program(tmp_path / "program", "http://none.example/"), tmp_path / "copy"
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'state = "state"\n[notify]\nhubs = ["{program.url}/hub"]\nbatch_seconds = 0.1\n'
+        f'[[set]]\nname = "files"\nfiles = "{tmp_path / "files"}"\n'
+    )
+    (tmp_path / "files" / "a").write_bytes(b"a")
+    with serving(config) as url:
+        command = [sys.executable, "-m", "headwater", "sync", url, str(copy), "--follow", "600", "--push"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as follower:
+            try:
+                until(lambda: _subscriptions(tmp_path / "program") == 2, what="subscriptions to both channels")
+                for name in ("b", "c", "d"):
+                    (tmp_path / name).write_bytes(name.encode())
+                    (tmp_path / name).rename(tmp_path / "files" / name)
+                    until(lambda name=name: (copy / name).exists(), what=name)  # type: ignore[misc]
+            finally:
+                follower.terminate()
+    program.close()
+
+
+def _subscriptions(folder: Path) -> int:
+    state = sqlite3.connect(folder / "h.sqlite")
+    try:
+        return int(state.execute("SELECT count(*) FROM hub").fetchone()[0])
+    except sqlite3.OperationalError:  # it has no table yet
+        return 0
+    finally:
+        state.close()

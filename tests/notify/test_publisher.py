@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 from tools.engines.launch import free_port
@@ -225,6 +226,28 @@ def test_each_hub_has_its_own_pace(tmp_path: Path, far: Subscriber) -> None:
     assert [one["waiting"] for one in health] == [2, 2, 0, 2]
     assert len(changes_at(far, "/refuses")) == 1, "what was refused is sent again slowly"
     assert not [one for one in far.came if one.path == "/elsewhere"], "a token goes to no other place"
+
+
+@pytest.mark.parametrize("status", [400, 415])
+def test_a_hub_that_takes_no_payloads_is_told_of_the_topic(tmp_path: Path, far: Subscriber, status: int) -> None:
+    """WS-P-03: as WebSub's usual hubs do, it fetches the topic, which shows what it has not taken."""
+    form = urlencode({"hub.mode": "publish"}).encode()
+    far.answers["/plain"] = lambda came: Answer(202 if came.body.startswith(form) else status, b"hub.mode is missing")
+    far.answers["/neither"] = lambda _came: Answer(status, b"no")
+    with served(tmp_path, [f"{far.url}/plain", f"{far.url}/neither"]) as source:
+        for name in ("a.txt", "b.txt"):
+            source.write(name)
+            until(partial(lambda one: one.encode() in request(source.url, "/files/changenotification.xml").body, name))
+            until(lambda: source.hubs()[0]["waiting"] == 0)
+        until(lambda: source.hubs()[1]["error_code"])
+        assert [one["error_code"] for one in source.hubs()] == [None, "HW-NTF-02"]
+        assert "no" in str(source.hubs()[1]["error"])
+        topic = source.topic
+    pings = [one for one in far.deliveries("/plain") if one.body.startswith(form)]
+    assert {topic} <= {value for one in pings for value in parse_qs(one.body.decode())["hub.url"]}
+    assert all(parse_qs(one.body.decode())["hub.topic"] == parse_qs(one.body.decode())["hub.url"] for one in pings)
+    assert pings[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert len(changes_at(far, "/plain")) <= 1, "what it does not understand is not sent again"
 
 
 def test_batches_by_count_and_time(tmp_path: Path, far: Subscriber) -> None:

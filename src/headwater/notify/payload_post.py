@@ -1,4 +1,4 @@
-"""What a publisher posts to a hub, and what follows from the hub's answer (RS-NT-04, RS-NT-06). Pure."""
+"""What a publisher posts to a hub, and what follows from the hub's answer (RS-NT-04, RS-NT-06, WS-P-03). Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -18,6 +19,7 @@ LONGEST_REFUSED_SECONDS: Final = 600.0
 LONGEST_ASKED_SECONDS: Final = 3_600.0
 """A hub that asks for a longer pause is asked again after this."""
 _PASSING: Final = frozenset({408, 425, 429})
+_NO_FORM: Final = frozenset({400, 405, 411, 415, 422, 501})
 
 
 class PostOutcome(Enum):
@@ -45,6 +47,18 @@ class PayloadPost(msgspec.Struct, frozen=True, kw_only=True):
         links = f'<{self.topic}>; rel="self", <{self.hub}>; rel="hub", <{self.capability_list}>; rel="resourcesync"'
         token = "" if self.token is None else f"Authorization: Bearer {self.token}\r\n"
         return f"Content-Type: application/xml\r\nLink: {links}\r\n{token}".encode("ascii")
+
+
+def is_not_understood(status: int) -> bool:
+    """Whether a hub that answers a payload with this status may be one that takes none: it fetches what has changed."""
+    return status in _NO_FORM
+
+
+def ping(topic: str, token: str | None) -> tuple[bytes, bytes]:
+    """Header lines and body by which such a hub is told that a topic has changed (WS-P-03), by both names in use."""
+    sent = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    head = f"Content-Type: application/x-www-form-urlencoded\r\n{sent}".encode("ascii")
+    return head, urlencode({"hub.mode": "publish", "hub.url": topic, "hub.topic": topic}).encode("ascii")
 
 
 def outcome_of(status: int) -> PostOutcome:

@@ -14,8 +14,16 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from headwater.notify.http_client import HttpClient, HttpFailure
-from headwater.notify.payload_post import PayloadPost, PostOutcome, asked_seconds, outcome_of, pause_seconds
+from headwater.notify.http_client import HttpAnswer, HttpClient, HttpFailure
+from headwater.notify.payload_post import (
+    PayloadPost,
+    PostOutcome,
+    asked_seconds,
+    is_not_understood,
+    outcome_of,
+    pause_seconds,
+    ping,
+)
 from headwater.publish.site import capability_list_name, topic_url
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.change_stream import ChangeStream
@@ -64,6 +72,8 @@ class HubSender:
         self._tasks: dict[AnyStream, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(STREAMS_AT_ONCE)
         self._probe = asyncio.Lock()
+        self._takes_no_payloads = False
+        """It is told which topic has changed, and fetches what the topic shows then."""
         self._failures = 0
         self._not_before = 0.0
         self._pauses = RetryPauses()
@@ -179,14 +189,11 @@ class HubSender:
             capability_list=site.url(capability_list_name(name)),
             token=self._context.token,
         )
-        answer = await self._client.request(
-            "POST",
-            self._hub,
-            post.head(),
-            payload,
-            seconds=REQUEST_SECONDS,
-            max_octets=_ANSWER_OCTETS,
-        )
+        answer = None if self._takes_no_payloads else await self._ask(post.head(), payload)
+        if answer is None or (isinstance(answer, HttpAnswer) and is_not_understood(answer.status)):
+            pinged = await self._ask(*ping(post.topic, post.token))
+            self._takes_no_payloads = isinstance(pinged, HttpAnswer) and pinged.ok
+            answer = pinged if answer is None or self._takes_no_payloads else answer
         if isinstance(answer, HttpFailure):
             outcome, said, asked = PostOutcome.FAILED, answer.text, 0.0
         else:
@@ -195,6 +202,11 @@ class HubSender:
             said = f"it answers {answer.status}: {answer.body[:200].decode('utf-8', 'replace').strip()}"
         self._judge(one, outcome, said, asked)
         return outcome is PostOutcome.TAKEN
+
+    async def _ask(self, head: bytes, body: bytes) -> HttpAnswer | HttpFailure:
+        return await self._client.request(
+            "POST", self._hub, head, body, seconds=REQUEST_SECONDS, max_octets=_ANSWER_OCTETS
+        )
 
     def _judge(self, one: _Sending, outcome: PostOutcome, said: str, asked: float) -> None:
         """Keep what came of a request, and when the next one may be."""
