@@ -40,3 +40,34 @@ def test_a_set_that_the_copy_gets_later_appears_without_a_restart(tmp_path: Path
             status, said = server.stop()
         assert status == DONE
         assert "HW-CPY-16" in said
+
+
+def test_a_set_that_cannot_be_published_keeps_no_later_one_out(tmp_path: Path) -> None:
+    """One with the name of the base URL's first segment is refused; those that come after it are taken in."""
+    with Source() as origin:
+        dest = tmp_path / "copy"
+        names: list[str] = []
+
+        def copied(name: str) -> None:
+            names.append(name)
+            site = Site(origin, name)
+            site.put("f.txt", name.encode())
+            site.clock = 10.0
+            site.publish(since=10.0)
+            site.publish_description(*names)
+            assert go(origin.base, dest).status == DONE
+
+        copied("one")
+        copied("two")
+        place = ("--port", "0", "--base-url", "http://mirror.example/three", "--state", str(tmp_path / "state"))
+        with Process("--copy", str(dest), "--quiet", *place) as server:
+            server.listening()
+            for name in ("three", "four"):
+                copied(name)
+            until(
+                lambda: request(server.address, "/three/four/resources/f.txt").body == b"four",
+                what="the set after the one that is refused",
+            )
+            assert request(server.address, "/three/one/resources/f.txt").body == b"one"
+            assert request(server.address, "/three/three/resources/f.txt").status == 404
+            assert server.process.poll() is None

@@ -14,7 +14,7 @@ import click
 
 from headwater.cli.output import json_line, some_of
 from headwater.cli.shared_options import HowLongKept, catalog_option, describes_a_set, profile_option
-from headwater.cli.source.serve_options import configured, own_url
+from headwater.cli.source.serve_options import configured, own_url, with_new_sets
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
@@ -148,13 +148,8 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
             if isinstance(ended, Exit):
                 return ended
             listener, how = ended, how._replace(as_json=False)
-            try:
-                renewed = msgspec.structs.replace(configured(options), base_url=base_url)
-                renewed.site(base_url)
-            except HeadwaterError:  # one of the sets cannot be published under its name: the others go on
-                how = how._replace(until_new_set=False)
-            else:
-                config = renewed
+            with suppress(HeadwaterError):  # the copy cannot be read at this moment: what there was goes on
+                config = with_new_sets(options, base_url)
 
 
 def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_asked: bool) -> OwnHub | None:

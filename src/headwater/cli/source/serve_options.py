@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.cli.shared_options import DESCRIBING
-from headwater.errors import UsageFault
+from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
     from headwater.source.config import SourceConfig
@@ -54,7 +54,25 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], option: str) -> None:
         raise UsageFault(f"{_option(clash[0])} and {option} exclude each other", advice="Leave one of them out.")
 
 
-def _copied(given: dict[str, Any]) -> SourceConfig:
+def with_new_sets(options: dict[str, Any], base_url: str) -> SourceConfig:
+    """The configuration with the sets that a copy has by now, but for those that cannot be published at this address.
+
+    Raises UsageFault, and faults of the copy's state.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    return _copied({**given, "base_url": base_url}, takes_what_fits=True)
+
+
+def _fits(data: dict[str, Any]) -> bool:
+    """Whether a configuration can be published at its base URL."""
+    try:
+        _converted(data).site()
+    except HeadwaterError:
+        return False
+    return True
+
+
+def _copied(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceConfig:
     """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
     _refuse(given, ("files", "dataset", "rescan"), "--copy")
     from headwater.source.copy.copy_sets import names_in_copy
@@ -72,7 +90,10 @@ def _copied(given: dict[str, Any]) -> SourceConfig:
     sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]
     whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(copy, wanted or "copy")
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": sets})
+    whole["state"] = str(Path(state).absolute())
+    if takes_what_fits:
+        sets = [one for one in sets if _fits({**whole, "set": [one]})]
+    return _converted({**whole, "set": sets})
 
 
 def _option(parameter: str) -> str:
