@@ -31,10 +31,17 @@ class UnusableInput(SourceFault):
 
 
 class EmptyInput(SourceFault):
-    """A dataset has become empty, which is not published unless it is allowed."""
+    """A dataset is empty, which is not published unless it is allowed."""
 
     code: ClassVar[str] = "HW-DAT-04"
     advice: ClassVar[str] = "Check what the dataset is made of; if it is empty indeed, set may_be_empty = true."
+
+
+class NotADataset(UsageFault):
+    """A set that is to become a dataset has had other resources: who copies it knows them."""
+
+    code: ClassVar[str] = "HW-DAT-06"
+    advice: ClassVar[str] = "Give the dataset another name of a set."
 
 
 class NoDataset(UsageFault):

@@ -211,6 +211,8 @@ class Source(ConfiguredSource):
 
     def survey(self, name: str) -> DryRun:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
+        if name not in self._folders:
+            return self.dataset_sets.survey(self._context, name)
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
         return dry_run(self._folders[name], self._rows(name) if known else (), count, self._listener)

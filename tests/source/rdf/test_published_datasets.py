@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,9 +15,10 @@ import pytest
 import rdflib
 
 from headwater.datasets.dataset_folder import DatasetFolder
-from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, UnusableInput
+from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset, UnusableInput
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.ingest.rdf import inputs, intake
+from headwater.publish.rendering.notifications import ToTell, change_payload
 from headwater.rdf.canonical import RdfInput
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES
@@ -233,8 +235,11 @@ def test_a_file_that_is_no_rdf_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_became_empty_is_published_where_that_is_allowed(tmp_path: Path) -> None:
-    path = put(tmp_path / "d.nt", triples(1))
+    path = put(tmp_path / "d.nt", "")
     rounds = Rounds(tmp_path, file_set(path))
+    with pytest.raises(EmptyInput):
+        rounds.run()
+    put(path, triples(1))
     rounds.run()
     put(path, "")
     with pytest.raises(EmptyInput):
@@ -269,6 +274,52 @@ def test_a_dataset_that_changes_while_it_is_read_is_read_again(tmp_path: Path, m
     with pytest.raises(InputChanged):
         rounds.run()
     assert len(rounds.imported().lines) == 3
+
+
+def test_a_set_with_other_resources_becomes_no_dataset(tmp_path: Path) -> None:
+    """TIM-06: every file of the Resource List belongs to the dataset."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("a")
+    Rounds(tmp_path, SetConfig(name="d", files=str(tmp_path / "files"))).run()
+    with pytest.raises(NotADataset):
+        Rounds(tmp_path, file_set(put(tmp_path / "d.nt", triples(1)))).run()
+
+
+def test_hubs_are_told_of_the_patch(tmp_path: Path) -> None:
+    """TIM-A1: the entry of a Change Notification has the link that the Change List has."""
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    put(path, triples(1, 2))
+    rounds.run()
+    with Source(rounds.config) as source:
+        first, last = source.catalog.changes("d")
+        payload = change_payload(source.site, source.catalog, ToTell(name="d", after=1, last=2, most=9, from_=first.at))
+    assert payload.last == last.seq
+    assert entries(payload.octets)[0].link == entries(rounds.document("d/changelist.xml"))[1].link
+
+
+def test_a_dry_run_says_what_would_be_read(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'state = "state"\nbase_url = "{BASE}"\n[[set]]\nname = "d"\nprofile = "rdf-dataset"\ndataset = "d.nt"\n'
+    )
+
+    def found() -> dict[str, int]:
+        done = run_here("publish", config, "--dry-run", "--json")
+        assert done.returncode == 0, done.stderr
+        (told,) = json.loads(done.stdout)["sets"]
+        return {key: told[key] for key in ("created", "updated", "unchanged")}
+
+    assert found() == {"created": 1, "updated": 0, "unchanged": 0}
+    assert not rounds.state.exists()
+    rounds.run()
+    assert found() == {"created": 0, "updated": 0, "unchanged": 1}
+    put(path, triples(2))
+    assert found() == {"created": 0, "updated": 1, "unchanged": 0}
+    assert rounds.imported().taken == 1
 
 
 def test_a_file_that_has_just_changed_comes_to_rest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,7 +319,7 @@ def _forecast(name: str, result: DryRun) -> dict[str, object]:
 
 
 def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:
-    from headwater.ingest.folder.dry_run import dry_run
+    from headwater.ingest.folder.dry_run import DryRun, dry_run
     from headwater.source.configured_source import CATALOG
     from headwater.source.folder.scan_settings import scan_settings
     from headwater.source.source import Source
@@ -327,7 +327,9 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
-                return {one.name: source.survey(one.name) for one in config.sets if one.is_scanned}
+                looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
+                return {name: source.survey(name) for name in looked_at}
         scanned = [one for one in config.sets if one.is_scanned]
         folders = {one.name: scan_settings(one, config.site(), Path(config.state), tree) for one in scanned}
-        return {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
+        found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
+        return found | {one.name: DryRun(new=1) for one in config.sets if one.is_dataset}

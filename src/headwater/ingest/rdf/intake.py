@@ -30,7 +30,7 @@ from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.datasets.counts import CountingLines, DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, file_digest
-from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged
+from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset
 from headwater.datasets.proof import patched_digest
 from headwater.datasets.replay import replayed
 from headwater.datasets.rows import (
@@ -117,12 +117,19 @@ class DatasetIntake:
         except UnknownSet:
             return None
 
+    def is_unchanged(self) -> bool:
+        """Whether what the dataset is made of is as it was read last, as far as that can be told without reading it."""
+        signature = self._signature()
+        return signature is not None and self.state is not None and signature == read_seen(self._catalog, self.name)
+
     def begin(self) -> None:
         """Bring the folder to what is recorded: what a killed run has left goes, a lost state is made again.
 
         Raises BrokenSeries where it cannot be.
         """
         state = self.state
+        if state is None and self._holds_others():
+            raise NotADataset("the set has had other resources", where=self.name)
         self.folder.keep(state, [] if state is None else patches_from(self._catalog, self.name))
         if state is None:
             return
@@ -149,8 +156,7 @@ class DatasetIntake:
         catalog; what was recorded stays.
         """
         before = self.state
-        signature = self._signature()
-        if before is not None and signature is not None and signature == read_seen(self._catalog, self.name):
+        if before is not None and self.is_unchanged():
             return _unchanged(before)
         if time.time_ns() - self._input.changed_at_ns() < SETTLED_SECONDS * 1e9:
             return DatasetOutcome(news=DatasetNews.UNSETTLED)
@@ -162,8 +168,8 @@ class DatasetIntake:
                 self._record([], self._seen(), seen_row, [])
             self.folder.keep(before, patches_from(self._catalog, self.name))
             return _unchanged(before)
-        if before is not None and before.quads and not new.quads and not self._rules.may_be_empty:
-            raise EmptyInput("no statement is left", where=self._input.where)
+        if not new.quads and not self._rules.may_be_empty:
+            raise EmptyInput("there is no statement", where=self._input.where)
         return self._take(before, before, new, seen_row)
 
     def begin_anew(self) -> DatasetOutcome:
@@ -279,6 +285,14 @@ class DatasetIntake:
                     counting.add((one[1:] for one in lines if one.startswith(b"-")), -1)
                     counting.add(one[1:] for one in lines if one.startswith(b"+"))
         return counting.counts()
+
+    def _holds_others(self) -> bool:
+        """Whether the set was something else before: a dataset has one resource and no other history (TIM-06)."""
+        try:
+            seen = self._catalog.state(self.name)
+        except UnknownSet:
+            return False
+        return bool(seen.count or seen.last_seq)
 
     def _repair(self, state: DatasetState) -> None:
         """Make the recorded state again of its patches. Raises BrokenSeries."""

@@ -43,6 +43,7 @@ class DatasetSet:
         self._failures = Failures(self.health, context.clock, context.listener)
         self._due_at = 0.0
         self._tick_at = 0.0
+        self._is_unsettled = False
         self._is_begun = False
         self._is_continued = False
         self._at: dt.datetime | None = None
@@ -64,7 +65,7 @@ class DatasetSet:
         except Stopped:
             return
         if pause is None:
-            self.health.phase = "following"
+            self.health.phase = "waiting until the dataset is at rest" if self._is_unsettled else "following"
         else:
             self._context.name_published()
             self._due_at = time.monotonic() + pause
@@ -86,6 +87,7 @@ class DatasetSet:
 
     def _run(self) -> None:
         self._due_at = time.monotonic() + self._pause_seconds
+        self._is_unsettled = False
         is_first = not self._is_begun
         if is_first:
             self.health.phase = "starting"
@@ -96,6 +98,7 @@ class DatasetSet:
         outcome = self._looked()
         if outcome.news is DatasetNews.UNSETTLED:
             self._due_at = time.monotonic() + min(self._pause_seconds, SOON_SECONDS)
+            self._is_unsettled = True
         elif outcome.news is DatasetNews.CHANGED or is_first or is_anew:
             self._publish(Refresh.STALE)
 

@@ -14,6 +14,7 @@ from headwater.source.folder.pipeline import PipelineResult
 from headwater.source.source_context import SourceContext
 
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
+    from headwater.ingest.folder.dry_run import DryRun
     from headwater.ingest.rdf.inputs import DatasetInput
     from headwater.source.rdf.dataset_set import DatasetSet
     from headwater.source.scheduling.scheduler import Scheduler
@@ -52,6 +53,15 @@ class DatasetSets:
             )
             results.append(PipelineResult(name=config.name, scanned=scanned, published=published))
         return results
+
+    def survey(self, context: SourceContext, name: str) -> DryRun:
+        """Whether `run_once` would read the dataset of a set, by what is known without reading it."""
+        from headwater.ingest.folder.dry_run import DryRun
+
+        intake = self._set(context, next(one for one in self._configs if one.name == name), lambda: False).intake
+        if intake.state is None:
+            return DryRun(new=1)
+        return DryRun(unchanged=1) if intake.is_unchanged() else DryRun(changed=1)
 
     def _set(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetSet:
         from headwater.datasets.dataset_folder import DatasetFolder
