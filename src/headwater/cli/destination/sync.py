@@ -262,7 +262,7 @@ class RunOutput:
 
     def run_hook(self, report: SyncReport) -> bool:
         """Run the command of `--exec`, if there is one; False when that has failed."""
-        return self._hook is None or report.dry_run or self._hook.tell(report, self._dest)
+        return self._hook is None or report.dry_run or self._hook.tell(report, Path(report.destination))
 
 
 def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:

@@ -27,6 +27,8 @@ from headwater.sync.options import SyncReport
 from headwater.sync.run import SyncTask
 
 _LOOK_SECONDS: Final = 0.25
+_SHORTEST_WAIT: Final = 0.01
+_LONGEST_WAIT: Final = 60.0
 _WORKERS: Final = 8
 _OPEN_COPIES: Final = 16
 """Of more copies none is kept open between deliveries."""
@@ -57,11 +59,14 @@ class _Waker:
         with contextlib.suppress(OSError):
             self._in.send(b"!")
 
-    def wait(self, seconds: float) -> None:
-        if select.select([self._out], [], [], max(0.0, seconds))[0]:
-            with contextlib.suppress(OSError):
-                while self._out.recv(4_096):
-                    pass
+    def wait(self, seconds: float) -> bool:
+        """Wait; True where it was ended by somebody."""
+        if not select.select([self._out], [], [], max(0.0, seconds))[0]:
+            return False
+        with contextlib.suppress(OSError):
+            while self._out.recv(4_096):
+                pass
+        return True
 
     def close(self) -> None:
         self._out.close()
@@ -159,9 +164,15 @@ class _Service:
             for number in ready[: _WORKERS - len(self._busy)]:
                 self._busy.add(number)
                 threading.Thread(target=self._step, args=(copies[number], number), daemon=True).start()
-            at = min((at for number, at in due.items() if number not in self._busy), default=now + _LOOK_SECONDS)
-            self._waker.wait(min(max(at - now, 0.01), _LOOK_SECONDS))
+            at = min((at for number, at in due.items() if number not in self._busy), default=now + _LONGEST_WAIT)
+            self._wait(min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT))
         self._end()
+
+    def _wait(self, until: float) -> None:
+        """Wait until something has come, or is due, or is to end; a signal is seen between two looks."""
+        while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
+            if self._waker.wait(min(left, _LOOK_SECONDS)):
+                return
 
     def _step(self, copy: PushedCopy, number: int) -> None:
         try:

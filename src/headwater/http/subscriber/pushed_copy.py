@@ -10,15 +10,16 @@ import datetime as dt
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
+from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.subscriber.progress import ChannelProgress, is_past, placed, polled, raised, torn
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
@@ -37,32 +38,12 @@ from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 
 _LOCKED_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 1.0
 _TORN_SECONDS: Final = 0.3
 _FAILED_SECONDS: Final = 1.0
 _GRACE_SECONDS: Final = 10.0
 """How long a change that a poll has found may take to come by push as well."""
-
-
-class Subscriptions(Protocol):
-    """Who keeps the subscriptions (`CallbackListener`)."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it still listens."""
-        ...
-
-    def add(self, copy: SubscribedCopy) -> None:
-        """Take up a copy, before `want`."""
-        ...
-
-    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
-        """Subscribe to these channels of a copy and to no others."""
-        ...
-
-    def renew(self, copy: SubscribedCopy, channel: str) -> None:
-        """Ask the hubs of a channel anew."""
-        ...
 
 
 class PushedCopy:
@@ -73,7 +54,7 @@ class PushedCopy:
         task: SyncTask,
         interval: PollInterval,
         tell: Callable[[SyncReport], None],
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionKeeper,
         wake: Callable[[], None],
         *,
         stays_open: bool = True,
@@ -104,6 +85,9 @@ class PushedCopy:
         self._told_at = 0.0
         self._report_at: float | None = None
         self._locked_until = 0.0
+        self._is_locked = False
+        self._looked_at = 0.0
+        self._pushed = False
         self._was_pushed: bool | None = None
         folder = Path(task.destination) / FOLDER
         if (folder / STATE).is_file():
@@ -155,7 +139,11 @@ class PushedCopy:
         except DestinationLocked as fault:
             self._locked_until = time.monotonic() + _LOCKED_SECONDS
             self._news.set()
-            self._notice(f"{fault.what}; it is tried again", fault.where or "")
+            if not self._is_locked:
+                self._notice(f"{fault.what}; it is tried again", fault.where or "")
+            self._is_locked = True
+        else:
+            self._is_locked = False
 
     # -- what was delivered -------------------------------------------------------------------------------------------
 
@@ -176,9 +164,13 @@ class PushedCopy:
             return
         applied = False
         try:
+            until = time.monotonic() + _REPORT_SECONDS
             while not self._is_stopped() and (batch := self._store.next_deliveries()):
                 applied = True
                 self._apply(self._store, batch)
+                if time.monotonic() > until:
+                    self._news.set()  # and go on after whatever else is due
+                    break
         finally:
             self._live.rest()
         if applied and self._report_at is None:
@@ -344,7 +336,13 @@ class PushedCopy:
     # -- how it stands ------------------------------------------------------------------------------------------------
 
     def _is_pushed(self) -> bool:
-        """Whether push is at work for every set, so that polls are a back-up alone."""
+        """Whether push is at work for every set, so that polls are a back-up alone; looked at some times a second."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_SECONDS or self._news.is_set():
+            self._pushed, self._looked_at = self._look_whether_pushed(), now
+        return self._pushed
+
+    def _look_whether_pushed(self) -> bool:
         topics = [topic for topic, one in self._channels.items() if one.kind is Kind.CHANGE_NOTIFICATION]
         if not topics or self._without_channel or not self._subscriptions.is_alive:
             return False
@@ -355,6 +353,7 @@ class PushedCopy:
 
     def _tell_mode(self) -> None:
         """Say it when push comes to work, and when it does not any more."""
+        self._looked_at = 0.0
         is_pushed = self._is_pushed()
         if is_pushed is self._was_pushed or self._schedule.polled_at is None:
             return

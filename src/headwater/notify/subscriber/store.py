@@ -17,7 +17,7 @@ from headwater.notify.subscriber.deliveries import QUEUED_OCTETS, QUEUED_PAYLOAD
 from headwater.notify.subscriber.progress import ChannelProgress
 from headwater.notify.subscriber.records import QueuedDelivery, Subscription, SubscriptionState
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database, Row, Transaction
 from headwater.storage.schema import Schema
 
 FILE: Final = "push.sqlite"
@@ -45,6 +45,11 @@ _NAMES: Final = ", ".join(_COLUMNS)
 _ADD: Final = f"INSERT INTO subscriptions({_NAMES}) VALUES (NULL, {', '.join('?' * (len(_COLUMNS) - 1))}) RETURNING id"  # noqa: S608
 _CHANGE: Final = f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} WHERE id = ?"  # noqa: S608
 _BATCH: Final = 200
+_BATCH_OCTETS: Final = 16 << 20
+_NEXT: Final = (
+    "SELECT seq, kind, identity, channel, came_at, body FROM deliveries WHERE channel ="
+    " (SELECT channel FROM deliveries ORDER BY seq LIMIT 1) ORDER BY seq LIMIT ?"
+)
 
 
 class SubscriberStore:
@@ -107,11 +112,13 @@ class SubscriberStore:
     def next_deliveries(self) -> list[QueuedDelivery]:
         """The oldest ones, as many as are applied together: those of one channel."""
         with self.database.read() as t:
-            rows = t.fetch(
-                "SELECT seq, kind, identity, channel, came_at, body FROM deliveries WHERE channel ="
-                " (SELECT channel FROM deliveries ORDER BY seq LIMIT 1) ORDER BY seq LIMIT ?",
-                (_BATCH,),
-            )
+            rows: list[Row] = []
+            octets = 0
+            for row in t.rows(_NEXT, (_BATCH,)):
+                octets += len(row[-1])
+                if rows and octets > _BATCH_OCTETS:
+                    break
+                rows.append(row)
         return [
             QueuedDelivery(seq=seq, kind=Kind(kind), identity=identity, channel=channel, came_at=came_at, body=body)
             for seq, kind, identity, channel, came_at, body in rows

@@ -19,7 +19,10 @@ class SubscribedCopy:
         self.on_news = on_news
         self.tell = tell
         self.writer = GroupCommit(store.database)
-        self.held: dict[int, Subscription] = {one.id: one for one in store.subscriptions()}
+        self.held: dict[int, Subscription] = {}
+        self._by_channel: dict[str, dict[int, Subscription]] = {}
+        for one in store.subscriptions():
+            self.put(one)
         self.wanted: dict[str, NotificationChannel] = {}
         """The channels that are subscribed to, by topic, once it `is_known` which these are."""
 
@@ -34,9 +37,19 @@ class SubscribedCopy:
         self.doubted: set[str] = set()
         """Channels of which a delivery could not be taken."""
 
+    def put(self, subscription: Subscription) -> None:
+        """Hold a subscription as it is by now."""
+        self.held[subscription.id] = subscription
+        self._by_channel.setdefault(subscription.channel, {})[subscription.id] = subscription
+
+    def pop(self, subscription: Subscription) -> None:
+        """Hold it no more."""
+        self.held.pop(subscription.id, None)
+        self._by_channel.get(subscription.channel, {}).pop(subscription.id, None)
+
     def of(self, channel: str) -> list[Subscription]:
         """The subscriptions to a channel."""
-        return [one for one in list(self.held.values()) if one.channel == channel]
+        return list(self._by_channel.get(channel, {}).values())
 
     def is_pushed(self, channel: str, now: float) -> bool:
         """Whether a subscription to the channel holds."""

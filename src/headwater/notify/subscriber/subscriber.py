@@ -137,7 +137,7 @@ class Subscriber:
         now = time.time()
         if not await copy.writer.write(lambda t: copy.store.queue(t, held, body, now)):
             return _FULL
-        copy.held[held.id] = msgspec.structs.replace(copy.held.get(held.id, held), heard_at=now, fault=None)
+        copy.put(msgspec.structs.replace(copy.held.get(held.id, held), heard_at=now, fault=None))
         copy.on_news()
         return told
 
@@ -145,7 +145,7 @@ class Subscriber:
         fault = f"a delivery was not taken: {told.fault}"
         if fault != held.fault:
             copy.tell(fault, held.hub)
-            copy.held[held.id] = msgspec.structs.replace(held, fault=fault)
+            copy.put(msgspec.structs.replace(held, fault=fault))
         if told.is_doubtful:
             copy.doubted.add(held.channel)
             copy.on_news()
@@ -188,26 +188,26 @@ class Subscriber:
         await self._change(copy, msgspec.structs.replace(held, state=state, next_at=time.time(), failures=0))
 
     async def _change(self, copy: SubscribedCopy, new: Subscription) -> None:
-        copy.held[new.id] = new
+        copy.put(new)
         await asyncio.to_thread(copy.store.change, new)
 
     async def _drop(self, copy: SubscribedCopy, held: Subscription) -> None:
-        copy.held.pop(held.id, None)
+        copy.pop(held)
         self._by_token.pop(held.token, None)
         await asyncio.to_thread(copy.store.drop, held.id)
 
     def _want(self, copy: SubscribedCopy, wanted: dict[str, NotificationChannel]) -> None:
         copy.wanted, copy.is_known, copy.tried = wanted, True, {}
-        for held in copy.held.values():
+        for held in list(copy.held.values()):
             if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
-                copy.held[held.id] = msgspec.structs.replace(held, next_at=0.0)
+                copy.put(msgspec.structs.replace(held, next_at=0.0))
         self._wake.set()
 
     def _renew(self, copy: SubscribedCopy, channel: str) -> None:
         copy.discovered.pop(channel, None)
         for one in copy.of(channel):
             if one.state is SubscriptionState.ACTIVE:
-                copy.held[one.id] = msgspec.structs.replace(one, next_at=0.0)
+                copy.put(msgspec.structs.replace(one, next_at=0.0))
         self._wake.set()
 
     # -- what is due --------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Subscriber:
             state=SubscriptionState.REQUESTED,
         )
         new = await asyncio.to_thread(copy.store.add, new)
-        copy.held[new.id] = new
+        copy.put(new)
         self._by_token[token] = (copy, new.id)
         self._wake.set()
 
@@ -342,7 +342,7 @@ class Subscriber:
         now = time.time()
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + leases.VERIFICATION_SECONDS)
         if fault is None:
-            copy.held[held.id] = waiting
+            copy.put(waiting)
             fault = await self._post(held, subscribe_form(held))
         present = copy.held.get(held.id)
         if present is None or present.state is not SubscriptionState.REQUESTED:

@@ -33,7 +33,7 @@ from headwater.sync.push.payloads import PayloadLists, ReadPayload
 from headwater.sync.run import SyncTask, open_transport, recall_public
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
-from headwater.sync.source_times import micros
+from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state.run_history import keep_report
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
@@ -125,6 +125,7 @@ class _OpenCopy:
         self._began_at = micros(task.now()) or 0
         self._began = time.monotonic()
         self._contexts: dict[int, tuple[SetContext, Applier]] = {}
+        self._reached: dict[int, int] = {}
         self._failed = 0
         with contextlib.ExitStack() as stack:
             self._database: Database = stack.enter_context(home.open())
@@ -185,6 +186,7 @@ class _OpenCopy:
                 keep_representations(t, held.row.id, whole=False)
                 if self._failed > before:
                     t.run(_FORGET, (held.row.id, began))
+        self._reached[held.row.id] = reading.position.time or 0
         return AppliedPayloads(reading.position.time, reading.position.at_time, self._failed - before)
 
     def _set(self, identity: str) -> tuple[SetContext, Applier]:
@@ -209,6 +211,8 @@ class _OpenCopy:
             applier.unconfirmed.clear()
             held.reload()
             summarise(held)
+            listed = held.row.position.time if held.row.position is not None else None
+            held.report.position = format_micros(max(self._reached.get(held.row.id, 0), listed or 0) or None)
             report.sets.append(held.report)
         report.exit_status = gravest_status([one.exit_status for one in report.sets])
         report.seconds = round(time.monotonic() - self._began, 3)
