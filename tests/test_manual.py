@@ -89,7 +89,8 @@ class Scratch:
                     arguments, cwd=self.folder, env=self.environment, stdout=quiet, stderr=quiet, start_new_session=True
                 )
             )
-            self.wait_until_published(self.ports[command.split("--port ")[1][:4]])
+            if "--port" in command:
+                self.wait_until_published(self.ports[command.split("--port ")[1][:4]])
             return ""
         done = subprocess.run(
             arguments,

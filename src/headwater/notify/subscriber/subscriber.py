@@ -31,10 +31,13 @@ from headwater.notify.subscriber.hub_requests import (
 from headwater.notify.subscriber.intents import IntentAnswer, IntentOutcome, IntentQuery, answer
 from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.spec import uris
 from headwater.version import __version__
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 8
+"""Requests to one host at a time: a hub that does not answer delays none at another."""
+
 _HUB_SECONDS: Final = 15.0
 _LONGEST_SLEEP: Final = 3_600.0
 _FULL: Final = DeliveryAnswer(503, fault="too much waits to be applied")
@@ -49,7 +52,7 @@ class Subscriber:
         self._copies: list[SubscribedCopy] = []
         self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
         self._wake = asyncio.Event()
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places: dict[str, asyncio.Semaphore] = {}
         self._busy: set[tuple[int, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -240,8 +243,7 @@ class Subscriber:
 
         async def run() -> None:
             try:
-                async with self._places:
-                    await work  # type: ignore[misc]
+                await work  # type: ignore[misc]
             except HeadwaterError as fault:
                 copy.tell(str(fault), "")
                 await asyncio.sleep(1.0)
@@ -253,9 +255,15 @@ class Subscriber:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _place(self, url: str) -> asyncio.Semaphore:
+        """A place among the requests to the host of a URL."""
+        origin = uris.origin(url)
+        return self._places.setdefault(f"{origin.host}:{origin.port}", asyncio.Semaphore(_AT_ONCE))
+
     async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
         """Find the hubs of a channel, and have a subscription at each."""
-        found = await discover(self._client, channel)
+        async with self._place(channel.topic):
+            found = await discover(self._client, channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
             copy.tried[channel.topic] = tries, time.time() + 30 * leases.pause_seconds(tries, random.random())
@@ -328,7 +336,8 @@ class Subscriber:
         elif pending or (channel := copy.wanted.get(held.channel)) is None:
             await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
         else:
-            found = await discover(self._client, channel)  # WS-P-05
+            async with self._place(channel.topic):
+                found = await discover(self._client, channel)  # WS-P-05
             copy.discovered[channel.topic] = found if found.hubs else DiscoveredTopic(held.topic, (held.hub,))
             hubs = found.hubs or (held.hub,)
             await self._request(copy, channel, found.topic, held.hub if held.hub in hubs else hubs[0])
@@ -374,9 +383,10 @@ class Subscriber:
         """Send a form to the hub; what went wrong, or None."""
         url = held.hub
         for _ in range(3):
-            told = await self._client.request(
-                "POST", url, FORM_HEAD, form, seconds=_HUB_SECONDS, max_octets=ANSWER_OCTETS
-            )
+            async with self._place(url):
+                told = await self._client.request(
+                    "POST", url, FORM_HEAD, form, seconds=_HUB_SECONDS, max_octets=ANSWER_OCTETS
+                )
             outcome = outcome_of(told, url)
             if outcome.location is None:
                 return outcome.fault
