@@ -8,14 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.progress import silent
 from headwater.source.config import SourceConfig
+from headwater.source.configured_source import utc_now
+from headwater.source.health import records
+from headwater.source.notifications.framework_stream import FrameworkStream
 from headwater.source.notifications.notify_config import NotifyConfig
+from headwater.source.notifications.stream import NotifyContext
 from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names
-from tests.source.test_durable_listener import HERE, PushedSource, world
+from tests.source.test_durable_listener import HERE, PushedSource, local, world
+from tests.support.waiting import until
 
-__all__ = ["world"]
+__all__ = ["local", "world"]
 
 
 @pytest.fixture
@@ -41,9 +47,9 @@ def test_another_process_goes_on_where_the_last_one_ended(
         world.record("a", "one", "two")
         far.wait(lambda: names(far.deliveries("/hub")) == ["one", "two"])
     far.answers["/hub"] = lambda _came: Answer(503, b"")
-    with world.running():
+    with world.running() as source:
         world.record("a", "three")
-        far.wait(lambda: "three" in names(far.deliveries("/hub")))
+        until(lambda: any(one["waiting"] for one in records(source.health().get("hubs"))))
     del far.answers["/hub"]
     with world.running():
         world.record("a", "four")
@@ -55,3 +61,54 @@ def test_another_process_goes_on_where_the_last_one_ended(
     assert ("/b/changelist.xml", "updated") not in told(far, topics[1])
     assert names(far.deliveries("/hub")) == ["one", "two", "three", "four"]
     assert is_chain(far.deliveries("/hub"))
+
+
+def test_what_is_written_while_it_is_looked_is_looked_at_again(local: PushedSource) -> None:
+    with local.running() as source:
+        until(lambda: source.is_published("a"))
+
+        def shown(_name: str) -> bool:
+            stream.wrote(["a/changelist.xml"])
+            return True
+
+        context = NotifyContext(
+            catalog=source.catalog,
+            store=source.store,
+            site=source.site,
+            clock=utc_now,
+            listener=silent,
+            may_send=lambda: None,
+            is_shown=shown,
+            token=None,
+            settings=NotifyConfig(hubs=("http://h.example/",)),
+        )
+        stream = FrameworkStream("a", "http://h.example/", context)
+        assert stream.next_payload()
+        stream.taken()
+        assert stream.has_news
+
+
+def test_sets_of_others_in_one_catalog_are_not_told_of_as_gone(
+    local: PushedSource, far: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, sets = local.config, slice(None)
+
+    def config(base_url: str = HERE) -> SourceConfig:
+        whole = plain(base_url)
+        notify = NotifyConfig(hubs=(f"{far.url}/hub",), batch_seconds=0)
+        return msgspec.structs.replace(whole, notify=notify, sets=whole.sets[sets])
+
+    def changes(base: str, name: str) -> list[tuple[str, str]]:
+        return told(far, f"{base}/{name}/frameworknotification.xml")
+
+    monkeypatch.setattr(local, "config", config)
+    created, deleted = ("/b/capabilitylist.xml", "created"), ("/b/capabilitylist.xml", "deleted")
+    with local.running():
+        far.wait(lambda: created in changes(HERE, "b"))
+    sets = slice(1)
+    other = "http://other.example"
+    with local.running(base_url=other):
+        far.wait(lambda: ("/a/capabilitylist.xml", "updated") in changes(other, "a"))
+    assert deleted not in changes(other, "b") + changes(HERE, "b")
+    with local.running():
+        far.wait(lambda: deleted in changes(HERE, "b"))

@@ -70,8 +70,8 @@ class PushedSource:
             if hear is not None:
                 source.listen_durably(NAME, hear)
             source.start()
-            for name in "ab":
-                source.push_sets.by_set[name].open()
+            for one in source.config.sets:
+                source.push_sets.by_set[one.name].open()
             yield source
 
     @contextmanager

@@ -72,10 +72,13 @@ class HubServer:
     def _run(self) -> None:
         try:
             self.run(self._is_ready.set)
-        except BaseException as failure:  # noqa: BLE001 - `start` raises it in the thread that waits
-            if isinstance(failure, HeadwaterError) and self._is_ready.is_set():
-                self._setup.on_fault(failure)
-            self._failure = failure
+        except BaseException as failure:
+            self._failure = failure  # `start` raises it in the thread that waits
+            if not self._is_ready.is_set():
+                return
+            if not isinstance(failure, HeadwaterError):
+                raise
+            self._setup.on_fault(failure)
         finally:
             self._is_ready.set()
 

@@ -80,10 +80,12 @@ class FrameworkStream(Stream[FrameworkPosition]):
             return None
         context = self._context
         payload = framework_payload(context.site, self.name, changes, self._changed_at, self.most_octets)
-        self.has_news = self._is_waited_for = len(payload.changes) < len(changes)
+        is_all = len(payload.changes) == len(changes)
+        if not is_all:  # else it stays as it is: more may have been written meanwhile
+            self.has_news = self._is_waited_for = True
         self._told_before = told
         return FrameworkPosition(
-            documents=_documents_told(told, there, payload.changes, is_all=not self.has_news),
+            documents=_documents_told(told, there, payload.changes, is_all=is_all),
             until=context.clock(),
             payload=payload.octets,
             is_taken=False,

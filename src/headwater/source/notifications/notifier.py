@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.notify.http_client import HttpClient
+from headwater.publish.publication_state import decode_publication
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.hub_sender import HubHealth, HubSender
 from headwater.source.notifications.stream import NotifyContext
@@ -86,11 +87,12 @@ class Notifier:
             sender.wrote(name, documents)
 
     async def _tell_of_gone_sets(self) -> None:
-        """Sets that are not configured any more, and of which a hub may have been told."""
+        """Sets that were published here and are not configured any more; others may share the catalog."""
+        site = self._context.site
         with contextlib.suppress(HeadwaterError):  # else at the next start
-            ours = {one.name for one in self._context.site.sets}
+            ours = {one.name for one in site.sets}
             for state in await asyncio.to_thread(self._context.catalog.sets):
-                if state.name not in ours:
+                if state.name not in ours and decode_publication(state.notes).base_url == site.base_url:
                     for sender in self._senders:
                         sender.gone(state.name)
 
