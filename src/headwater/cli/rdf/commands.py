@@ -11,6 +11,7 @@ import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
 from headwater.cli.rdf.published import replay, restart
+from headwater.cli.rdf.store_query import query
 from headwater.cli.rdf.streams import (
     STANDARD,
     deliver,
@@ -266,3 +267,4 @@ def _check_json(output: str, *, as_json: bool) -> None:
 
 command.add_command(replay)
 command.add_command(restart)
+command.add_command(query)

@@ -1,0 +1,55 @@
+"""`headwater rdf query`: a SPARQL query of the embedded store that follows a dataset."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from headwater.errors import Exit, UsageFault
+
+_FORMS = ("tsv", "csv", "json", "xml")
+
+
+@click.command("query", short_help="Query the store that follows a dataset.")
+@click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("query", metavar="QUERY")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(_FORMS),
+    default="tsv",
+    show_default=True,
+    help="How rows and answers are written; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
+)
+def query(store: Path, query: str, form: str) -> Exit:
+    """Print what the SPARQL query QUERY (or @FILE; - for standard input) finds in STORE.
+
+    STORE is what `headwater sync --store DIR` keeps for a set: DIR/SET. The command only reads, and sees the state
+    after the last change. The graph of positions is no part of the dataset.
+
+    Exit statuses: 0 done; 2 usage, or no query; 6 fault of the store.
+    """
+    from headwater.triplestores.embedded_store import EmbeddedStore
+
+    folder = store / "oxigraph" if (store / "oxigraph").is_dir() else store
+    opened = EmbeddedStore(folder, read_only=True)
+    try:
+        found = opened.query(_text(query), form)
+    finally:
+        opened.close()
+    sys.stdout.buffer.write(found)
+    if not found.endswith(b"\n"):
+        click.echo()
+    return Exit.DONE
+
+
+def _text(query: str) -> str:
+    """The query itself, from wherever it is."""
+    try:
+        if query == "-":
+            return sys.stdin.buffer.read().decode()
+        return Path(query[1:]).read_text("utf-8") if query.startswith("@") else query
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageFault(f"the query cannot be read: {cause}", advice="Name a file of UTF-8 text.") from cause
