@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.notify.following.pushing import (
     CHANGES,
     FRAMEWORK,
@@ -95,3 +97,17 @@ def test_without_a_channel_it_says_so_and_polls(source: Source, dest: Path) -> N
         site.put("new.txt", b"new")
         site.publish_changes(10.0)
         until(lambda: text(dest / "new.txt") == "new")
+
+
+def test_what_could_not_be_had_is_asked_for_again_when_it_is_due(
+    copy: Following, site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-F6: not with the next slow poll alone, of which push at work has one in ten minutes."""
+    monkeypatch.setattr("headwater.sync.transfer.result_log.backoff_seconds", lambda _tries: 1.0)
+    site.put("late.txt", b"late")
+    page = site.source.pages.pop("/set/resources/late.txt")
+    site.publish_changes(10.0)
+    assert hub.deliver(site.topic(), site.notification()) == 202
+    until(lambda: any(one.total("failed") for one in copy.reports if one.requests))
+    site.source.pages["/set/resources/late.txt"] = page
+    until(lambda: text(dest / "late.txt") == "late")

@@ -36,6 +36,7 @@ from headwater.sync.push.live_copy import LiveCopy
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
+from headwater.sync.source_times import micros
 
 _LOCKED_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.2
@@ -271,8 +272,8 @@ class PushedCopy:
         self._tell(report)
         if self._store is None:
             self._take_up(Path(self._task.destination) / FOLDER)
-        self._after(report)
         self._polled(hints, is_busy=is_busy(report), has_failed=all_failed(report))
+        self._after(report)
 
     def _polled(self, hints: PollingHints, *, is_busy: bool, has_failed: bool) -> None:
         self._schedule.hints = hints
@@ -285,6 +286,9 @@ class PushedCopy:
         reports = {one.name: one for one in report.sets}
         kept: list[tuple[str, ChannelProgress]] = []
         for one in followed:
+            if one.retry_at is not None:
+                left = one.retry_at - (micros(self._task.now()) or 0)
+                self._schedule.ask(time.monotonic(), max(0.0, left / 1_000_000))
             if one.changes is None:
                 continue
             done = reports[one.name]

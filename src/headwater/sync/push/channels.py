@@ -14,6 +14,7 @@ from headwater.sync.run import SyncTask
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.state.set_rows import sets
 
+_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
 _KINDS = (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)
 
 
@@ -24,6 +25,8 @@ class FollowedSet(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     position: Position
     channels: tuple[tuple[Kind, str, tuple[str, ...]], ...] = ()
+    retry_at: int | None = None
+    """When the first resource that could not be had may be asked for again, in microseconds since 1970."""
 
     @property
     def changes(self) -> str | None:
@@ -48,6 +51,12 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
                 for kind, topic in offered
                 if topic is not None and scope.refusal(topic) is None
             )
-            followed = FollowedSet(name=row.name, identity=row.offer.identity, position=row.position, channels=channels)
+            followed = FollowedSet(
+                name=row.name,
+                identity=row.offer.identity,
+                position=row.position,
+                channels=channels,
+                retry_at=t.value(_RETRY_AT, (row.id,)),
+            )
             found.append(followed)
     return found
