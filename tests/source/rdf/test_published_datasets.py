@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from headwater.source.config import SetConfig
 from headwater.source.push_config import BadDatasetConfig
 from headwater.source.source import Source
 from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
-from tests.source.rdf.importer import ImportedDataset, apply, entries, root_of
+from tests.source.rdf.importer import ImportedDataset, apply, entries, import_changes, root_of
 from tests.support.program import run_here
 
 
@@ -359,6 +360,25 @@ def test_tim_08_where_the_series_is_broken_nothing_is_published(tmp_path: Path, 
     else:
         rounds.run()
         assert len(rounds.imported().lines) == 3
+
+
+def test_tim_08_closed_change_lists_and_their_patches_stay(tmp_path: Path) -> None:
+    """Over an index, oldest first, all patches lead from nothing to the dataset; each entry has its link."""
+    path = put(tmp_path / "d.nt", triples(0))
+    rounds = Rounds(tmp_path, file_set(path, rotation_seconds=0.01), segment_entries=2)
+    for number in range(1, 6):
+        put(path, triples(number, number + 1))
+        rounds.run()
+    top = ET.fromstring(rounds.document("d/changelist.xml"))
+    parts = [str(one.text) for one in top.iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")]
+    assert len(parts) > 2
+    imported = ImportedDataset()
+    for part in parts:
+        import_changes(rounds.fetch, part, imported)
+    assert imported.taken == 5
+    assert b"".join(sorted(imported.lines)) == rounds.document("d/dataset.nq")
+    first = entries(rounds.fetch(parts[0]))[0].md["datetime"]
+    assert {root_of(rounds.fetch(url))[0]["from"] for url in (parts[0], f"{BASE}/d/changelist.xml")} == {first}
 
 
 def test_tim_08_what_others_have_damaged_in_the_documents_is_put_right(tmp_path: Path) -> None:

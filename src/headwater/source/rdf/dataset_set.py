@@ -122,7 +122,7 @@ class DatasetSet:
             self.health.scan_seconds = time.monotonic() - began
         if outcome.news is DatasetNews.CHANGED:
             text = (
-                f"{self.name}: {outcome.added:,} statements added, {outcome.removed:,} removed; {outcome.quads:,} now"
+                f"{self.name}: statements added {outcome.added:,}, removed {outcome.removed:,}; now {outcome.quads:,}"
             )
             self._context.listener(Notice(notices.DATASET_CHANGED, text))
         return outcome
