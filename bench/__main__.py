@@ -30,6 +30,7 @@ ROOMS = (
     "patches",
     "publish",
     "push",
+    "rdf",
     "rdf_source",
     "rdf_store",
     "scale",
