@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headwater.rdf.faults import BOUNDS, BlankNodesRefused, DatasetChanges, RdfBounds
 from headwater.rdf.lines.blank_nodes import NamedLines
-from headwater.rdf.lines.parsing import parsed_files
+from headwater.rdf.lines.parsing import DocumentNodes, parsed_files
 from headwater.rdf.lines.ranges import LineFile
 from headwater.rdf.lines.reading import is_plain, line_blocks, octets
 from headwater.rdf.lines.runs import RunJob, SortedRun, made_runs, merged
@@ -66,6 +66,14 @@ def write_canonical(  # noqa: PLR0913 - how blank nodes are named belongs to how
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
         runs = DatasetRuns(Path(folder), bounds, blank_nodes, genid).made_of(inputs)
         return write_blocks(merged(runs, bounds), target, durable=durable)
+
+
+_DOCUMENT_NODES = {
+    BlankNodes.REFUSED: DocumentNodes.REFUSED,
+    BlankNodes.KEPT: DocumentNodes.KEPT,
+    BlankNodes.REPLACED: DocumentNodes.APART,
+    BlankNodes.CANONICAL: DocumentNodes.APART,
+}
 
 
 class DatasetRuns:
@@ -132,7 +140,7 @@ class DatasetRuns:
                 yield one, one.path
             else:
                 documents.append(one)
-        yield from parsed_files(documents, self._folder, self._bounds)
+        yield from parsed_files(documents, self._folder, self._bounds, _DOCUMENT_NODES[self._treated])
 
     def _jobs(self, files: Iterable[tuple[RdfInput, Path]]) -> Iterator[tuple[tuple[int, RdfInput, Path], RunJob]]:
         for number, (one, path) in enumerate(files):
