@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
+from headwater.cli.rdf.dump import dump
 from headwater.cli.rdf.published import replay, restart
 from headwater.cli.rdf.store_query import query
 from headwater.cli.rdf.streams import (
     STANDARD,
     deliver,
     file_type,
+    genid_prefix,
     lenient_option,
     local_files,
     names_blank_nodes,
@@ -83,21 +85,9 @@ def _canonical(inputs: list[RdfInput], scratch: Path, options: dict[str, Any]) -
         scratch / "result",
         scratch=scratch,
         blank_nodes=treated,
-        genid=_prefix(treated.value, options["genid"]),
+        genid=genid_prefix(treated.value, options["genid"]),
         durable=False,
     )
-
-
-def _prefix(treated: str, genid: str | None) -> str | None:
-    """The prefix of IRIs of blank nodes. Raises UsageFault where there is none and one is needed, or it is none."""
-    if (treated == "iris") is not (genid is not None):
-        raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
-    if genid is not None:
-        from headwater.rdf.lines.statements import is_iri
-
-        if not is_iri(genid):
-            raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
-    return genid
 
 
 @command.command("diff", short_help="Write the patch from one dataset to another.")
@@ -125,7 +115,7 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
                 file,
                 scratch=scratch,
                 blank_nodes=treated,
-                genid=_prefix(treated.value, options["genid"]),
+                genid=genid_prefix(treated.value, options["genid"]),
             )
         deliver(scratch / "result", output)
     _say_patch(found, as_json=as_json)
@@ -265,6 +255,7 @@ def _check_json(output: str, *, as_json: bool) -> None:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
 
 
+command.add_command(dump)
 command.add_command(replay)
 command.add_command(restart)
 command.add_command(query)

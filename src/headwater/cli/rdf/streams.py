@@ -72,6 +72,18 @@ def names_blank_nodes(default: str) -> Callable[[Command], Command]:
     return given
 
 
+def genid_prefix(treated: str, genid: str | None) -> str | None:
+    """The prefix of IRIs of blank nodes. Raises UsageFault where there is none and one is needed, or it is none."""
+    if (treated == "iris") is not (genid is not None):
+        raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
+    if genid is not None:
+        from headwater.rdf.lines.statements import is_iri
+
+        if not is_iri(genid):
+            raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
+    return genid
+
+
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder for what a command keeps on disk, below TMPDIR, for its time."""
