@@ -1,0 +1,58 @@
+"""`headwater sync --push` on the command line, and what `headwater status` tells of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.notify.following.pushing import Hub, PushedSite, following
+from tests.support.program import run_here
+
+FOLLOW = ("--follow", "1", "--push")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--push",), "--push goes with --follow"),
+        ((*FOLLOW, "--dry-run"), "not with --dry-run"),
+        (("--follow", "1", "--listen", "127.0.0.1:0"), "go with --push"),
+        (("--callback-url", "http://me.example/"), "go with --push"),
+        ((*FOLLOW, "--listen", "nowhere"), "has to be HOST:PORT"),
+        ((*FOLLOW, "--listen", "0.0.0.0:0"), "needs --callback-url"),
+        ((*FOLLOW, "--callback-url", "ftp://me.example/"), "--callback-url cannot be used"),
+        ((*FOLLOW, "--callback-url", "http://me.example/?a=b"), "it has a query"),
+    ],
+)
+def test_what_does_not_go_together_is_told(options: tuple[str, ...], told: str, dest: Path) -> None:
+    done = run_here("sync", *options, "http://127.0.0.1:1/", dest)
+    assert done.returncode == 2
+    assert told in done.stderr.decode()
+
+
+def test_each_copy_needs_a_folder_of_its_own(dest: Path) -> None:
+    done = run_here("sync", *FOLLOW, "--also", "http://127.0.0.1:2/", dest, "http://127.0.0.1:1/", dest)
+    assert done.returncode == 2
+    assert "each copy needs a folder of its own" in done.stderr.decode()
+
+
+def test_the_status_shows_subscriptions_and_their_leases(site: PushedSite, hub: Hub, dest: Path) -> None:
+    with following((site.source.base, dest)) as copy:
+        copy.at_rest()
+        site.put("new.txt", b"new")
+        assert hub.deliver(site.topic(), site.notification()) == 202
+        told = json.loads(run_here("status", "--json", dest).stdout)["push"]
+        (one,) = told["subscriptions"]
+        assert (told["mode"], one["state"], one["hub"], one["topic"]) == ("push", "active", hub.url, site.topic())
+        assert one["lease_ends"] > one["next_request"] > told["last_delivery"] == one["last_delivery"]
+        words = run_here("status", dest).stdout.decode()
+        assert "followed by push; last notification" in words
+        assert f"change-notification at {hub.url}: active, lease until" in words
+        assert hub.asked[0].secret.decode() not in json.dumps(told) + words
+
+
+def test_a_copy_that_was_never_followed_by_push_says_nothing_of_it(site: PushedSite, dest: Path) -> None:
+    run_here("sync", "--quiet", site.source.base, dest)
+    assert json.loads(run_here("status", "--json", dest).stdout)["push"] is None

@@ -1,0 +1,196 @@
+"""A copy that stays open between payloads: applied as Change Lists are, in its turn, and remembered as runs are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headwater.copies.schema import FOLDER
+from headwater.errors import StoreFault
+from headwater.spec.kinds import Kind
+from headwater.storage.lock import lock_exclusive
+from headwater.sync.copy_status import copy_status
+from headwater.sync.faults import DestinationLocked
+from headwater.sync.lists.position import Position
+from headwater.sync.options import SyncOptions
+from headwater.sync.push.live_copy import AppliedPayloads, LiveCopy
+from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
+from headwater.sync.run import SyncTask, synchronise
+from tests.support.fake_source import Site, at, document, ln, url
+
+TOPIC = "notification.xml"
+
+
+def payload(site: Site, *changes: tuple[float, str, str, bytes | None], until: float | None = None) -> ReadPayload:
+    entries = [site.change(*change) for change in changes]
+    said = {"from": at(changes[0][0] - 1), "until": at(changes[-1][0] if until is None else until)}
+    body = document(entries, links=site.up(), capability="change-notification", **said)
+    now = dt.datetime.now(dt.UTC)
+    return read_payload(body, TOPIC, Kind.CHANGE_NOTIFICATION, now, f"{site.root}/capabilitylist.xml")
+
+
+@contextmanager
+def live(site: Site, dest: Path, **options: object) -> Iterator[LiveCopy]:
+    task = SyncTask(url=site.source.base, destination=dest, options=SyncOptions(retries=0, **options))  # type: ignore[arg-type]
+    synchronise(task)
+    copy = LiveCopy(task)
+    try:
+        yield copy
+    finally:
+        copy.close()
+
+
+def apply(copy: LiveCopy, site: Site, *payloads: ReadPayload, since: Position | None = None) -> AppliedPayloads:
+    try:
+        return copy.apply(f"{site.root}/capabilitylist.xml", TOPIC, payloads, since or Position())
+    finally:
+        copy.rest()
+
+
+def test_payloads_are_applied_together_and_the_last_change_of_each_resource_counts(site: Site, dest: Path) -> None:
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        site.put("a.txt", b"two")
+        site.drop("f0.txt")
+        site.source.forget()
+        first, second, third = (payload(site, change) for change in site.changes[-3:])
+        applied = apply(copy, site, first, second, third)
+        assert (dest / "a.txt").read_bytes() == b"two"
+        assert not (dest / "f0.txt").exists()
+        assert applied.failed == 0
+        assert site.source.requests() == ["/set/resources/a.txt"]
+        report = copy.take_report()
+        assert report is not None
+        assert (report.sets[0].created, report.sets[0].deleted, report.sets[0].process) == (1, 1, "push")
+        assert report.sets[0].position == at(site.clock)
+        assert copy.take_report() is None
+
+
+def test_the_position_of_the_lists_stays_and_the_next_run_finds_everything_done(site: Site, dest: Path) -> None:
+    before = None
+    with live(site, dest) as copy:
+        before = copy_status(dest).sets[0].position
+        site.put("a.txt", b"one")
+        apply(copy, site, payload(site, site.changes[-1]))
+        assert copy_status(dest).sets[0].position == before
+    site.publish(since=10.0)
+    site.source.forget()
+    report = synchronise(SyncTask(url=site.source.base, destination=dest))
+    assert (report.sets[0].created, report.sets[0].updated) == (0, 0)
+    assert site.source.requests("/set/resources/a.txt") == []
+    assert report.sets[0].position == at(site.clock)
+
+
+def test_nothing_older_is_done_over_what_is_newer(site: Site, dest: Path) -> None:
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        site.put("a.txt", b"two")
+        old, new = (payload(site, change) for change in site.changes[-2:])
+        apply(copy, site, new)
+        site.source.forget()
+        apply(copy, site, old)
+        assert (dest / "a.txt").read_bytes() == b"two"
+        assert site.source.requests() == []
+
+
+def test_what_was_told_before_is_passed_over(site: Site, dest: Path) -> None:
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        one = payload(site, site.changes[-1])
+        applied = apply(copy, site, one)
+        site.source.forget()
+        again = apply(copy, site, one, since=Position(time=(applied.reached or 0) + 1))
+        assert again.failed == 0
+        assert site.source.requests() == []
+
+
+def test_what_cannot_be_had_is_told_and_not_remembered(site: Site, dest: Path) -> None:
+    """A payload is a hint: only a list's word makes a failure of it."""
+    with live(site, dest) as copy:
+        applied = apply(copy, site, payload(site, (site.clock + 1, "created", "none.txt", b"none")))
+        assert applied.failed == 1
+        assert copy_status(dest).failed == 0
+        site.source.pages["/set/resources/f0.txt"] = site.source.reply("/set/resources/f1.txt")
+        applied = apply(copy, site, payload(site, (site.clock + 2, "updated", "f0.txt", b"other")))
+        assert applied.failed == 1
+        assert (dest / "f0.txt").read_bytes() == b"body 0\n"
+        assert copy_status(dest).failed == 0
+
+
+def test_a_mass_of_deletions_is_held_back(site: Site, dest: Path) -> None:
+    """DST-B4: a hub is believed no more than a Change List is."""
+    for number in range(20):
+        site.put(f"more{number}.txt", b"more")
+    site.publish(since=10.0)
+    with live(site, dest) as copy:
+        names = [f"more{number}.txt" for number in range(20)]
+        changes = [(site.clock + 1 + number / 100, "deleted", name, None) for number, name in enumerate(names)]
+        apply(copy, site, payload(site, *changes))
+        assert all((dest / name).exists() for name in names)
+        report = copy.take_report()
+        assert report is not None
+        assert report.sets[0].held_back == 20
+
+
+def test_it_waits_for_other_runs_and_lets_them_have_the_folder(site: Site, dest: Path) -> None:
+    with live(site, dest) as copy:
+        copy.open()
+        site.put("a.txt", b"one")
+        one = payload(site, site.changes[-1])
+        held = lock_exclusive(dest / FOLDER / "lock")
+        with pytest.raises(DestinationLocked):
+            apply(copy, site, one)
+        os.close(held)
+        site.publish(since=10.0)
+        synchronise(SyncTask(url=site.source.base, destination=dest))  # another run, in between
+        site.put("b.txt", b"two")
+        apply(copy, site, payload(site, site.changes[-1]))
+        assert (dest / "b.txt").read_bytes() == b"two"
+
+
+def test_a_set_that_is_not_there_is_told(site: Site, dest: Path) -> None:
+    with live(site, dest) as copy, pytest.raises(KeyError):
+        copy.apply("http://nobody.example/", TOPIC, [payload(site, (11.0, "deleted", "f0.txt", None))], Position())
+    assert issubclass(DestinationLocked, StoreFault)
+
+
+def test_files_that_are_replaced_go_to_the_backup(site: Site, dest: Path, tmp_path: Path) -> None:
+    with live(site, dest, backup_dir=str(tmp_path / "kept")) as copy:
+        site.put("f0.txt", b"other")
+        apply(copy, site, payload(site, site.changes[-1]))
+    assert [path.read_bytes() for path in (tmp_path / "kept").rglob("f0.txt")] == [b"body 0\n"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.CHANGE_NOTIFICATION, document([], capability="framework-notification")),
+        (Kind.CHANGE_NOTIFICATION, document([], capability="resourcelist", at=at(0))),
+        (Kind.CHANGE_NOTIFICATION, document([], links=ln("up", "http://x.example/"), capability="changelist")),
+        (Kind.FRAMEWORK_NOTIFICATION, document([], capability="change-notification")),
+        (Kind.FRAMEWORK_NOTIFICATION, document([], capability="capabilitylist")),
+        (Kind.FRAMEWORK_NOTIFICATION, b"<urlset"),
+    ],
+)
+def test_payloads_of_other_channels_are_refused_rs_ch_02(kind: Kind, body: bytes) -> None:
+    with pytest.raises(UnusablePayload):
+        read_payload(body, TOPIC, kind, dt.datetime.now(dt.UTC), "http://s.example/capabilitylist.xml")
+
+
+def test_a_framework_notification_names_documents_and_their_indexes_rs_fn_10() -> None:
+    entries = [
+        url("http://s.example/list1.xml", links=ln("index", "http://s.example/list.xml"), capability="resourcelist"),
+        url("http://s.example/capabilitylist.xml", capability="capabilitylist"),
+    ]
+    body = document(entries, capability="framework-notification")
+    read = read_payload(body, TOPIC, Kind.FRAMEWORK_NOTIFICATION, dt.datetime.now(dt.UTC))
+    assert {one.rpartition("/")[2] for one in changed_documents(read)} == {
+        "list1.xml",
+        "list.xml",
+        "capabilitylist.xml",
+    }
