@@ -9,6 +9,7 @@ import pytest
 
 from headwater.publish.site import BadSite
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
+from headwater.source.notifications.hub_config import HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig
 from headwater.spec.writer import Profile
@@ -25,14 +26,14 @@ def write(folder: Path, text: str) -> Path:
 def test_every_key_is_in_the_manual() -> None:
     text = MANUAL.read_text()
     top, _, sets = text.partition("## `[[set]]`")
-    for section, kind in ((top, SourceConfig), (top, NotifyConfig), (sets, SetConfig)):
+    for section, kind in ((top, SourceConfig), (top, NotifyConfig), (top, HubConfig), (sets, SetConfig)):
         for field in msgspec.structs.fields(kind):
             if field.encode_name != "set":
                 assert f"| `{field.encode_name}` |" in section, f"{field.encode_name} is missing from the manual"
 
 
 def test_the_manual_names_no_key_that_is_none() -> None:
-    kinds = (SourceConfig, NotifyConfig, SetConfig)
+    kinds = (SourceConfig, NotifyConfig, HubConfig, SetConfig)
     known = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     rows = [line for line in MANUAL.read_text().splitlines() if line.startswith("| `")]
     assert {line.split("`")[1] for line in rows} <= known
