@@ -177,3 +177,15 @@ def test_a_dataset_that_is_loaded_again_leaves_other_graphs_alone(server: Sparql
     named = {str(graph) for graph in server.store.named_graphs()}
     assert named == {"<urn:other>", f"<{POSITION_GRAPH}>", f"<{DATASET}>"}
     assert len(server.store) == 2 + 1 + 4 + 1
+
+
+def test_the_uri_of_a_dataset_is_no_sparql(server: SparqlServer, tmp_path: Path) -> None:
+    """Whatever a source calls its dataset, other graphs of the endpoint are left alone."""
+    server.store.update("INSERT DATA { GRAPH <urn:other> { <urn:s> <urn:p> <urn:o> } }")
+    hostile = "http://example.org/> { <urn:a> <urn:b> <urn:c> } } ; DROP ALL ; INSERT DATA { GRAPH <urn:x"
+    store = store_of(server, hostile)
+    told = msgspec.structs.replace(position(1, 1), dataset=hostile)
+    with pytest.raises(UpdateNotApplied):
+        store.load(written(tmp_path / "d", set(POOL[:1])), told)  # a position never tells such a URI as it is
+    assert "<urn:other>" in {str(graph) for graph in server.store.named_graphs()}
+    assert not any("DROP ALL" in text for text in server.updates)

@@ -14,6 +14,7 @@ POSITION_GRAPH: Final = f"{NAMESPACE}positions"
 
 DATASET, SHA256, QUADS, AT = (f"{NAMESPACE}{name}" for name in ("dataset", "sha-256", "quads", "at"))
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
+_NO_IRI = re.compile(r"[\x00-\x20<>\"{}|\\^`]")
 _INTEGER: Final = "http://www.w3.org/2001/XMLSchema#integer"
 
 
@@ -41,7 +42,7 @@ def statements_of(position: StorePosition) -> Iterator[bytes]:
     """The statements that tell a position, as lines of N-Quads."""
     subject = subject_of(position.dataset)
     objects = {
-        DATASET: f"<{position.dataset}>",
+        DATASET: f"<{iri_text(position.dataset)}>",
         SHA256: f'"{position.sha256}"',
         QUADS: f'"{position.quads}"^^<{_INTEGER}>',
     }
@@ -54,6 +55,11 @@ def statements_of(position: StorePosition) -> Iterator[bytes]:
 def subject_of(dataset: str) -> str:
     """The subject of the position of a dataset, as N-Quads has it."""
     return f"<{NAMESPACE}position/{_escaped(dataset)}>"
+
+
+def iri_text(uri: str) -> str:
+    """A URI as it may stand between `<` and `>` in N-Quads and SPARQL, whatever characters it has."""
+    return _NO_IRI.sub(lambda found: "".join(f"%{octet:02X}" for octet in found[0].encode()), uri)
 
 
 def _escaped(uri: str) -> str:

@@ -22,6 +22,7 @@ from headwater.triplestores.positions import (
     NAMESPACE,
     POSITION_GRAPH,
     StorePosition,
+    iri_text,
     position_of,
     statements_of,
     subject_of,
@@ -61,7 +62,7 @@ class SparqlStore:
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, graph: str, where: str) -> None:
         self._endpoint = endpoint
         self._subject = subject_of(dataset)
-        self._default = f"<{graph}>"
+        self._default = f"<{iri_text(graph)}>"
         self._where = where
 
     def state(self) -> StoreState:
