@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from headwater.progress import silent
+from headwater.publish.capabilities import FRAMEWORK_CHANNEL
 from headwater.source.config import SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import records
 from headwater.source.notifications.framework_stream import FrameworkStream
+from headwater.source.notifications.hub_position import latest_payload
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.notifications.stream import NotifyContext
 from tests.notify.subscriber import Answer, Subscriber
@@ -83,9 +85,16 @@ def test_what_is_written_while_it_is_looked_is_looked_at_again(local: PushedSour
             settings=NotifyConfig(hubs=("http://h.example/",)),
         )
         stream = FrameworkStream("a", "http://h.example/", context)
-        assert stream.next_payload()
+        payload = stream.next_payload()
+        assert payload
         stream.taken()
         assert stream.has_news
+        assert stream.next_payload() is None
+        for _ in range(2):
+            stream.settle()
+            assert latest_payload(source.catalog, "a", FRAMEWORK_CHANNEL, ["http://h.example/"]) == payload
+        assert stream.position is not None
+        assert not stream.position.payload, "only the row has it"
 
 
 def test_sets_of_others_in_one_catalog_are_not_told_of_as_gone(

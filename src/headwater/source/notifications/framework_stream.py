@@ -66,6 +66,11 @@ class FrameworkStream(Stream[FrameworkPosition]):
         seconds = context.settings.batch_seconds if self._is_waited_for else context.settings.framework_seconds
         return batch_pause(0, since_last, batch_count=1, batch_seconds=seconds)
 
+    def taken(self) -> None:
+        """The hub has taken the payload."""
+        super().taken()
+        self._told_before = {}
+
     def _made(self, position: FrameworkPosition | None) -> FrameworkPosition | None:
         if not self.has_news:
             return None

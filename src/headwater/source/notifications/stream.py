@@ -98,9 +98,14 @@ class Stream(Generic[P]):
         return True
 
     def settle(self) -> None:
-        """Write down that the last payload was taken, unless that is written."""
+        """Write down that the last payload was taken, unless that is written; from then on only the row has it.
+
+        The streams of thousands of sets would else hold a payload each.
+        """
         if not self._is_written and self.position is not None:
             self._write(self.position)
+        if self.position is not None and self.position.is_taken:
+            self.position = msgspec.structs.replace(self.position, payload=b"")
 
     def _holds(self, position: P) -> bool:
         """Whether a payload that was not taken is still to be sent."""
