@@ -93,6 +93,20 @@ def test_the_status_tells_of_datasets(rounds: Rounds) -> None:
     assert b"d: 2 statements" in run_here("status", rounds.state).stdout
 
 
+def test_static_files_of_a_dataset(tmp_path: Path) -> None:
+    """TIM-08 holds of the files that any web server sends."""
+    path, out = put(tmp_path / "d.nt", triples(1)), tmp_path / "out"
+    command = ("publish", "--dataset", path, "--to", out, "--base-url", BASE, "--set", "d")
+    for numbers in ((1,), (1, 2), (2,)):
+        put(path, triples(*numbers))
+        assert run_here(*command).returncode == 0
+    imported = ImportedDataset()
+    for one in entries((out / "d" / "changelist.xml").read_bytes()):
+        apply((out / one.link["href"].removeprefix(f"{BASE}/")).read_bytes(), imported.lines)
+    assert b"".join(sorted(imported.lines)) == (out / "d" / "dataset.nq").read_bytes() == triples(2).encode()
+    assert run_here(*command, "--files", tmp_path).returncode == 2
+
+
 def test_one_command_publishes_a_dataset(tmp_path: Path) -> None:
     path = put(tmp_path / "people.ttl", "")
     config = configured({"dataset": path, "set_name": "people", "base_url": BASE, "state": tmp_path / "state"})

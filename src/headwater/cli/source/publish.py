@@ -46,6 +46,12 @@ _MEASURABLE = 1.0
     help="Publish the copy that `headwater sync` keeps in DEST, instead of a folder; run it again after each sync.",
 )
 @click.option(
+    "--dataset",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Publish the RDF dataset of a file, or of all RDF files of a folder, instead of a folder of files.",
+)
+@click.option(
     "--to", "out", type=click.Path(path_type=Path), metavar="OUT", help="The folder that a web server serves."
 )
 @click.option("--base-url", metavar="URL", help="The URL at which the web server serves that folder.")
@@ -54,7 +60,7 @@ _MEASURABLE = 1.0
     "set_name",
     metavar="NAME",
     help="The name of the set of resources; other sets in OUT stay. With --copy, the only set of DEST to publish."
-    "  [default: files]",
+    "  [default: files; with --dataset: dataset]",
 )
 @click.option(
     "--state",
@@ -110,11 +116,17 @@ def command(
 
 def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
     """The source that the options describe, and where it is to lie."""
-    place = ("copy", "--copy DEST") if "copy" in given else ("files", "--files DIR")
-    for name, option in (place, ("out", "--to OUT"), ("base_url", "--base-url URL")):
+    kinds = {"copy": "--copy DEST", "dataset": "--dataset PATH", "files": "--files DIR"}
+    chosen = [name for name in kinds if name in given]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{name}" for name in reversed(chosen[:2]))
+        raise UsageFault(f"{options} exclude each other", advice="Leave one of them out.")
+    place = (chosen or ["files"])[0]
+    for name, option in ((place, kinds[place]), ("out", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
             raise UsageFault(
-                f"{option} is missing", advice="Give --files (or --copy), --to and --base-url, or a CONFIG file."
+                f"{option} is missing",
+                advice="Give --files (or --copy, --dataset), --to and --base-url, or a CONFIG file.",
             )
     resources = given.get("resources", "link")
     if "resource_base" in given and resources != "none":
@@ -129,6 +141,9 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
     if "copy" in given:
         sets = _sets_of_copy(given, described)
+    elif "dataset" in given:
+        path, name = str(given["dataset"].absolute()), given.get("set_name", "dataset")
+        sets = (SetConfig(profile="rdf-dataset", dataset=path, name=name, **described),)
     else:
         sets = (SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),)
     config = SourceConfig(
@@ -147,8 +162,6 @@ def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[Set
     from headwater.source.copy.copy_sets import names_in_copy
     from headwater.source.copy.static_copies import refuse_overlap
 
-    if "files" in given:
-        raise UsageFault("--files and --copy exclude each other", advice="Leave one of them out.")
     copy, wanted = given["copy"].absolute(), given.get("set_name")
     refuse_overlap(copy, given["out"])
     names = names_in_copy(copy)

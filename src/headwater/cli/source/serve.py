@@ -59,7 +59,8 @@ _CONFIG = "config.json"
     "--set",
     "set_name",
     metavar="NAME",
-    help="The name of the set of resources; with --copy, the only set of DEST to publish.  [default: files]",
+    help="The name of the set of resources; with --copy, the only set of DEST to publish."
+    "  [default: files; with --dataset: dataset]",
 )
 @click.option("--title", metavar="TEXT", help="The set's title on the home page.")
 @describes_a_set
