@@ -202,6 +202,8 @@ class _Run:
             if number:
                 recovery.end(number)
         self._check_begun(rows)
+        if self._follows and not any(one.dataset or one.fault for one in self._report.sets):
+            self._documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", self._task.url)
         self._registry.conclude()
         self._report.faults += self._registry.faults
         if self._report.faults:
@@ -239,9 +241,15 @@ class _Run:
             self._begins.append(past.begins)
         return report
 
+    @property
+    def _follows(self) -> bool:
+        """Whether triplestores are to follow the datasets."""
+        options = self._options
+        return not options.dry_run and (options.store is not None or options.sparql is not None)
+
     def _follow_dataset(self, context: RunContext, row: SetRow, report: SetReport) -> None:
         """Bring the triplestores to the state of the set's dataset, where the user asks for some."""
-        if self._options.store is None and self._options.sparql is None:
+        if not self._follows:
             return
         from headwater.sync.datasets.dataset_sync import DatasetSync  # takes the RDF library along, which few use
 

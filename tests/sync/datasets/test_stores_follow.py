@@ -268,9 +268,23 @@ def test_nothing_is_done_in_a_dry_run_and_nothing_without_a_dataset(source: Sour
     one = Site(source)
     one.put("a.txt", b"no RDF")
     one.publish()
-    assert go(source.base, dest, store=str(tmp_path / "s")).one.dataset is None
+    ran = go(source.base, dest, store=str(tmp_path / "s"))
+    assert ran.one.dataset is None
+    assert "TIM-A5" in ran.rules()
     one.put("dataset.nq", b"")
     one.publish()
     assert go(source.base, dest, store=str(tmp_path / "s"), dry_run=True).one.dataset is None
     assert not (tmp_path / "s").exists()
     assert go(source.base, dest, store=str(tmp_path / "s")).one.dataset.quads == 0
+
+
+def test_a_dataset_that_is_gone_or_called_otherwise_is_told(site: Site, dest: Path, tmp_path: Path) -> None:
+    """The store stays as it is: nobody said that the dataset is empty."""
+    stores = tmp_path / "s"
+    assert "TIM-A5" in go(site.source.base, dest, store=str(stores), dataset="other.nq").rules()
+    assert "TIM-A5" not in go(site.source.base, dest, store=str(stores)).rules()
+    site.drop("dataset.nq")
+    site.publish()
+    ran = go(site.source.base, dest, store=str(stores), max_delete=1.0)
+    assert any("has no RDF dataset any more" in notice.message for notice in ran.notices)
+    assert in_store(stores / "set") == normalised(STATES[0])

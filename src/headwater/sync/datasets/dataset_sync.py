@@ -38,6 +38,7 @@ class DatasetSync:
             self._tell(fault)
             return
         if dataset is None:
+            self._tell_of_none()
             return
         self._report.dataset = DatasetReport(uri=dataset.uri)
         for store in wanted_stores(self._run.options, self._row.name, Path(self._run.destination)):
@@ -46,6 +47,18 @@ class DatasetSync:
             except (SourceFault, StoreFault) as fault:
                 self._report.dataset.stores.append(StoreReport(store=store.name, done="failed", fault=str(fault)))
                 self._tell(fault)
+
+    def _tell_of_none(self) -> None:
+        """Tell that there is no dataset, where the user has named one, or a store holds one."""
+        options = self._run.options
+        stores = wanted_stores(options, self._row.name, Path(self._run.destination))
+        if options.dataset is not None:
+            what = f"no RDF file of the set {self._row.name} is called {options.dataset:.200}"
+        elif any(store.kept.is_dir() for store in stores):
+            what = f"the set {self._row.name} has no RDF dataset any more: its stores stay as they are"
+        else:
+            return
+        self._run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
 
     def _follow(self, wanted: WantedStore, dataset: RdfFile, told: DatasetReport) -> None:
         self._run.listener(Progress(f"store of {self._row.name}", 0))
