@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
+from headwater.cli.rdf.convert import convert
 from headwater.cli.rdf.dump import dump
 from headwater.cli.rdf.published import replay, restart
 from headwater.cli.rdf.store_query import query
@@ -255,6 +256,7 @@ def _check_json(output: str, *, as_json: bool) -> None:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
 
 
+command.add_command(convert)
 command.add_command(dump)
 command.add_command(replay)
 command.add_command(restart)

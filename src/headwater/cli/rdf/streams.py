@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 STANDARD = "-"
-_SYNTAXES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3")
+SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3")
 _PIECE = 1 << 20
 
 file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -39,7 +39,7 @@ lenient_option = click.option("--lenient", is_flag=True, help="Skip malformed li
 _READING = (
     click.option(
         "--syntax",
-        type=click.Choice(_SYNTAXES),
+        type=click.Choice(SYNTAX_NAMES),
         help="What the files are written in.  [default: by the suffix; N-Quads without one]",
     ),
     click.option("--base", metavar="IRI", help="What relative IRIs are resolved against; without it they are refused."),
