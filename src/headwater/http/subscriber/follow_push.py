@@ -17,11 +17,13 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, Interrupted
 from headwater.http.server.sockets import AddressInUse, address_url, listen
+from headwater.http.subscriber.hub_addresses import HubAddresses
 from headwater.http.subscriber.listener import CallbackListener
 from headwater.http.subscriber.pushed_copy import PushedCopy
 from headwater.notify.subscriber.store import FILE, SubscriberStore
 from headwater.spec import uris
 from headwater.sync.connection import starting_uri
+from headwater.sync.filters import bare_host
 from headwater.sync.follow import PollInterval, catch_signals
 from headwater.sync.options import SyncReport
 from headwater.sync.run import SyncTask
@@ -127,8 +129,9 @@ class _Service:
             listening = stack.enter_context(self._listen())
             address = address_url(listening)
             callbacks = self._push.callback_url or f"{address}/"
-            sources = [task.url for task in self._tasks]
-            listener = CallbackListener(listening, callbacks, sources, self._push.authorities)
+            named = [bare_host(host) for task in self._tasks for host in task.options.allow_hosts]
+            addresses = HubAddresses([task.url for task in self._tasks], named)
+            listener = CallbackListener(listening, callbacks, addresses, self._push.authorities)
             copies: list[PushedCopy] = []
             stack.callback(_close, copies)
             stack.enter_context(listener)  # ends before the copies are closed

@@ -9,15 +9,14 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-from headwater.address_levels import Level, level_of
 from headwater.http.server.server import make_plain_server
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer, event_loop
 from headwater.http.subscriber.app import CallbackApplication
+from headwater.http.subscriber.hub_addresses import HubAddresses
 from headwater.notify.http_client import HttpClient
 from headwater.notify.subscriber.records import NotificationChannel
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
 from headwater.notify.subscriber.subscriber import USER_AGENT, Subscriber
-from headwater.spec import uris
 
 _START_SECONDS: Final = 30.0
 _LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_seconds=3)
@@ -27,13 +26,13 @@ class CallbackListener:
     """Listens for hubs while it is entered. `callbacks` is what hubs are told that callbacks begin with."""
 
     def __init__(
-        self, listening: socket.socket, callbacks: str, sources: Iterable[str], authorities: str | None = None
+        self, listening: socket.socket, callbacks: str, addresses: HubAddresses, authorities: str | None = None
     ) -> None:
-        """`sources` are the URLs of the sources: a hub is at no address that is further inside than these (DST-S12)."""
+        """`addresses` says where hubs and topics may be."""
         self._listening = listening
         self._callbacks = callbacks
         self._authorities = authorities
-        self._sources = tuple(sources)
+        self._addresses = addresses
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
         self._ready = threading.Event()
@@ -82,30 +81,17 @@ class CallbackListener:
             self._ready.set()
 
     async def _main(self) -> None:
-        bound = await asyncio.to_thread(_innermost, self._sources)
-
-        def objection(address: str) -> str | None:
-            return None if level_of(address) <= bound else f"{address} is further inside than the source is"
-
-        client = HttpClient(objection, authorities=self._authorities, user_agent=USER_AGENT)
+        await asyncio.to_thread(self._addresses.look)
+        client = HttpClient(self._addresses.objection, authorities=self._authorities, user_agent=USER_AGENT)
         self._subscriber = Subscriber(client, self._callbacks)
         self._server = make_plain_server(CallbackApplication(self._subscriber), _LIMITS, self._ready.set)
         work = asyncio.ensure_future(self._subscriber.run())
+        looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
             await self._server.serve(sockets=[self._listening])
         finally:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+            for task in (work, looking):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             client.close()
-
-
-def _innermost(sources: Iterable[str]) -> Level:
-    """How far inside the innermost of the sources is."""
-    bound = Level.PUBLIC
-    for url in sources:
-        host = uris.origin(url).host
-        with contextlib.suppress(OSError, UnicodeError):
-            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-            bound = max([bound, *(level_of(str(one[4][0])) for one in found)])
-    return bound
