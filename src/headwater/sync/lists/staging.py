@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.patches.registry import is_of_dataset
+from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
 from headwater.progress import Progress
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
@@ -25,6 +25,7 @@ _INSERT = (
 )
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
+_DIFF = N_QUADS_DIFF.rpartition(".")[2]
 
 
 class FailedChange(msgspec.Struct, frozen=True):
@@ -173,10 +174,11 @@ class ChangeListStaging:
         The existing exporter writes the time of its last import, which is later than most of the changes that it lists:
         such a list begins with its first change, and before it where that created the dataset.
         """
-        lows = [low for low in self._lows if low != _NONE]
-        if from_ is None or not self._of_dataset or not lows or min(lows) >= from_:
+        if from_ is None or not self._of_dataset:
             return from_
-        earliest = min(lows)
+        earliest = min((low for low in self._lows if low != _NONE), default=from_)
+        if earliest >= from_:
+            return from_
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
 
     def times(self) -> list[Times]:
@@ -189,7 +191,7 @@ class ChangeListStaging:
 
 def _is_of_dataset(entry: Entry) -> bool:
     """Whether a change is one of an RDF dataset: it has a patch of that kind, or is one (TIM-A1)."""
-    if entry.loc.endswith(".nqud") or (entry.type is not None and is_of_dataset(entry.type)):
+    if entry.loc.endswith(".nqud") or (entry.type is not None and _DIFF in entry.type):  # asked of every entry
         return True
     return bool(entry.links) and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links)
 
