@@ -127,6 +127,7 @@ class ConfiguredSource:
         }
         self.copy_sets = CopySets(config.sets, self.site)
         self.dataset_sets = DatasetSets(config.sets, self.site)
+        self.dataset_sets.refuse_overlap(config.state, config.documents, None if tree is None else str(tree.folder))
         self.roots = {one.name: one.root for one in config.sets if one.root is not None} | self.copy_sets.roots
         """The folders whose files are served as the sets' resources."""
         self.copied_names = frozenset(self.copy_sets.roots)

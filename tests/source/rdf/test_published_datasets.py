@@ -24,6 +24,7 @@ from headwater.rdf.canonical import RdfInput
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES
 from headwater.source.config import SetConfig
+from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.push_config import BadDatasetConfig
 from headwater.source.source import Source
 from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
@@ -284,6 +285,14 @@ def test_a_set_with_other_resources_becomes_no_dataset(tmp_path: Path) -> None:
     Rounds(tmp_path, SetConfig(name="d", files=str(tmp_path / "files"))).run()
     with pytest.raises(NotADataset):
         Rounds(tmp_path, file_set(put(tmp_path / "d.nt", triples(1)))).run()
+
+
+@pytest.mark.parametrize("place", [".", "state", "state/documents/d/dataset.nq"])
+def test_a_dataset_is_not_made_of_what_was_published_of_it(tmp_path: Path, place: str) -> None:
+    """A folder with the state in it, the state itself, a file that we write."""
+    rounds = Rounds(tmp_path, file_set(tmp_path / place))
+    with pytest.raises(FolderOverlap):
+        rounds.run()
 
 
 def test_hubs_are_told_of_the_patch(tmp_path: Path) -> None:

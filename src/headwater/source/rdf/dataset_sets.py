@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
 from headwater.source.folder.pipeline import PipelineResult
+from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.source_context import SourceContext
 
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
@@ -26,6 +27,15 @@ class DatasetSets:
     def __init__(self, sets: Iterable[SetConfig], site: Site) -> None:
         self._site = site
         self._configs = [one for one in sets if one.is_dataset]
+
+    def refuse_overlap(self, *ours: str | None) -> None:
+        """See that no dataset is made of what we write ourselves into these folders. Raises FolderOverlap."""
+        folders = [os.path.join(os.path.realpath(one), "") for one in ours if one is not None]
+        for config in self._configs:
+            path = os.path.join(os.path.realpath(config.dataset or config.oxigraph or os.devnull), "")
+            if any(path.startswith(one) or one.startswith(path) for one in folders):
+                what = "what the dataset is made of overlaps with the state or the output"
+                raise FolderOverlap(what, where=config.dataset or config.oxigraph)
 
     def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[DatasetSet]:
         """Have this scheduler keep the sets current, which are returned."""
