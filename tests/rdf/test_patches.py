@@ -9,7 +9,7 @@ import pytest
 
 from headwater.rdf.applying import AppliedSummary, apply_patches
 from headwater.rdf.differences import PatchSummary, write_patch
-from headwater.rdf.faults import BadRdfPatch, NotCanonical
+from headwater.rdf.faults import BadRdfPatch, NotCanonical, RdfBounds
 from headwater.rdf.patch_algebra import write_composed, write_inverse
 from headwater.rdf.patch_lines import PatchLine, read_patch
 from tests.rdf.datasets import dataset, difference, statement
@@ -143,6 +143,20 @@ def test_a_base_in_any_order_and_the_base_as_target(tmp_path: Path) -> None:
     patch.write_bytes(b"-" + C + b"+" + B)
     apply_patches(base, [patch], base, scratch=tmp_path, strict=True)
     assert base.read_bytes() == A + B
+
+
+def test_a_large_patch_of_a_base_in_any_order(tmp_path: Path) -> None:
+    """The steps are sorted in runs, and sorted again once the base is."""
+    base, patch = tmp_path / "base.nq", tmp_path / "p.nqud"
+    old = [statement(number * 7919 % 3001 + 1000) for number in range(3000)]
+    less, more = old[::7], [statement(number) for number in range(10_000, 10_500)]
+    base.write_bytes(b"".join(old))
+    patch.write_bytes(b"".join([b"-" + line for line in less] + [b"+" + line for line in more]))
+    found = apply_patches(
+        base, [patch], tmp_path / "out", scratch=tmp_path, strict=True, bounds=RdfBounds(run_octets=5_000)
+    )
+    assert (tmp_path / "out").read_bytes() == b"".join(sorted({*old} - {*less} | {*more}))
+    assert counts(found) == (len(more), len(less), 0, 0)
 
 
 def test_inverse_and_composition(tmp_path: Path) -> None:

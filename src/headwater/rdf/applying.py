@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_canonical, write_sorted
-from headwater.rdf.differences import sorted_lines
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_blocks, write_canonical
+from headwater.rdf.differences import sorted_blocks
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.lines.statements import refuse_blanks
@@ -67,29 +67,28 @@ def apply_patches(  # noqa: PLR0913 - what is applied to what, and how strictly
     without `blanks` raise BlankNodesRefused. `target` gets canonical N-Quads, sorted, and is replaced as a whole or not
     touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
     """
-    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        steps = PatchSteps(Path(folder), bounds)
-        for path in patches:
-            steps.add(path, strict=strict, blanks=blanks)
-        lines = (
-            iter(())
-            if base is None
-            else sorted_lines(_canonical_base(base, Path(folder), bounds), bounds, blanks=blanks)
-        )
-        counts = _Counts()
-        dataset = write_sorted(_applied(lines, steps.statements(), counts), target)
-    return AppliedSummary(counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset)
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
+        folder = Path(name)
 
+        def made(start: Path | None) -> AppliedSummary:
+            steps, counts = PatchSteps(Path(tempfile.mkdtemp(dir=folder)), bounds), _Counts()
+            for path in patches:
+                steps.add(path, strict=strict, blanks=blanks)
+            blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
+            dataset = write_blocks(_applied(blocks, steps.statements(), counts), target)
+            return AppliedSummary(
+                counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset
+            )
 
-def _canonical_base(base: Path, folder: Path, bounds: RdfBounds) -> Path:
-    try:
-        for _line in sorted_lines(base, bounds):
-            pass
-    except NotCanonical:
-        target = folder / "base"
-        write_canonical([RdfInput(base, N_QUADS)], target, scratch=folder, blank_nodes=BlankNodes.KEPT, bounds=bounds)
-        return target
-    return base
+        try:
+            return made(base)
+        except NotCanonical:
+            assert base is not None
+            inputs = [RdfInput(base, N_QUADS)]
+            write_canonical(
+                inputs, folder / "base", scratch=folder, blank_nodes=BlankNodes.KEPT, durable=False, bounds=bounds
+            )
+            return made(folder / "base")
 
 
 class PatchSteps:
@@ -125,17 +124,32 @@ class PatchSteps:
             yield statement + b"\n", b"".join([line[-2:-1] for line in lines])
 
 
-def _applied(lines: Iterator[bytes], steps: Iterator[tuple[bytes, bytes]], counts: _Counts) -> Iterator[bytes]:
-    line, step = next(lines, None), next(steps, None)
-    while line is not None or step is not None:
-        if step is None or (line is not None and line < step[0]):
-            assert line is not None
-            yield line
-            line = next(lines, None)
+def _applied(
+    blocks: Iterator[tuple[list[bytes], bytes]], steps: Iterator[tuple[bytes, bytes]], counts: _Counts
+) -> Iterator[tuple[int, bytes]]:
+    """Blocks of the dataset as the steps leave them, with the number of their lines."""
+    step = next(steps, None)
+    for lines, block in blocks:
+        if step is None or step[0] > lines[-1]:
+            yield len(lines), block
             continue
-        there = line == step[0]
-        if counts.apply(step[1], there):
-            yield step[0]
-        if there:
-            line = next(lines, None)
+        there, left = set(lines), set(lines)
+        while step is not None and step[0] <= lines[-1]:
+            _apply_step(step, there, left, counts)
+            step = next(steps, None)
+        yield len(left), b"".join(sorted(left))
+    some: set[bytes] = set()
+    while step is not None:
+        _apply_step(step, set(), some, counts)
         step = next(steps, None)
+        if len(some) >= _LINES or step is None:
+            yield len(some), b"".join(sorted(some))
+            some = set()
+
+
+def _apply_step(step: tuple[bytes, bytes], there: set[bytes], left: set[bytes], counts: _Counts) -> None:
+    statement, signs = step
+    if counts.apply(signs, statement in there):
+        left.add(statement)
+    else:
+        left.discard(statement)

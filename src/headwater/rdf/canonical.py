@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 from headwater.rdf.faults import BOUNDS, BlankNodesRefused, DatasetChanges, RdfBounds
@@ -21,8 +21,6 @@ from headwater.rdf.lines.runs import RunJob, SortedRun, made_runs, merged
 from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
 from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES
 from headwater.rdf.syntaxes import RdfInput as RdfInput
-
-_QUADS = 10_000
 
 
 class BlankNodes(Enum):
@@ -188,16 +186,6 @@ def line_statements(one: RdfInput, path: Path, bounds: RdfBounds = BOUNDS, *, bl
                     refuse_blanks(canonical_block(text + b"\n", number, one.where, parser_format), one.where, number)
             yield canonical
             line += block.count(b"\n")
-
-
-def write_sorted(lines: Iterable[bytes], target: Path) -> DatasetSummary:
-    """Write lines that are in order to a file, which gets its name when it is complete."""
-    source = iter(lines)
-    return write_blocks(iter(lambda: _block(list(islice(source, _QUADS))), (0, b"")), target)
-
-
-def _block(lines: list[bytes]) -> tuple[int, bytes]:
-    return len(lines), b"".join(lines)
 
 
 def write_blocks(blocks: Iterable[tuple[int, bytes]], target: Path, *, durable: bool = True) -> DatasetSummary:

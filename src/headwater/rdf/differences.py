@@ -20,7 +20,7 @@ from headwater.processes.processors import processors
 from headwater.rdf.faults import BOUNDS, BadRdf, NotCanonical, RdfBounds
 from headwater.rdf.lines.ranges import LineFile, common_ranges
 from headwater.rdf.lines.reading import inflated_file, line_blocks, octets
-from headwater.rdf.lines.statements import canonical_and_blanks, canonical_block, refuse_blanks
+from headwater.rdf.lines.statements import canonical_and_blanks, refuse_blanks
 
 _RANGE = 4 << 20
 _PIECE = 1 << 20
@@ -154,19 +154,34 @@ def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
 
 def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The lines of a canonical file, each with its LF. Raises NotCanonical, BadRdf."""
+    for lines, _block in sorted_blocks(path, bounds, blanks=blanks):
+        yield from lines
+
+
+def sorted_blocks(
+    path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True
+) -> Iterator[tuple[list[bytes], bytes]]:
+    """The same in blocks: the lines, and their octets together."""
     where = str(path)
     last, number = b"", 1
     with path.open("rb") as file:
         for block in line_blocks(octets(file, where, bounds), where, bounds):
-            if canonical_block(block, number, where) != block:
+            canonical, found = canonical_and_blanks(block, number, where)
+            if canonical != block:
                 raise NotCanonical("the file is not canonical N-Quads", where=where)
-            if not blanks:
+            if found and not blanks:
                 refuse_blanks(block, where, number)
-            for text in block.split(b"\n")[:-1]:
-                line = text + b"\n"
-                if line <= last:
-                    what = "the statement stands there twice" if line == last else "the statement is not in its order"
-                    raise NotCanonical(what, where=where, line=number)
-                yield line
-                last = line
-                number += 1
+            lines = block.splitlines(keepends=True)
+            if lines[0] <= last or not _in_order(lines, b"", b""):
+                raise _disorder([last, *lines], number - 1, where)
+            yield lines, block
+            last = lines[-1]
+            number += len(lines)
+
+
+def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:
+    """Which line is not after the one before it; the first has this number."""
+    at = next(index for index in range(1, len(lines)) if lines[index] <= lines[index - 1])
+    is_twice = lines[at] == lines[at - 1]
+    what = "the statement stands there twice" if is_twice else "the statement is not in its order"
+    return NotCanonical(what, where=where, line=number + at)
