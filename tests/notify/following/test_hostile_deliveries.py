@@ -248,9 +248,9 @@ def test_old_publishers_are_understood(copy: Following, site: PushedSite, hub: H
 def test_slow_lorises_are_cut_off_and_delay_nobody(
     site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = ServerLimits(head_seconds=0.5, connections=500, shutdown_seconds=1)
+    limits = ServerLimits(head_seconds=2.0, connections=500, shutdown_seconds=1)
     monkeypatch.setattr(listener, "_LIMITS", limits)
-    monkeypatch.setattr("headwater.http.request_body._BODY_SECONDS", 0.5)
+    monkeypatch.setattr("headwater.http.request_body._BODY_SECONDS", 2.0)
     with following((site.source.base, dest)) as copy:
         copy.at_rest()
         parts = urlsplit(hub.subscription(site.topic()).callback)

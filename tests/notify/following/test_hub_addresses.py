@@ -29,6 +29,12 @@ def test_addresses_are_judged_by_those_of_the_sources(
     assert all("--allow-host" in (addresses.objection(one) or "") for one in refused)
 
 
+def test_a_source_that_is_named_is_a_source() -> None:
+    addresses = HubAddresses(["http://127.0.0.1:8000/"], ["127.0.0.1"], lambda host: [host])
+    addresses.look()
+    assert addresses.objection(PRIVATE) is None
+
+
 def test_what_cannot_be_looked_up_is_looked_up_again() -> None:
     names: dict[str, list[str]] = {}
     addresses = HubAddresses(["http://late.example/"], [], lambda host: names.get(host, []))

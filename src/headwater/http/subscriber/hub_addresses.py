@@ -27,7 +27,7 @@ class HubAddresses:
     def __init__(
         self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = addresses_at
     ) -> None:
-        self._unknown = {uris.origin(url).host: False for url in sources} | dict.fromkeys(named, True)
+        self._unknown = dict.fromkeys(named, True) | {uris.origin(url).host: False for url in sources}
         self._look_up = look_up
         self._bound = Level.PUBLIC
         self._allowed: set[str] = set()
