@@ -106,6 +106,13 @@ def test_a_failure_leaves_nothing_behind(arguments: list[str], status: int, file
     assert sorted(path.name for path in files.iterdir()) == before
 
 
+def test_a_fault_of_standard_input_is_told_as_one(files: Path) -> None:
+    for arguments in (["apply", "/dev/null", "-"], ["inverse", "-"], ["canonical", "-"], ["diff", "/dev/null", "-"]):
+        done = run_here("rdf", *arguments, octets=b"+nonsense\n")
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert b"where: standard input\n" in done.stderr, arguments
+
+
 def test_lenient_skips_malformed_lines_and_says_so(files: Path) -> None:
     done = run_here("rdf", "apply", files / "old.nq", files / "bad.nqud", "--lenient")
     assert (done.returncode, done.stdout) == (0, A + B + C)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from headwater.cli.output import json_option
-from headwater.errors import UsageFault
+from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
     from headwater.rdf.canonical import RdfInput
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 STANDARD = "-"
+_READ = "read-"
 SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3")
 _PIECE = 1 << 20
 
@@ -86,16 +87,24 @@ def genid_prefix(treated: str, genid: str | None) -> str | None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for what a command keeps on disk, below TMPDIR, for its time."""
+    """A folder for what a command keeps on disk, below TMPDIR, for its time.
+
+    An error in what was read into it is said to be one of standard input.
+    """
     with tempfile.TemporaryDirectory(prefix="headwater-rdf-") as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except HeadwaterError as error:
+            if error.where is not None and error.where.startswith(folder) and _READ in error.where:
+                error.where = "standard input"
+            raise
 
 
 def local_files(names: Sequence[str], scratch: Path) -> list[Path]:
     """The files of these names; what comes on standard input (`-`, once) or by a pipe lies in the scratch folder."""
     if names.count(STANDARD) > 1:
         raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
-    return [_kept(name, scratch / f"read-{number}") for number, name in enumerate(names)]
+    return [_kept(name, scratch / f"{_READ}{number}") for number, name in enumerate(names)]
 
 
 def _kept(name: str, path: Path) -> Path:
