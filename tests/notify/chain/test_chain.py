@@ -18,7 +18,7 @@ from tests.support.copying import DONE, check
 from tests.support.examples import MANY
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3_600)]
 
 SUBSCRIBERS, PER_SECOND, SECONDS = (50, 1_000, 60.0) if MANY else (3, 50, 8.0)
 if told := os.environ.get("HEADWATER_CHAIN"):
