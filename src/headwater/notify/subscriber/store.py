@@ -75,15 +75,13 @@ class SubscriberStore:
             number = t.value(_ADD, _values(subscription))
         return msgspec.structs.replace(subscription, id=number)
 
-    def change(self, subscription: Subscription) -> None:
+    def change(self, t: Transaction, subscription: Subscription) -> None:
         """Remember what has become of one."""
-        with self.database.write() as t:
-            t.run(_CHANGE, (*_values(subscription), subscription.id))
+        t.run(_CHANGE, (*_values(subscription), subscription.id))
 
-    def drop(self, number: int) -> None:
+    def drop(self, t: Transaction, number: int) -> None:
         """Forget one."""
-        with self.database.write() as t:
-            t.run("DELETE FROM subscriptions WHERE id = ?", (number,))
+        t.run("DELETE FROM subscriptions WHERE id = ?", (number,))
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ class Subscriber:
         now = time.time()
         if not await copy.writer.write(lambda t: copy.store.queue(t, held, body, now)):
             return _FULL
-        copy.put(msgspec.structs.replace(copy.held.get(held.id, held), heard_at=now, fault=None))
+        if (present := copy.held.get(held.id)) is not None:  # not ended meanwhile
+            copy.put(msgspec.structs.replace(present, heard_at=now, fault=None))
         copy.on_news()
         return told
 
@@ -191,13 +192,14 @@ class Subscriber:
         await self._change(copy, msgspec.structs.replace(held, state=state, next_at=time.time(), failures=0))
 
     async def _change(self, copy: SubscribedCopy, new: Subscription) -> None:
+        """Hold it as it is by now. By the queue of writes: what is held last is on disk last, too."""
         copy.put(new)
-        await asyncio.to_thread(copy.store.change, new)
+        await copy.writer.write(lambda t: copy.store.change(t, new))
 
     async def _drop(self, copy: SubscribedCopy, held: Subscription) -> None:
         copy.pop(held)
         self._by_token.pop(held.token, None)
-        await asyncio.to_thread(copy.store.drop, held.id)
+        await copy.writer.write(lambda t: copy.store.drop(t, held.id))
 
     def _want(self, copy: SubscribedCopy, wanted: dict[str, NotificationChannel]) -> None:
         copy.wanted, copy.is_known, copy.tried = wanted, True, {}

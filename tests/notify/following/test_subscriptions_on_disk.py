@@ -1,0 +1,44 @@
+"""What is on disk of subscriptions is what the subscriber holds of them, in whatever order hubs ask."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from headwater.notify.http_client import HttpClient
+from headwater.notify.subscriber.intents import IntentQuery
+from headwater.notify.subscriber.records import Subscription, SubscriptionState
+from headwater.notify.subscriber.store import SubscriberStore
+from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.notify.subscriber.subscriber import Subscriber
+from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
+
+_COUNT = 100
+
+
+def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
+    """WS-S-06, WS-S-13: a hub verifies while its answer is noted, or denies at once what it has verified."""
+    store = SubscriberStore(tmp_path)
+    tokens = [f"t{number}" for number in range(_COUNT)]
+    for token in tokens:
+        store.add(msgspec.structs.replace(HELD, token=token))
+
+    async def main() -> list[Subscription]:
+        copy = SubscribedCopy(store, lambda: None, lambda _what, _where: None)
+        client = HttpClient(lambda _address: None, user_agent="test")
+        subscriber = Subscriber(client, "http://127.0.0.1:1/")
+        subscriber.add(copy)
+        await asyncio.sleep(0)
+        verified = IntentQuery(mode="subscribe", topic=TOPIC, challenge="c", lease_seconds="600")
+        denied = IntentQuery(mode="denied", topic=TOPIC, reason="no")
+        await asyncio.gather(*(subscriber.verify(token, asked) for token in tokens for asked in (verified, denied)))
+        await copy.writer.close()
+        client.close()
+        return sorted(copy.held.values(), key=lambda one: one.id)
+
+    held = asyncio.run(main())
+    assert {one.state for one in held} == {SubscriptionState.DENIED}
+    assert store.subscriptions() == held
+    store.close()
