@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -132,7 +133,7 @@ def test_our_source_and_our_subscriber_at_its_hub(tmp_path: Path) -> None:
         f'[[set]]\nname = "files"\nfiles = "{tmp_path / "files"}"\n'
     )
     (tmp_path / "files" / "a").write_bytes(b"a")
-    with serving(config) as url:
+    with contextlib.closing(program), serving(config) as url:
         command = [sys.executable, "-m", "headwater", "sync", url, str(copy), "--follow", "600", "--push"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as follower:
             try:
@@ -143,7 +144,6 @@ def test_our_source_and_our_subscriber_at_its_hub(tmp_path: Path) -> None:
                     until(lambda name=name: (copy / name).exists(), what=name)  # type: ignore[misc]
             finally:
                 follower.terminate()
-    program.close()
 
 
 def _subscriptions(folder: Path) -> int:
