@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.patches.registry import JSON, NAMES, XML, PatchFormat, format_for, format_of_patch
+from headwater.patches.registry import JSON, N_QUADS, NAMES, XML, PatchFormat, format_for, format_of_patch
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from headwater.patches.registry import JSON, NAMES, XML, PatchFormat, format_for
         ("text/xml", XML),
         ("image/svg+xml", XML),
         ("Application/XML", XML),
+        ("application/n-quads", N_QUADS),
+        ("application/n-triples", N_QUADS),
         ("text/html", None),
         ("application/xml-dtd", None),
         (None, None),
@@ -29,5 +31,6 @@ def test_a_patch_of_an_unknown_type_is_of_no_kind() -> None:
     """RS-DST-12: such a link is ignored. The printed example of core section 14 has no `+json` (RS-EXT-09)."""
     assert format_of_patch("application/json-patch+json; charset=utf-8") is JSON
     assert format_of_patch("application/xml-patch+xml") is XML
+    assert format_of_patch("application/vnd.timbuctoo-rdf.nquads_unified_diff") is N_QUADS
     for unknown in ("application/json-patch", "application/vnd.example-patch", "", None):
         assert format_of_patch(unknown) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from headwater.patches import nquads
 from headwater.patches.json import applying as json_applying
 from headwater.patches.json import making as json_making
 from headwater.patches.xml import applying as xml_applying
@@ -53,12 +54,18 @@ XML: Final = PatchFormat(
     xml_making.make,
     xml_applying.apply,
 )
-FORMATS: Final = {one.media_type: one for one in (JSON, XML)}
-NAMES: Final = tuple(one.name for one in FORMATS.values())
-
-
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
-"""Patches of RDF datasets (NQUD-03): of any size, applied from file to file (`headwater.rdf.applying`)."""
+"""N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.applying`)."""
+N_QUADS: Final = PatchFormat(
+    "nquads",
+    N_QUADS_DIFF,
+    "nqud",
+    ("application/n-quads", "application/n-triples"),
+    nquads.make,
+    nquads.apply,
+)
+FORMATS: Final = {one.media_type: one for one in (JSON, XML, N_QUADS)}
+NAMES: Final = tuple(one.name for one in FORMATS.values())
 
 
 def is_of_dataset(media_type: str | None) -> bool:
