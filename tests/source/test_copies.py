@@ -275,3 +275,17 @@ def test_a_copy_of_an_older_version_is_read_when_no_run_is_at_work(
     (tmp_path / "none").mkdir()
     with pytest.raises(NoCopyState):
         CopyStateReader(tmp_path / "none")
+
+
+def test_a_source_is_not_ready_before_the_copy_is_loaded(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """A load balancer must not lead to a set that has nothing to show yet; nobody is waited for but the copy."""
+    dest.mkdir()
+    with hub(dest, tmp_path / "state") as running:
+        answer = running.get("/health")
+        told = msgspec.json.decode(answer.body)
+        assert (answer.status, told["ready"], told["sets"][0]["waiting"]) == (503, False, False)
+        assert go(origin.base, dest).status == DONE
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        until(lambda: running.get("/health").status == 200, what="the source is ready")

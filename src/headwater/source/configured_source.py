@@ -132,7 +132,8 @@ class ConfiguredSource:
         """The folders whose files are served as the sets' resources."""
         self.copied_names = frozenset(self.copy_sets.roots)
         self._paths = path_filters(config, self._folders, self.roots)
-        self.push_names = frozenset(one.name for one in config.sets if not one.is_scanned and not one.is_dataset)
+        fed = (one.name for one in config.sets if not one.is_scanned and not one.is_dataset)
+        self.push_names = frozenset(fed) - self.copied_names
 
     def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:
         """Open catalog and store; the state folder is there. Raises the catalog's errors."""

@@ -269,8 +269,12 @@ class FolderVersionIntake:
         in_files = self._store._levels_of_files()
         spools: dict[str, list[Record]] = {}
         files: list[tuple[Path, str]] = []
+        unnamed = [one.digest for one in wanted if not one.name and one.octets <= PACKED_OCTETS]
+        packed = self._store._packs.touch(unnamed, now_us) if unnamed else set()
         for one in wanted:
             spool, _, start = one.name.partition(":")
+            if not one.name and one.digest in packed:
+                continue
             if not start:
                 files.append((self._aside / spool if spool else Path(), one.digest))
             elif one.digest[:2] in in_files and self._store._has_file(one.digest):

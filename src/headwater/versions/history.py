@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
@@ -25,6 +25,8 @@ KIND = "version"
 HISTORY = "version-history"
 """The row of the whole: where the history begins, and up to which change it is complete."""
 _BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
+_NOT_KEPT = "version not kept"
+"""The rows of digests whose octets could not be kept as the set was loaded: states have no rows until it is open."""
 _OFFSET = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970."""
 _ROWS = 5_000
@@ -129,6 +131,15 @@ class History:
                     self._name, [], state.opened_at, after=state, state=StateUpdate([_begin_row(state)])
                 )
 
+    def loading(
+        self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
+    ) -> StateUpdate:
+        """What a batch of the first load does to the rows: what `state` says, and which octets are not kept."""
+        stated = {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
+        rows = [StateRow(_NOT_KEPT, one) for one in sorted(set(lost) & stated) if one]
+        kept = [(_NOT_KEPT, one) for one in sorted(self._not_kept(stated).difference(lost))]
+        return StateUpdate([*state.put, *rows], [*state.delete, *kept], state.of_changes)
+
     def update(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
     ) -> StateUpdate:
@@ -141,9 +152,7 @@ class History:
         if begun is None or not _continues(begun, seen):
             begun = _begun_of(seen)
         before = self._catalog.get(self._name, list({one.uri for one in events}))
-        base = [
-            _row(one.uri, _state_of(begun.at_us, one.metadata, lost)) for one in before.values() if one.seq <= begun.seq
-        ]
+        base = [_row(uri, one) for uri, one in self._first_states(begun, before, lost).items()]
         stated = _metadata_in_order(events, before)
         start = begun
 
@@ -187,8 +196,7 @@ class History:
                 found[uri] = states[0]
         if begun.at_us <= at_us:
             rest = self._catalog.get(self._name, [uri for uri in uris if uri not in found])
-            unchanged = ((uri, held) for uri, held in rest.items() if held.seq <= begun.seq)
-            found |= {uri: _state_of(begun.at_us, held.metadata, ()) for uri, held in unchanged}
+            found |= self._first_states(begun, rest)
         return found
 
     def floor_us(self) -> int | None:
@@ -206,9 +214,20 @@ class History:
             return found
         if not within[0] <= begun.at_us <= within[1]:
             return []
-        held = self._catalog.get(self._name, [uri]).get(uri)
-        unchanged = held is not None and held.seq <= begun.seq
-        return [_state_of(begun.at_us, held.metadata, ())][:limit] if held is not None and unchanged else []
+        return list(self._first_states(begun, self._catalog.get(self._name, [uri])).values())[:limit]
+
+    def _first_states(
+        self, begun: _Begin, held: Mapping[str, Resource], lost: Collection[str] = ()
+    ) -> dict[str, PastState]:
+        """The states since the history began, of those of these resources that have not changed since."""
+        unchanged = {uri: one.metadata for uri, one in held.items() if one.seq <= begun.seq}
+        not_kept = self._not_kept({sha256_of(one.hash) for one in unchanged.values()}).union(lost)
+        return {uri: _state_of(begun.at_us, one, not_kept) for uri, one in unchanged.items()}
+
+    def _not_kept(self, digests: Collection[str]) -> set[str]:
+        """Those of these that could not be kept as the set was loaded."""
+        rows = self._catalog.rows(self._name, [(_NOT_KEPT, one) for one in digests if one]) if digests else {}
+        return {digest for _kind, digest in rows}
 
     def _read(self, begun: _Begin, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
         mark, rank = _mark(uri), _rank(uri)
@@ -285,12 +304,12 @@ class History:
         if state.opened_at is None:
             return
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN]))
-        self.remove(list(self._rows()), 0)
+        self.remove([*self._rows(), *self._rows(_NOT_KEPT)], 0)
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_FLOOR]))
 
-    def _rows(self) -> Iterator[StateRow]:
+    def _rows(self, kind: str = KIND) -> Iterator[StateRow]:
         after: StateRow | None = None
-        while rows := self._catalog.rows_of(self._name, KIND, after=after, limit=_ROWS):
+        while rows := self._catalog.rows_of(self._name, kind, after=after, limit=_ROWS):
             yield from rows
             after = rows[-1]
 

@@ -6,9 +6,10 @@ made of the file itself while that is unchanged, and begins anew after the chang
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import msgspec
 
@@ -16,10 +17,10 @@ from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
-from headwater.files.version_copy import VersionFolders
+from headwater.files.version_copy import ALGORITHM, VersionFolders
+from headwater.files.version_spool import VersionSpool
 from headwater.progress import Listener, Notice
 from headwater.spec.hashes import parse_hash
-from headwater.versions.history import sha256_of
 from headwater.versions.interface import SetAside, VersionIntake, VersionStore
 
 Warn = Callable[[bytes, str], None]
@@ -96,28 +97,65 @@ class ContentKeeping:
         self._listener = listener
 
     def keep(self, events: Iterable[Event]) -> set[str]:
-        """Keep what these are about to say; call it before they are recorded. Which digests are not kept. Raises
-        nothing.
-        """
-        lost: set[str] = set()
-        for one in events:
-            if isinstance(one, Upsert) and self._keeps(one.metadata) and (why := self._keep(one)) is not None:
-                self._listener(Notice(notices.VERSION_NOT_KEPT, f"its octets are not kept: {why}", one.uri[:200]))
-                lost.add(sha256_of(one.metadata.hash))
-        return lost
+        """Keep what these are about to say, all at once; call it before they are recorded. Which digests are not kept.
 
-    def _keep(self, event: Upsert) -> str | None:
-        """Why the octets of one event cannot be kept; None when they are."""
-        stated = {one.algorithm: one.hex for one in parse_hash(event.metadata.hash or "").digests}
-        if "sha-256" not in stated:
-            return "no SHA-256 is stated"
+        Raises nothing.
+        """
+        failed: dict[str, str] = {}
+        wanted: dict[str, list[Upsert]] = {}
+        for one in events:
+            if isinstance(one, Upsert) and self._keeps(one.metadata):
+                digests = parse_hash(one.metadata.hash or "").digests
+                stated = (digest.hex for digest in digests if digest.algorithm == ALGORITHM)
+                wanted.setdefault(next(stated, ""), []).append(one)
+        if unstated := wanted.pop("", []):
+            failed[""] = "no SHA-256 is stated"
+        if wanted:
+            failed |= self._keep(wanted)
+        for digest, why in failed.items():
+            for one in wanted.get(digest, unstated):
+                self._listener(Notice(notices.VERSION_NOT_KEPT, f"its octets are not kept: {why}", one.uri[:200]))
+        return set(failed)
+
+    def _keep(self, wanted: dict[str, list[Upsert]]) -> dict[str, str]:
+        """Keep the octets of these digests, each of the first resource that has them; those that are not, and why."""
+        with self._store.intake() as intake, closing(VersionSpool(intake.folders)) as spool:
+            missing = intake.keep([SetAside(one, "", some[0].metadata.length or 0) for one, some in wanted.items()])
+            aside: list[SetAside] = []
+            failed: dict[str, str] = {}
+            for digest in missing:
+                for one in wanted[digest]:
+                    found = self._set_aside(spool, digest, one)
+                    if isinstance(found, SetAside):
+                        failed.pop(digest, None)
+                        aside.append(found)
+                        break
+                    failed[digest] = found
+            errors = spool.settle()
+            for copied in aside:
+                if (error := errors.get(copied.name.partition(":")[0])) is not None:
+                    failed[copied.digest] = os.strerror(error)
+            lost = intake.keep([one for one in aside if one.digest not in failed])
+            return failed | dict.fromkeys(lost, "the version store cannot be written, or its disk is full")
+
+    def _set_aside(self, spool: VersionSpool, digest: str, event: Upsert) -> SetAside | str:
+        """The octets of a resource, set aside; or why that cannot be."""
         content = self._contents.open(self._name, event)
         if isinstance(content, NoContent):
             return content.detail or content.why.value
+        copy = spool.copy(content.octets)
         try:
-            self._store.put(stated["sha-256"], recorded_blocks(content, event.metadata))
+            hasher = hashlib.sha256()
+            for block in recorded_blocks(content, event.metadata):
+                hasher.update(block)
+                copy.write(block)
+            if (found := hasher.hexdigest()) != digest:
+                return f"the octets have the SHA-256 {found}"
+            copy.finish(digest)
         except (StoreFault, ContentChanged, OSError) as fault:
             return str(fault)
+        else:
+            return os.strerror(copy.errno) if copy.errno else SetAside(digest, copy.name, content.octets)
         finally:
+            copy.discard()
             content.close()
-        return None

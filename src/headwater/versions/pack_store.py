@@ -8,6 +8,7 @@ The index can be made anew of the packs: where it is missing, that is done.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,24 +141,32 @@ class PackStore:
         return Appended(appender.adopted, len(known), unlike)
 
     def _known(self, tx: Transaction, digests: set[bytes], used_us: int) -> set[bytes]:
-        """The digests that packs have; those whose packs are gone or cut off are forgotten."""
+        """The digests whose octets packs have; those that the disk has lost or altered are forgotten."""
         found = pack_index.find_versions(tx, digests)
-        lengths = self._lengths(tx) if found else {}
-        kept = [one for one in found if one.start + one.octets <= lengths.get(one.pack, 0)]
-        if len(kept) < len(found):
-            self._forget(tx, [one for one in found if one.start + one.octets > lengths.get(one.pack, 0)])
+        damaged = self._damaged(tx, found)
+        kept = [one for one in found if one.id not in damaged]
+        self._forget(tx, [one for one in found if one.id in damaged])
         pack_index.touch_versions(tx, kept, used_us)
         return {one.digest for one in kept}
 
-    def _lengths(self, tx: Transaction) -> dict[int, int]:
-        """The lengths of the packs that are there."""
-        names = {one.name: one.id for one in pack_index.packs(tx)}
-        with os.scandir(self._packs) as entries:
-            return {
-                names[name]: entry.stat().st_size
-                for entry in entries
-                if (name := entry.name.removesuffix(SUFFIX)) in names
-            }
+    def _damaged(self, tx: Transaction, versions: Sequence[PackedVersion]) -> set[int]:
+        """The rows of those that do not have their digests: reading them costs less than to have kept them once."""
+        by_pack: dict[int, list[PackedVersion]] = {}
+        for one in versions:
+            by_pack.setdefault(one.pack, []).append(one)
+        damaged: set[int] = set()
+        for number, some in by_pack.items():
+            pack = pack_index.pack_of(tx, number)
+            try:
+                descriptor = os.open(pack_path(self._packs, "" if pack is None else pack.name), _FLAGS)
+            except FileNotFoundError:
+                damaged |= {one.id for one in some}
+                continue
+            try:
+                damaged |= {one.id for one in some if not _is_sound(descriptor, one)}
+            finally:
+                os.close(descriptor)
+        return damaged
 
     def cut(self, adopted: Iterable[int]) -> None:
         """Cut off what lies in these packs behind the octets that count: their readers have ended. Raises nothing."""
@@ -283,6 +292,15 @@ class PackStore:
             with database.write(durable=True) as tx:
                 if not pack_index.has_packs(tx):
                     adopt_packs(self._packs, tx)
+
+
+def _is_sound(descriptor: int, version: PackedVersion) -> bool:
+    """Whether the octets of a version have its digest; what cannot be read has not."""
+    try:
+        octets = os.pread(descriptor, version.octets, version.start)
+    except OSError:
+        return False
+    return hashlib.sha256(octets).digest() == version.digest
 
 
 def _some(rows: list[PackedVersion]) -> list[PackedVersion]:

@@ -291,7 +291,8 @@ class CopyIntake:
         update = StateUpdate(put=rows)
         if seen is not None and seen.opened_at is None:
             if self.keep is not None and (self.predecessors is not None or self.history is not None):
-                self.keep(events)
+                lost = self.keep(events)
+                update = update if self.history is None else self.history.loading(events, lost, update)
             self._catalog.load(self.name, events, after=seen, state=update)
             return
         lost = self.keep(events) if self.keep is not None and events else set()

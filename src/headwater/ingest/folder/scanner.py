@@ -357,8 +357,9 @@ class FolderScanner:
             folders = keeping.folders
             for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH, versions=folders):
                 self._hooks.before_change()
-                keeping.keep(batch.versions)
-                self._catalog.load(self._name, batch.events)
+                lost, history = keeping.keep(batch.versions), self._hooks.history
+                rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
+                self._catalog.load(self._name, batch.events, state=rows)
                 result.add(batch)
                 self._listener(Progress("read", result.read, None, result.octets))
                 self._pause()

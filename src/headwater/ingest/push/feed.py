@@ -174,7 +174,8 @@ class Feed:
         events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
         if seen.opened_at is None:
             if self.keep is not None and (self.predecessors is not None or self.history is not None):
-                self.keep(events)
+                lost = self.keep(events)
+                update = update if self.history is None else self.history.loading(events, lost, update)
             self.catalog.load(self.name, events, after=seen, state=update)
             newest = 0
         else:
