@@ -144,3 +144,21 @@ def test_a_summary_needs_a_file_for_the_result(files: Path) -> None:
     done = run_here("rdf", "apply", "--json", "-o", files / "o", files / "old.nq", files / "p")
     found = json.loads(done.stdout)
     assert (found["added"], found["removed"], found["dataset"]["quads"]) == (1, 1, 2)
+
+
+def test_a_dataset_that_is_given_as_patch_is_told_of_nqud_02(files: Path) -> None:
+    done = run_here("rdf", "apply", files / "old.nq", files / "node.nq")
+    assert (done.returncode, done.stdout) == (0, A + B)
+    assert b"note: no line of what was given as patch begins with + or -" in done.stderr
+    checked = run_here("rdf", "check", "--patch", files / "old.nq")
+    assert checked.returncode == 0
+    assert b"warning: [NQUD-02] no line begins with + or -" in checked.stdout
+
+
+@pytest.mark.parametrize("command", ["canonical", "diff"])
+def test_an_output_that_cannot_be_written_is_told(command: str, files: Path) -> None:
+    given = [files / "old.nq"] if command == "canonical" else [files / "old.nq", files / "new.ttl"]
+    done = run_here("rdf", command, *given, "-o", files / "missing" / "x.nq.gz")
+    assert (done.returncode, done.stdout) == (6, b"")
+    assert b"the output cannot be written: No such file or directory" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from tests.triplestores.test_embedded_store import position, written
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    dataset = written(tmp_path / "d", {b'<http://example.org/a> <http://example.org/p> "x" .\n'})
+    dataset = written(tmp_path / "dataset", {b'<http://example.org/a> <http://example.org/p> "x" .\n'})
     load_store(tmp_path / "store" / "oxigraph", dataset, position(1))
     return tmp_path / "store"
 
@@ -42,5 +42,12 @@ def test_the_query_of_a_file_and_what_is_none(store: Path, tmp_path: Path, capfd
     assert "true" in capfd.readouterr().out
     for query in ("DELETE WHERE { ?s ?p ?o }", "SELECT", "@missing"):
         assert run(["rdf", "query", str(store), query]) == Exit.USAGE
-    assert run(["rdf", "query", str(tmp_path), "ASK { ?s ?p ?o }"]) == Exit.STORE
+    capfd.readouterr()
+    assert run(["rdf", "query", str(tmp_path), "ASK { ?s ?p ?o }"]) == Exit.USAGE
+    told = capfd.readouterr().err
+    assert "no store in this folder, but there are those of sets: store" in told
+    assert "removed" not in told
+    (tmp_path / "d" / "oxigraph").mkdir(parents=True)
+    (tmp_path / "d" / "oxigraph" / "CURRENT").write_text("damaged")
+    assert run(["rdf", "query", str(tmp_path / "d"), "ASK { ?s ?p ?o }"]) == Exit.STORE
     assert run(["rdf", "query", str(tmp_path / "none"), "ASK { ?s ?p ?o }"]) == Exit.USAGE

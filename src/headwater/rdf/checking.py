@@ -109,6 +109,8 @@ def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BO
     except BadRdf as error:
         notes.fault(error)
         return notes.done()
+    if not notes.statements and not notes.problems:
+        notes.note("NQUD-02", "no line begins with + or -: the patch changes nothing", None, fails=False)
     if blanks is not None:
         notes.note(
             "NQUD-A6", "there are blank nodes: labels mean the same nodes only by agreement", blanks, fails=False

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headwater.rdf.differences import PatchSummary
 
 _SHOWN = 20
+_NO_LINES = "no line of what was given as patch begins with + or -: nothing is changed by it [NQUD-02]"
 
 
 @click.group("rdf", short_help="RDF datasets: canonical form, hash, difference, patches.")
@@ -163,6 +164,8 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
             blanks=not options["refuse_blank_nodes"],
         )
         deliver(scratch / "result", output)
+    if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):
+        click.echo(f"note: {_NO_LINES}", err=True)
     if as_json:
         json_document(asdict(found))
     else:

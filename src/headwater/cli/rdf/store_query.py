@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from headwater.cli.output import printable
 from headwater.errors import Exit, UsageFault
 
 _FORMS = ("tsv", "csv", "json", "xml")
+_SHOWN = 10
 
 
 @click.command("query", short_help="Query the store that follows a dataset.")
@@ -34,6 +36,13 @@ def query(store: Path, query: str, form: str) -> Exit:
     from headwater.triplestores.embedded_store import EmbeddedStore
 
     folder = store / "oxigraph" if (store / "oxigraph").is_dir() else store
+    if not (folder / "CURRENT").exists():
+        sets = ", ".join(sorted(one.parent.name for one in store.glob("*/oxigraph"))[:_SHOWN])
+        raise UsageFault(
+            "there is no store in this folder" + (f", but there are those of sets: {printable(sets)}" if sets else ""),
+            where=str(store),
+            advice="Name DIR/SET, of the DIR that `headwater sync --store DIR` keeps.",
+        )
     opened = EmbeddedStore(folder, read_only=True)
     try:
         found = opened.query(_text(query), form)

@@ -7,14 +7,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
 from headwater.cli.output import json_option
-from headwater.errors import HeadwaterError, UsageFault
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
     from headwater.rdf.canonical import RdfInput
@@ -137,7 +137,10 @@ def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: st
 
 
 def deliver(result: Path, output: str) -> None:
-    """Give a complete file to standard output or as the file OUTPUT, which is replaced as a whole."""
+    """Give a complete file to standard output or as the file OUTPUT, which is replaced as a whole.
+
+    Raises StoreFault where OUTPUT cannot be written.
+    """
     if output == STANDARD:
         with result.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
@@ -145,13 +148,25 @@ def deliver(result: Path, output: str) -> None:
     target = Path(output)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        _write(result, target, aside)
+    except OSError as cause:
+        raise StoreFault(
+            f"the output cannot be written: {cause.strerror}",
+            where=output,
+            advice="Name a file in a folder that is there, has room, and may be written.",
+        ) from cause
+
+
+def _write(result: Path, target: Path, aside: Path) -> None:
+    try:
         with result.open("rb") as source, aside.open("wb") as file:
             _compress(source, file) if target.suffix == ".gz" else shutil.copyfileobj(source, file, _PIECE)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(target)
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _compress(source: BinaryIO, file: BinaryIO) -> None:
