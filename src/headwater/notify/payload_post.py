@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from headwater.notify.backoff import backoff_pause
+
 FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 60.0
 """The pauses before what has failed is sent again: the first, and the longest without a word of the hub."""
@@ -79,7 +81,7 @@ def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seco
     first, longest = FIRST_SECONDS, LONGEST_SECONDS
     if outcome is PostOutcome.REFUSED:
         first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
-    pause = min(first * 2.0 ** min(failures - 1, 20), longest) * (0.75 + chance / 2)
+    pause = backoff_pause(failures, chance, first=first, longest=longest)
     return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.notify.backoff import backoff_pause
+
 WANTED_SECONDS: Final = 86_400
 """The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
 
@@ -41,4 +43,4 @@ def renewal_seconds(lease: float, chance: float) -> float:
 
 def pause_seconds(failures: int, chance: float) -> float:
     """The pause before a request is made again that has failed so many times in a row."""
-    return float(min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 20), _LONGEST_PAUSE) * (0.75 + chance / 2))
+    return backoff_pause(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)

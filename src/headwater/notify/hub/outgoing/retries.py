@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.notify.backoff import backoff_pause
+
 FIRST_SECONDS: Final = 0.6
-FACTOR: Final = 2.0
 LONGEST_SECONDS: Final = 1_800.0
 
 
@@ -14,8 +15,7 @@ def pause_seconds(failures: int, chance: float) -> float:
 
     `chance` is from 0 to 1. The first is less than a second.
     """
-    grown = FIRST_SECONDS * FACTOR ** min(failures - 1, 20)
-    return min(grown, LONGEST_SECONDS) * (0.75 + chance / 2)
+    return backoff_pause(failures, chance, first=FIRST_SECONDS, longest=LONGEST_SECONDS)
 
 
 VERIFICATION_PAUSES: Final = (0.6, 3.0)
