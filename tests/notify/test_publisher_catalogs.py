@@ -15,8 +15,8 @@ from headwater.source.configured_source import utc_now
 from headwater.source.health import records
 from headwater.source.notifications.framework_stream import FrameworkStream
 from headwater.source.notifications.hub_position import latest_payload
+from headwater.source.notifications.notification_stream import NotifyContext
 from headwater.source.notifications.notify_config import NotifyConfig
-from headwater.source.notifications.stream import NotifyContext
 from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names

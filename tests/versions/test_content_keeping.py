@@ -23,7 +23,7 @@ from headwater.spec.timestamps import to_microseconds
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.history import History, Keeping
 from headwater.versions.keeping import ContentKeeping
-from headwater.versions.kept_states import kept_until
+from headwater.versions.nearest_kept_state import kept_until
 from tests.support.kept_versions import damage, kept_octets
 
 

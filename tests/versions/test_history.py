@@ -19,7 +19,7 @@ from headwater.source.config import BadConfiguration, KeptVersions
 from headwater.spec.timestamps import to_microseconds
 from headwater.versions.history import History, Keeping
 from headwater.versions.history_retention import prune
-from headwater.versions.kept_states import kept_after, kept_until
+from headwater.versions.nearest_kept_state import kept_after, kept_until
 from headwater.versions.retention import VersionRetention
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -253,8 +253,8 @@ class Source(ConfiguredSource):
         if notify is None or self._tree is not None:
             return None
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
+        from headwater.source.notifications.notification_stream import NotifyContext
         from headwater.source.notifications.notifier import Notifier
-        from headwater.source.notifications.stream import NotifyContext
 
         context = NotifyContext(
             catalog=self.catalog,

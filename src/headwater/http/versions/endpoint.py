@@ -34,7 +34,7 @@ from headwater.http.versions.past_contents import past_resource
 from headwater.source.protocol import ServableSource
 from headwater.spec.timestamps import SECOND
 from headwater.versions.history import History, Keeping, PastState
-from headwater.versions.kept_states import kept_after, kept_until
+from headwater.versions.nearest_kept_state import kept_after, kept_until
 
 _ALL_US = 1 << 62
 _SHORT = 16

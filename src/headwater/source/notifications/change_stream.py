@@ -10,10 +10,10 @@ from headwater.publish.capabilities import CHANGE_CHANNEL
 from headwater.publish.rendering.notifications import ToTell, change_payload
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.hub_position import Begin, HubPosition, Resend, Tell, batch_pause, next_step
-from headwater.source.notifications.stream import NotifyContext, Stream
+from headwater.source.notifications.notification_stream import NotificationStream, NotifyContext
 
 
-class ChangeStream(Stream[HubPosition]):
+class ChangeStream(NotificationStream[HubPosition]):
     """Those of one set; `visible` is what is published of it."""
 
     channel = CHANGE_CHANNEL

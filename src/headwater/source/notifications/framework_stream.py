@@ -25,7 +25,7 @@ from headwater.publish.rendering.framework_notifications import (
 )
 from headwater.publish.site import capability_list_name, source_description_name
 from headwater.source.notifications.hub_position import LastPayload, batch_pause
-from headwater.source.notifications.stream import NotifyContext, Stream
+from headwater.source.notifications.notification_stream import NotificationStream, NotifyContext
 from headwater.spec.records import ChangeKind
 
 
@@ -35,7 +35,7 @@ class FrameworkPosition(LastPayload, frozen=True, kw_only=True):
     documents: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class FrameworkStream(Stream[FrameworkPosition]):
+class FrameworkStream(NotificationStream[FrameworkPosition]):
     """Those of one set. One that `is_gone` is no longer a set of the source; that is told once."""
 
     channel = FRAMEWORK_CHANNEL

@@ -29,7 +29,7 @@ from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.change_stream import ChangeStream
 from headwater.source.notifications.faults import HubRefuses, HubUnreachable
 from headwater.source.notifications.framework_stream import FrameworkStream
-from headwater.source.notifications.stream import NotifyContext
+from headwater.source.notifications.notification_stream import NotifyContext
 from headwater.source.set_health import FailureState, RetryPauses
 
 STREAMS_AT_ONCE: Final = 8

@@ -19,7 +19,7 @@ from headwater.notify.http_client import HttpClient
 from headwater.publish.publication_state import decode_publication
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.hub_sender import HubHealth, HubSender
-from headwater.source.notifications.stream import NotifyContext
+from headwater.source.notifications.notification_stream import NotifyContext
 from headwater.version import __version__
 
 _DROP_SECONDS = 10.0

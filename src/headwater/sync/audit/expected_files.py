@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.storage.database import Transaction
-from headwater.sync.alternates.staging import keep_representations
+from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.sync.alternates.staging import represent_changed
+from headwater.sync.alternates.staged_alternates import represent_changed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate

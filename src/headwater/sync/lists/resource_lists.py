@@ -18,7 +18,7 @@ from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database, Transaction
-from headwater.sync.alternates.staging import represent_listed
+from headwater.sync.alternates.staged_alternates import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext

@@ -11,7 +11,7 @@ from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.progress import Done, Progress
 from headwater.storage.database import Transaction
-from headwater.sync.alternates.staging import hold_needed
+from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from headwater.storage.database import Transaction
-from headwater.sync.alternates.staging import keep_representations
+from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused

@@ -1,4 +1,4 @@
-"""A stream: the notifications of one channel of one set for one hub, one after the other, as a sender needs them.
+"""A stream of notifications: those of one channel of one set for one hub, one after the other, as a sender needs them.
 
 Its last payload is a row of the set in the catalog, written before it is sent: what is sent again, after whatever was
 lost or killed, is the same octets.
@@ -45,7 +45,7 @@ class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: NotifyConfig
 
 
-class Stream(Generic[P]):
+class NotificationStream(Generic[P]):
     """What all streams have in common. `next_payload` and `settle` wait for the catalog and raise its faults."""
 
     channel: Channel

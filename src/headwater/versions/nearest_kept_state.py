@@ -1,4 +1,4 @@
-"""The search for states whose octets are kept, among those of a resource that were deletions or could not be kept."""
+"""The nearest state of a resource whose octets are kept, past those that were deletions or could not be kept."""
 
 from __future__ import annotations
 
