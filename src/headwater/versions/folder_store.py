@@ -40,11 +40,12 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 class FolderVersionStore:
     """The versions below `folder`, which is made when the first one comes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
+        """`is_read_only`: versions are only read, by somebody who perhaps must not write here."""
         self._folder = folder
         self._kept = os.fsencode(folder)
         self._aside = folder / _ASIDE
-        self._packs = PackStore(folder)
+        self._packs = PackStore(folder, is_read_only=is_read_only)
 
     def close(self) -> None:
         """Give up what is held open."""

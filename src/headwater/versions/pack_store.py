@@ -12,14 +12,15 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
 
 from headwater.files.version_spool import HEADER
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database, Transaction, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders
 from headwater.versions import pack_index
@@ -76,12 +77,16 @@ class PackStore:
     Safe for several threads and processes. Methods raise OSError and the database's faults.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
+        """`is_read_only`: nothing is made or changed below the folder: a copy of the index is read, made elsewhere."""
         self._folder = folder
         self._packs = folder / PACKS
         self._lock = threading.Lock()
         self._database: Database | None = None
         self._expects_known = False
+        self._is_read_only = is_read_only
+        self._copies = ExitStack()
+        self._missed: set[str] = set()
 
     def close(self) -> None:
         """Give the index up; it is opened again when it is needed."""
@@ -89,6 +94,7 @@ class PackStore:
             if self._database is not None:
                 self._database.close()
                 self._database = None
+            self._copies.close()
 
     def open(self, digest: str) -> OpenVersion | None:
         """The octets of this digest; None when no pack has them."""
@@ -99,7 +105,17 @@ class PackStore:
             with suppress(FileNotFoundError):
                 descriptor = os.open(pack_path(self._packs, place.pack), _FLAGS)
                 return OpenVersion(descriptor, place.octets, place.start)
+            if self._is_read_only:
+                self._copy_anew(place.pack)
         return None
+
+    def _copy_anew(self, missing: str) -> None:
+        """Have the index copied again, once for each pack that goes meanwhile; who reads a copy reads on."""
+        with self._lock:
+            if missing not in self._missed and self._database is not None:
+                self._missed.add(missing)
+                self._copies.callback(self._database.close)
+                self._database = None
 
     def has(self, digest: str) -> bool:
         """Whether a pack has the octets of this digest."""
@@ -273,8 +289,7 @@ class PackStore:
     def _index(self) -> Database:
         with self._lock:
             if self._database is None:
-                make_folders(self._packs)
-                database = Database(self._folder / FILE, SCHEMA)
+                database = Database(self._index_path(), SCHEMA)
                 try:
                     self._adopt(database)
                 except BaseException:
@@ -282,6 +297,15 @@ class PackStore:
                     raise
                 self._database = database
             return self._database
+
+    def _index_path(self) -> Path:
+        if not self._is_read_only:
+            make_folders(self._packs)
+            return self._folder / FILE
+        path = Path(self._copies.enter_context(TemporaryDirectory(prefix="headwater-"))) / FILE
+        if (self._folder / FILE).exists():
+            copy_database(self._folder / FILE, path)
+        return path
 
     def _adopt(self, database: Database) -> None:
         """Make the index anew of packs when it knows none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +62,13 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
     histories = _kept_versions(place)
     state, retention = _settings(place, kept["max_age"], kept["max_octets"])
-    store = FolderVersionStore(state / VERSIONS)
-    if action == "verify":
-        return _verify(store, as_json=as_json)
-    if action == "prune":
-        return _prune((catalog or _catalog_of(place), histories), store, retention, dry_run=dry_run, as_json=as_json)
-    return _list(store, as_json=as_json)
+    with closing(FolderVersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
+        if action == "verify":
+            return _verify(store, as_json=as_json)
+        if action == "prune":
+            where = catalog or _catalog_of(place), histories
+            return _prune(where, store, retention, dry_run=dry_run, as_json=as_json)
+        return _list(store, as_json=as_json)
 
 
 def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:
