@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from headwater.datasets.faults import InputChanged, UnusableInput
 from headwater.rdf.canonical import RdfInput
-from headwater.rdf.store_dump import dump_store
 from headwater.rdf.syntaxes import N_QUADS, Syntax, syntax_of
 from headwater.sparql.endpoint import SparqlEndpoint
+from headwater.triplestores.store_dump import dump_store
 
 MOST_FILES: Final = 100_000
 _QUADS: Final = "SELECT ?g ?s ?p ?o WHERE { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
