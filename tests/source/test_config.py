@@ -96,7 +96,10 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = 2', "max_delete: expected a number <= 1.0"),
         ('state = "s"\n[[set]]\nfiles = "f"\nrescan_seconds = 0', "rescan_seconds: expected a number > 0.0"),
         ('state = "s"\npage_entries = 50001\n[[set]]\nfiles = "f"', "page_entries: expected a whole number <= 50000"),
-        ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid enum value"),
+        ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid value '1.0', expected one of 1.1"),
+        ('state = "s"\n[[set]]\nprofile = "rdf"\ndataset = "d"', "invalid value 'rdf', expected one of rdf-dataset"),
+        ('state = "s"\n[set]\nfiles = "f"', "write [[set]], in double brackets"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = "1 day"', "expected true or false, or a table, got text"),
     ],
 )
 def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:

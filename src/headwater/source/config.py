@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import tomllib
 from difflib import get_close_matches
+from enum import Enum, EnumType
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -35,7 +36,16 @@ ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_KINDS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list"}
+_ENUM = re.compile(r"Invalid enum value")
+_KINDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -317,11 +327,27 @@ def refusal(words: str, kind: type[msgspec.Struct]) -> str:
         names = [one.encode_name for one in _fields(kind, re.sub(r"\[\d+\]", "", place))]
         meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
         what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    elif _ENUM.match(what) and (values := _values(kind, place)):
+        what = f"{what.replace('enum ', '')}, expected one of {', '.join(values)}"
+    elif key == "set" and what.endswith("got `object`"):
+        what = "write [[set]], in double brackets: there may be several"
     elif missing := _MISSING.match(what):
         what = f"there is no {f'[[{missing[1]}]] table' if missing[1] == 'set' else f'key {missing[1]}'}"
-    for type_name, name in _KINDS.items():
-        what = what.replace(f"`{type_name}`", name)
+    what = re.sub(r"`([a-z]+(?: \| [a-z]+)*)`", lambda told: _kinds(told[1]), what)
     return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
+
+
+def _kinds(told: str) -> str:
+    return ", or ".join(_KINDS.get(name, name) for name in told.split(" | "))
+
+
+def _values(kind: type[msgspec.Struct], place: str) -> list[str]:
+    """The values that the key at this place may have, where they are a closed set."""
+    table, _, key = re.sub(r"\[\d+\]", "", place).rpartition(".")
+    types = [one.type for one in _fields(kind, table) if one.encode_name == key]
+    choices = [choice for one in types for choice in (one, *get_args(one))]
+    closed = [str(one.value) for choice in choices if isinstance(choice, EnumType) for one in list[Enum](choice)]
+    return closed or [text for choice in choices if get_origin(choice) is Literal for text in get_args(choice)]
 
 
 def _fields(kind: type[msgspec.Struct], key: str) -> tuple[FieldInfo, ...]:

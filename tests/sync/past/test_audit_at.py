@@ -91,3 +91,25 @@ def test_a_moment_that_is_none_is_told(past: History, tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["as_of"] == at(25)
     assert run(["audit", "--at", at(25), url, str(tmp_path / "then")]) == DONE
     assert f"in sync as of {at(25)}" in capsys.readouterr().out
+
+
+def test_another_time_than_that_of_the_copy_is_told(
+    past: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No advice leads to an error, or to what takes the copy of the past away without a word."""
+    url = published(past)
+    then, present = tmp_path / "then", tmp_path / "present"
+    assert go(url, then, at=at(10)).status == go(url, present).status == DONE
+    told = {}
+    for dest, options in ((then, ["--at", at(45)]), (then, []), (present, ["--at", at(10)])):
+        assert run(["audit", url, str(dest), *options]) == FINDINGS
+        told[dest.name, len(options)] = capsys.readouterr().out
+    assert (
+        f"is as of {at(10)}: `headwater sync --at {at(45)}` makes one of that time, in another folder"
+        in told["then", 2]
+    )
+    assert f"this is a copy as of {at(10)}: `headwater audit --at {at(10)}`" in told["then", 0]
+    assert f"is of no time: `headwater sync --at {at(10)}` makes one" in told["present", 2]
+    (then / "f0.txt").write_bytes(b"SECOND")
+    assert run(["audit", url, str(then), "--at", at(10)]) == FINDINGS
+    assert "with the same time fetches" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_seconds
 
 if TYPE_CHECKING:
-    from headwater.sync.audit.findings import SetAudit
+    from headwater.sync.audit.findings import AuditReport, SetAudit
 
 _SHOWN = 20
 _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so many, and the others as one line
@@ -78,13 +78,13 @@ def command(
                 "  what cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
                 " `headwater sync --repair` fetches such files again"
             )
-        if (set_audit.missing or set_audit.different) and report.as_of is None:
+        if (set_audit.missing or set_audit.different) and report.as_of is None and report.copy_as_of is None:
             click.echo(
                 "  `headwater sync` fetches what has changed at the source,"
                 " `headwater sync --repair` also what was lost or altered here"
             )
-    if report.as_of is not None and any(one.missing or one.different for one in report.sets):
-        click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
+    if any(one.missing or one.different for one in report.sets):
+        _advise_of_past(report)
     told = set(map(id, telling))
     if rest := [set_audit for set_audit in report.sets if id(set_audit) not in told]:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
@@ -92,6 +92,22 @@ def command(
     then = f" as of {report.as_of}" if report.as_of else ""
     click.echo(f"{report.verdict}{then} ({human_seconds(report.seconds)})")
     return report.exit_status
+
+
+def _advise_of_past(report: AuditReport) -> None:
+    """What may be done where the copy, or what it is compared with, is of the past."""
+    if report.as_of is None and report.copy_as_of is not None:
+        click.echo(
+            f"  this is a copy as of {report.copy_as_of}: `headwater audit --at {report.copy_as_of}` compares with that"
+            " time; a plain `headwater sync` brings it up to date"
+        )
+    elif report.as_of is not None and report.as_of == report.copy_as_of:
+        click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
+    elif report.as_of is not None:
+        kept = f"is as of {report.copy_as_of}" if report.copy_as_of else "is of no time"
+        click.echo(
+            f"  this copy {kept}: `headwater sync --at {report.as_of}` makes one of that time, in another folder"
+        )
 
 
 def _counts(sets: list[SetAudit]) -> str:

@@ -47,7 +47,7 @@ from headwater.sync.sets.moved_sets import (
 from headwater.sync.sets.selection import unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state.facts import fact
+from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import moved_documents
@@ -123,7 +123,9 @@ class _Audit:
             for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
                 t.run(tables)
             known = sets(t)
+            copied = fact(t, AS_OF)
             self._documents.moved |= moved_documents(t)
+        self._report.copy_as_of = None if copied is None else format_micros(int(copied))
         held = inventory.Inventory(self._root, self._database, self._listener)
         wanted = wanted_of(self._options, known)
         found = Discovery(self._documents, sitemap=self._options.sitemap, wanted=wanted).find(self._url)

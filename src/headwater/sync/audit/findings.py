@@ -76,6 +76,9 @@ class AuditReport(msgspec.Struct, kw_only=True):
     as_of: str | None = None
     """The moment that it is compared with; None: the present."""
 
+    copy_as_of: str | None = None
+    """The moment that the copy itself is of; None: it follows the source."""
+
     verdict: str = UNDETERMINED
     sets: list[SetAudit] = []
     requests: int = 0

@@ -264,7 +264,8 @@ class ResourceTransfer:
             return
         self._counts.from_mirrors += self._ways.came(work)
         modified = fetched.headers.get("last-modified")
-        self._advise(work, fetched.headers.get("content-type", ""), modified)
+        listed_state = verdict.judgement is Judgement.GOOD  # what is newer than listed is told of as that
+        self._advise(work, fetched.headers.get("content-type", ""), modified if listed_state else None)
         digest = f"{algorithm}:{found}"
         if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
             newer = verdict.judgement is Judgement.NEWER
