@@ -331,3 +331,22 @@ def test_one_process_publishes_and_sends_another_serves_the_topic(tmp_path: Path
     finally:
         publishing.terminate()
         publishing.wait(20)
+
+
+def test_requests_that_fail_at_one_time_are_one_failure(tmp_path: Path, far: Subscriber) -> None:
+    """A hub that was away for a moment is asked soon, however many sets had news for it."""
+    folders = [f"s{one}" for one in range(8)]
+    for one in folders:
+        (tmp_path / one).mkdir()
+        (tmp_path / one / "first.txt").write_text("first")
+    down = True
+    far.answers["/hub"] = lambda _came: Answer(503, b"", seconds=0.5) if down else Answer(200, b"")
+    sets = "".join(f'[[set]]\nname = "{one}"\nfiles = "{one}"\n' for one in folders)
+    with served(tmp_path, [f"{far.url}/hub"], sets=sets):
+        far.wait(lambda: len(far.deliveries("/hub")) >= 8)
+        failed = len({one.body for one in far.deliveries("/hub")})
+        down = False
+        far.wait(lambda: len({one.body for one in far.deliveries("/hub")}) > failed)
+    came = far.deliveries("/hub")
+    pauses = [after.at - before.at for before, after in itertools.pairwise(came)]
+    assert max(pauses) < 10.0, "eight failures in a row would be a minute"

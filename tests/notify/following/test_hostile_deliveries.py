@@ -228,9 +228,29 @@ def test_a_payload_of_the_far_future_does_not_stop_what_comes_after(site: Pushed
         copy.at_rest()
         empty = document([], links=site.up(), capability=CHANGES, **{"from": at(10), "until": "2999-01-01T00:00:00Z"})
         assert hub.deliver(site.topic(), empty) == 202
+        sound(site, hub, dest)  # while the list is stale
         site.put("new.txt", b"new")
         site.publish_changes(10.0)
         until(lambda: text(dest / "new.txt") == "new")
+
+
+def test_a_payload_that_comes_very_late_is_applied(site: PushedSite, hub: Hub, dest: Path) -> None:
+    """Whatever was acknowledged is applied, also when the gap was given up and the list is still stale."""
+    with following((site.source.base, dest), seconds=0.3, longest=0.3) as copy:
+        copy.at_rest()
+        bodies = []
+        for name, content in (("late.txt", b"late"), ("f0.txt", b"old"), ("f0.txt", b"newest")):
+            site.put(name, content)
+            bodies.append(site.notification())
+        assert hub.deliver(site.topic(), bodies[2]) == 202
+        until(lambda: text(dest / "f0.txt") == "newest")
+        before = polls(site)
+        until(lambda: polls(site) > before + 5)
+        for number in (1, 0):
+            assert hub.deliver(site.topic(), bodies[number]) == 202
+        until(lambda: text(dest / "late.txt") == "late")
+        sound(site, hub, dest)
+        assert text(dest / "f0.txt") == "newest"
 
 
 def test_old_publishers_are_understood(copy: Following, site: PushedSite, hub: Hub, dest: Path) -> None:

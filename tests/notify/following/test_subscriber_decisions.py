@@ -16,7 +16,7 @@ from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_
 from headwater.notify.subscriber.discovery import MOST_HUBS, discovered
 from headwater.notify.subscriber.hub_requests import RequestOutcome, outcome_of, subscribe_form, unsubscribe_form
 from headwater.notify.subscriber.intents import IntentOutcome, answer, read_intent
-from headwater.notify.subscriber.progress import ChannelProgress, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, placed, polled, raised, torn
 from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.topic_links import TopicLinks
 from headwater.spec.kinds import Kind
@@ -241,7 +241,24 @@ def test_a_list_that_is_older_than_the_payload_does_not_close_a_gap_at_once() ->
     gap = placed(raised(ChannelProgress(), 10, {}), 20, 30)
     once = polled(gap, 10, {})
     assert once.is_torn
-    assert polled(polled(once, 10, {}), 10, {}) == ChannelProgress(reached=30)
+    assert polled(polled(once, 10, {}), 10, {}) == ChannelProgress(reached=30, gaps=((10, 20),))
+
+
+def test_what_comes_very_late_for_a_gap_is_done() -> None:
+    progress = placed(raised(ChannelProgress(), 10, {}), 20, 30)
+    for _ in range(3):
+        progress = polled(progress, 10, {})
+    assert (progress.is_torn, progress.gaps) == (False, ((10, 20),))
+    assert is_past(progress, 20, 25)
+    assert begins(progress, [(30, 40)]) == 30
+    assert not is_past(progress, 15, 20)
+    assert begins(progress, [(15, 20), (30, 40)]) == 10
+    half = placed(progress, 15, 20)
+    assert (half.reached, half.gaps, is_past(half, 15, 20)) == (30, ((10, 15),), True)
+    assert placed(half, 8, 16).gaps == ()
+    assert raised(progress, 12, {}).gaps == ((12, 20),), "what the lists have told is no gap"
+    assert polled(progress, 25, {}).gaps == ()
+    assert raised(progress, 40, {"mark": 1}) == ChannelProgress(reached=40, at_time={"mark": 1})
 
 
 @pytest.mark.parametrize("interval", [(None, 20), (10, None), (20, 10), (None, None)])

@@ -21,7 +21,7 @@ from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
 from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
-from headwater.notify.subscriber.progress import ChannelProgress, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, placed, polled, raised, torn
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
 from headwater.notify.subscriber.store import MODE, SubscriberStore
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
@@ -223,7 +223,8 @@ class PushedCopy:
         news.sort(key=lambda one: one.from_ or 0)
         if not news:
             return progress
-        since = Position(time=progress.reached, at_time=progress.at_time)
+        begin = begins(progress, [(one.from_, one.until) for one in news])
+        since = Position(time=begin, at_time=progress.at_time if begin == progress.reached else {})
         try:
             applied = self._live.apply(channel.identity, channel.topic, news, since)
         except KeyError:  # the set has no position yet, or is moving

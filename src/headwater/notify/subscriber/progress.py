@@ -6,11 +6,13 @@ that one is missing. Progress by payloads is kept apart from the position of the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 _MOST_ISLANDS = 100
 _MOST_POLLS = 3
-"""After so many readings of the lists that show nothing of a gap there was nothing in it."""
+"""After so many readings of the lists that show nothing of a gap it is not waited for."""
 
 
 class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,11 +28,17 @@ class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
     islands: tuple[tuple[int, int], ...] = ()
     is_torn: bool = False
     vain_polls: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Intervals before `reached` of which nothing came and the lists have shown nothing yet."""
 
 
 def raised(progress: ChannelProgress, time: int | None, at_time: dict[str, int]) -> ChannelProgress:
     """The progress where the lists have led to `time`, which may be further."""
-    if time is None or (progress.reached is not None and time <= progress.reached):
+    if time is None:
+        return progress
+    if progress.gaps:
+        progress = _without(progress, 0, time)
+    if progress.reached is not None and time <= progress.reached:
         return progress
     return _joined(msgspec.structs.replace(progress, reached=time, at_time=at_time))
 
@@ -38,7 +46,20 @@ def raised(progress: ChannelProgress, time: int | None, at_time: dict[str, int])
 def is_past(progress: ChannelProgress, from_: int | None, until: int | None) -> bool:
     """Whether a payload of this interval tells nothing that was not told: it came again, or late (RS-CN-07)."""
     reached = progress.reached
-    return from_ is not None and until is not None and reached is not None and from_ <= until < reached
+    if from_ is None or until is None or reached is None or not from_ <= until < reached:
+        return False
+    return not any(from_ < end and begin < until for begin, end in progress.gaps)
+
+
+def begins(progress: ChannelProgress, intervals: Iterable[tuple[int | None, int | None]]) -> int | None:
+    """After which time the changes of payloads of these intervals are done: a late one fills a gap before `reached`."""
+    late = [
+        begin
+        for from_, until in intervals
+        for begin, end in progress.gaps
+        if from_ is not None and until is not None and from_ < end and begin < until
+    ]
+    return min(late, default=progress.reached)
 
 
 def placed(progress: ChannelProgress, from_: int | None, until: int | None) -> ChannelProgress:
@@ -50,6 +71,8 @@ def placed(progress: ChannelProgress, from_: int | None, until: int | None) -> C
     reached = progress.reached
     if from_ is None or until is None or until < from_ or reached is None:
         return torn(progress)
+    if progress.gaps:
+        progress = _without(progress, from_, until)
     if until <= reached:
         return progress
     if from_ <= reached:
@@ -67,15 +90,25 @@ def polled(progress: ChannelProgress, time: int | None, at_time: dict[str, int])
     """The progress after the lists were read, which have led to `time`.
 
     A gap is closed once they have led beyond it. Where they have not, they may be older than the payload; after some
-    readings there was nothing in it.
+    readings it is not waited for any more, but what still comes for it is done.
     """
     after = raised(progress, time, at_time)
     if not after.islands:
         return msgspec.structs.replace(after, is_torn=False, vain_polls=0)
     if after.vain_polls + 1 < _MOST_POLLS:
         return msgspec.structs.replace(after, vain_polls=after.vain_polls + 1)
-    last = max(until for _, until in after.islands)
-    return ChannelProgress(reached=max(last, after.reached or last))
+    gaps, at = list(after.gaps), after.islands[0][0] if after.reached is None else after.reached
+    for begin, end in after.islands:
+        if begin > at:
+            gaps.append((at, begin))
+        at = max(at, end)
+    return ChannelProgress(reached=at, gaps=tuple(gaps[-_MOST_ISLANDS:]))
+
+
+def _without(progress: ChannelProgress, from_: int, until: int) -> ChannelProgress:
+    """With what this interval has of the gaps filled."""
+    parts = [(a, b) for begin, end in progress.gaps for a, b in ((begin, min(end, from_)), (max(begin, until), end))]
+    return msgspec.structs.replace(progress, gaps=tuple(dict.fromkeys((a, b) for a, b in parts if a < b)))
 
 
 def _joined(progress: ChannelProgress) -> ChannelProgress:

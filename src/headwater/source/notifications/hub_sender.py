@@ -182,6 +182,7 @@ class HubSender:
 
     async def _post(self, one: _Sending, payload: bytes) -> bool:
         self._context.may_send()
+        failures = self._failures
         name, site = one.stream.name, self._context.site
         post = PayloadPost(
             hub=self._hub,
@@ -200,6 +201,8 @@ class HubSender:
             outcome = outcome_of(answer.status)
             asked = asked_seconds(answer.headers.get("retry-after"), self._context.clock())
             said = f"it answers {answer.status}: {answer.body[:200].decode('utf-8', 'replace').strip()}"
+        if outcome is PostOutcome.FAILED and self._failures > failures:
+            self._failures -= 1  # requests that fail at one time are one failure
         self._judge(one, outcome, said, asked)
         return outcome is PostOutcome.TAKEN
 

@@ -60,8 +60,9 @@ class ReadPayload(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> int | None:
-        """Where its interval ends."""
-        return micros(self.document.until)
+        """Where its interval ends; None where no clock can be so far ahead: else later payloads would seem past."""
+        until = self.document.until
+        return None if until is not None and until > self.came_at + _SKEW else micros(until)
 
 
 def read_payload(
