@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import http.client
 import re
 import time
 from collections.abc import Iterator
@@ -283,11 +284,28 @@ def test_no_page_of_a_timemap_is_empty(folder: Path, running: Face, monkeypatch:
     assert ["last" in one.relations for one in found] == [False, False, True]
 
 
-def test_a_damaged_version_is_not_served(folder: Path, running: Face, tmp_path: Path) -> None:
+@pytest.mark.parametrize("octets", [b"zero", b"x" * 100_000], ids=["small", "in a pack"])
+def test_a_damaged_version_is_not_served(folder: Path, running: Face, tmp_path: Path, octets: bytes) -> None:
+    change(running, folder, octets + b"!")
     change(running, folder, b"one")
-    url = Reader(running, "a.txt").mementos()[0]["href"]
-    damage(tmp_path / "state" / "versions", b"zero")
+    url = Reader(running, "a.txt").mementos()[1]["href"]
+    assert Reader(running, "a.txt").get(url).body == octets + b"!"
+    damage(tmp_path / "state" / "versions", octets + b"!")
     assert Reader(running, "a.txt").get(url).status == 410
+
+
+def test_a_large_version_that_is_damaged_is_never_sent_whole(folder: Path, running: Face, tmp_path: Path) -> None:
+    """Its octets are hashed as they are sent: what does not have its digest is cut off before its end."""
+    octets = b"large" * 400_000
+    change(running, folder, octets)
+    change(running, folder, b"one")
+    reader = Reader(running, "a.txt")
+    url = reader.mementos()[1]["href"]
+    assert reader.get(url).body == octets
+    assert reader.get(url, range="bytes=5-9").body == b"large"
+    damage(tmp_path / "state" / "versions", octets)
+    with pytest.raises(http.client.IncompleteRead):
+        reader.get(url)
 
 
 def test_switched_on_later_the_present_state_is_kept_and_the_history_begins(folder: Path, tmp_path: Path) -> None:

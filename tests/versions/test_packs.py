@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.files.version_copy import version_path
 from headwater.files.version_spool import HEADER, VersionSpool
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Transaction
+from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import octets_of
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.interface import SetAside, VersionsUnusable
@@ -180,14 +182,76 @@ def test_what_killed_processes_have_appended_counts_for_nothing(store: FolderVer
     [pack] = pack_files(store)
     with pack.open("ab") as file:
         file.write(b"HWV1 half a record, then power was gone" * 100)
-    keep(store, b"two")  # over it
-    assert pack.stat().st_size == 2 * (HEADER.size + 3)
-    with pack.open("ab") as file:
-        file.write(b"again")
     (pack.parent / "0123456789abcdef.pack").write_bytes(b"a pack that no row names")
-    assert store.clean() == 1
-    assert [one.stat().st_size for one in pack_files(store)] == [2 * (HEADER.size + 3)]
+    (pack.parent / "no pack").write_bytes(b"?")
+    keep(store, b"two")
+    assert store.clean() == 2
+    assert [one.stat().st_size for one in pack_files(store)] == [HEADER.size + 3] * 2
     assert_kept(store, b"one", b"two")
+    assert store.clean() == 0
+
+
+@pytest.mark.parametrize("count", [5, 40], ids=["appended", "packs of their own"])
+def test_an_older_index_costs_no_version(store: FolderVersionStore, small_packs: None, count: int) -> None:
+    """Somebody has restored it: what it does not count is found again, though versions have come since."""
+    before, after, later = some(5), some(count), some(3)
+    keep(store, *before)
+    store.close()
+    index = (store._folder / "index.sqlite").read_bytes()
+    keep(store, *after)
+    store.delete([digest(before[0])], EVER)
+    store.close()
+    (store._folder / "index.sqlite").write_bytes(index)
+    for suffix in ("-wal", "-shm"):
+        (store._folder / f"index.sqlite{suffix}").unlink(missing_ok=True)
+    keep(store, *later)
+    assert all(content(store, one) == one for one in (*before, *later))
+    assert store.clean() == 0
+    assert_kept(store, *before, *after, *later)
+    assert store.clean() == 0
+
+
+def test_a_pack_older_than_the_index_is_told_and_filled_anew(store: FolderVersionStore) -> None:
+    """Somebody has restored it: versions that it has not are damaged, and are kept again when they come again."""
+    keep(store, b"one")
+    [pack] = pack_files(store)
+    octets = pack.read_bytes()
+    keep(store, b"two", b"three")
+    pack.write_bytes(octets)
+    keep(store, b"four")
+    assert {one.digest for one in damaged(store)} == {digest(b"two"), digest(b"three")}
+    keep(store, b"two", b"three")
+    assert_kept(store, b"one", b"two", b"three", b"four")
+
+
+def test_a_commit_that_fails_is_told_and_costs_nothing(
+    store: FolderVersionStore, small_packs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full when the index is committed: what is told as kept is there, what is not comes again."""
+    contents = some(40)
+    keep(store, *contents[:3])
+
+    def full(self: Database, durability: object) -> Iterator[Transaction]:
+        for one in written(self, durability):  # type: ignore[arg-type]
+            yield one
+            raise DatabaseFull("the disk is full", where=str(self.path))
+
+    written = Database._written
+    with store.intake() as intake, closing(VersionSpool(intake.folders)) as spool:
+        for first in (0, 20):
+            named = aside(spool, *contents[first : first + 20])
+            with monkeypatch.context() as patched:
+                patched.setattr(Database, "_written", full)
+                lost = intake.keep(named)
+            assert set(lost) == {digest(one) for one in contents[first : first + 20]} - {
+                digest(one) for one in contents[:3]
+            }
+            assert_kept(store, *contents[:3])
+            assert intake.keep(named[3:10]) == []
+            store.delete([one.digest for one in named[3:10]], EVER)
+    assert_kept(store, *contents[:3])
+    keep(store, *contents)
+    assert_kept(store, *contents)
 
 
 def test_the_index_is_made_anew_of_packs(store: FolderVersionStore, small_packs: None, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -297,8 +297,14 @@ class FolderVersionIntake:
 
     def _has(self, digest: str) -> bool:
         try:
-            return self._store.has(digest)
-        except VersionsUnusable:
+            content = self._store.open(digest)
+            if content is None:
+                return False
+            with closing(content):
+                if content.octets > PACKED_OCTETS:
+                    return True
+                return hashlib.sha256(content.read(0, content.octets)).hexdigest() == digest
+        except (VersionsUnusable, OSError):
             return False
 
     def drop(self, names: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
 """Appends records of versions to packs, in one transaction of their index: octets are durable before rows name them.
 
 Few records are copied behind those of the pack that is open; a spool that is wanted for the most part becomes a pack
-as it is, and grows while its reader goes on. What lies behind the octets that a pack's row counts belongs to nobody:
-whoever appends writes over it.
+as it is, and grows while its reader goes on. To a pack with octets that its row does not count nothing is appended:
+they may be versions that an older index does not know (`pack_recovery`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from headwater.versions.pack_index import (
     note_appended,
     open_pack,
     pack_of,
-    packs,
 )
 
 PACK_OCTETS: Final = 64 << 20
@@ -69,6 +68,7 @@ class PackAppender:
         self._next = next_id(tx)
         self._rows: list[VersionRow] = []
         self._made: list[Path] = []
+        self._appended: dict[Path, int] = {}
 
     def __enter__(self) -> PackAppender:
         return self
@@ -81,6 +81,9 @@ class PackAppender:
             for path in self._made:
                 with suppress(OSError):
                     path.unlink()
+            for path, octets in self._appended.items():
+                with suppress(OSError):
+                    os.truncate(path, octets)
 
     def take(self, spool: Path, records: Sequence[Record], pack: int | None) -> None:
         """Keep these records of a spool, which has become this pack before (None: has not)."""
@@ -158,7 +161,7 @@ class PackAppender:
         return pack
 
     def _found(self) -> Pack | None:
-        """The open pack, unless it is to be emptied, or its file has lost something."""
+        """The open pack, unless it is to be emptied, or its file has lost something, or has what no row counts."""
         pack = open_pack(self._tx)
         if pack is None or (self._avoid is not None and pack.id == self._avoid.id):
             return None
@@ -166,13 +169,14 @@ class PackAppender:
             length = pack_path(self._folder, pack.name).stat().st_size
         except FileNotFoundError:
             return None
-        return pack if length >= pack.octets else None
+        return pack if length == pack.octets else None
 
     def _open(self, pack: Pack) -> None:
-        self._descriptor = os.open(pack_path(self._folder, pack.name), _FLAGS, 0o600)
+        path = pack_path(self._folder, pack.name)
+        self._descriptor = os.open(path, _FLAGS, 0o600)
+        if path not in self._made:
+            self._appended[path] = pack.octets
         self._pack, self._end = pack, pack.octets
-        if os.fstat(self._descriptor).st_size > pack.octets:
-            os.ftruncate(self._descriptor, pack.octets)
 
     def _close_pack(self) -> None:
         if self._pack is None:
@@ -186,22 +190,6 @@ class PackAppender:
 def pack_path(folder: Path, name: str) -> Path:
     """The file of a pack."""
     return folder / (name + SUFFIX)
-
-
-def remove_leftovers(folder: Path, tx: Transaction) -> int:
-    """Remove what killed processes have appended and nobody has noted; how many files that were. Raises OSError.
-
-    Part of a transaction that writes: nobody appends meanwhile.
-    """
-    counted = {one.name + SUFFIX: one.octets for one in packs(tx)}
-    removed = 0
-    for entry in os.scandir(folder):
-        if entry.name not in counted:
-            os.unlink(entry.path)
-            removed += 1
-        elif entry.stat(follow_symlinks=False).st_size > counted[entry.name]:
-            os.truncate(entry.path, counted[entry.name])
-    return removed
 
 
 def _octets(records: Sequence[Record]) -> int:

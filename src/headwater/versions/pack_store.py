@@ -24,9 +24,9 @@ from headwater.storage.database import Database, Transaction, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders
 from headwater.versions import pack_index
-from headwater.versions.pack_appending import SUFFIX, AlreadyPacked, PackAppender, Record, pack_path, remove_leftovers
+from headwater.versions.pack_appending import SUFFIX, AlreadyPacked, PackAppender, Record, pack_path
 from headwater.versions.pack_index import FILE, SCHEMA, Pack, PackedVersion
-from headwater.versions.pack_recovery import adopt_packs
+from headwater.versions.pack_recovery import adopt_packs, recover_leftovers
 
 PACKS: Final = "packs"
 
@@ -268,12 +268,12 @@ class PackStore:
         return now.octets
 
     def clean(self) -> int:
-        """Remove what killed processes have left; how many files."""
+        """Note or remove what killed processes have left; how many files are removed."""
         index = self._existing()
         if index is None:
             return 0
-        with index.write() as tx:
-            return remove_leftovers(self._packs, tx)
+        with index.write(durable=True) as tx:
+            return recover_leftovers(self._packs, tx)
 
     def _forget(self, tx: Transaction, gone: Sequence[PackedVersion]) -> None:
         pack_index.remove_versions(tx, gone)

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent
+from headwater.files.version_spool import PACKED_OCTETS
 from headwater.http import responses
 from headwater.http.conditions import is_fresh
-from headwater.http.resources.contents import SMALL_OCTETS
 from headwater.http.resources.header_cache import content_lines
 from headwater.http.responses import Response, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
@@ -30,7 +30,7 @@ from headwater.http.versions.addresses import (
     timemap,
     wanted_second,
 )
-from headwater.http.versions.past_contents import past_resource
+from headwater.http.versions.past_contents import HashedOctets, past_resource
 from headwater.source.protocol import ServableSource
 from headwater.spec.timestamps import SECOND
 from headwater.versions.history import History, Keeping, PastState
@@ -209,7 +209,10 @@ def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastS
 def _content(
     state: PastState, content: OpenContent, of: Addresses, beside: list[tuple[str, PastState]], request: HttpRequest
 ) -> Response | None:
-    """The memento (RFC 7089 2.1.1.2), whole or in part; None when a small one does not have its digest any more."""
+    """The memento (RFC 7089 2.1.1.2), whole or in part; None when a small one does not have its digest any more.
+
+    Of a larger one that has not, the last octets are not sent: nobody takes it for whole.
+    """
     etag = b'"%s"' % state.digest.encode("ascii")
     second = (state.lastmod_us if state.lastmod_us is not None else state.at_us) // SECOND
     unchanged = (
@@ -223,7 +226,7 @@ def _content(
     if is_fresh(fields.if_none_match, fields.if_modified_since, etag, second):
         return Response(304, unchanged)
     octets: bytes | None = None
-    if content.octets <= SMALL_OCTETS:
+    if content.octets <= PACKED_OCTETS:
         octets = content.read(0, content.octets)
         if hashlib.sha256(octets).hexdigest() != state.digest:
             return None
@@ -238,7 +241,9 @@ def _content(
     if response.status == 416 or request.is_head:
         return response
     if octets is None:
-        response.file = content
+        is_whole = response.status == 200
+        response.file = HashedOctets(content, state.digest) if is_whole else content
+        response.is_promised = is_whole
     else:
         response.body = octets
     return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from headwater.catalog.content import (
@@ -48,6 +49,33 @@ class PastContents:
     def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
         """For each of these small resources all its octets, which have its digest."""
         return [read_whole(self, set_name, one) for one in resources]
+
+
+class HashedOctets:
+    """Octets that are hashed as they are read from the beginning to the end: only then do they count as unchanged."""
+
+    def __init__(self, content: OpenContent, digest: str) -> None:
+        self.octets = content.octets
+        self._content = content
+        self._digest = digest
+        self._hasher = hashlib.sha256()
+        self._hashed = 0
+
+    def read(self, start: int, octets: int) -> bytes:
+        """Up to so many octets from `start`, which is where the last ones ended."""
+        data = self._content.read(start, octets)
+        if start == self._hashed:
+            self._hasher.update(data)
+            self._hashed += len(data)
+        return data
+
+    def is_unchanged(self) -> bool:
+        """Whether all have been read, and have their SHA-256."""
+        return self._hashed == self.octets and self._hasher.hexdigest() == self._digest
+
+    def close(self) -> None:
+        """Give the content back."""
+        self._content.close()
 
 
 def past_resource(uri: str, state: PastState) -> Resource:
