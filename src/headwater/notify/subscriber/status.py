@@ -33,7 +33,7 @@ class ChannelStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     reached: dt.datetime | None
-    is_torn: bool
+    has_gap: bool
 
 
 class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def push_status(folder: Path) -> PushStatus | None:
             last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
             subscriptions=tuple(map(_status, held)),
             channels=tuple(
-                ChannelStatus(topic=topic, reached=from_optional(one.reached), is_torn=one.is_torn)
+                ChannelStatus(topic=topic, reached=from_optional(one.reached), has_gap=one.is_torn)
                 for topic, one in progress.items()
             ),
         )
