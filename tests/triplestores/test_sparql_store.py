@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
 from headwater.triplestores import sparql_text
-from headwater.triplestores.positions import POSITION_GRAPH
-from headwater.triplestores.sparql_store import GraphTaken, SparqlStore, StoreState
+from headwater.triplestores.positions import POSITION_GRAPH, StoreState
+from headwater.triplestores.sparql_store import GraphTaken, SparqlStore
 from headwater.triplestores.value_forms import forms_still_there
 from tests.support.examples import MANY
 from tests.support.sparql_server import SparqlServer, sparql_server

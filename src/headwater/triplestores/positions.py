@@ -30,6 +30,15 @@ class StorePosition(msgspec.Struct, frozen=True):
     """When that state was, in the source's time."""
 
 
+class StoreState(msgspec.Struct, frozen=True):
+    """What a store says of itself: the position, and the SHA-256 of the state to which it is on its way."""
+
+    position: StorePosition | None
+    under_way: str | None = None
+    batch: str | None = None
+    """The number of the last batch on that way, where a store takes changes in batches."""
+
+
 def position_of(told: Mapping[str, str]) -> StorePosition | None:
     """The position that statements tell, by their predicates; None where they tell of none."""
     sha256, quads = told.get(SHA256, ""), told.get(QUADS, "")

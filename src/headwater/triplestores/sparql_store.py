@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
-import msgspec
-
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.sparql.faults import UpdateNotApplied
@@ -22,6 +20,7 @@ from headwater.triplestores.positions import (
     NAMESPACE,
     POSITION_GRAPH,
     StorePosition,
+    StoreState,
     iri_text,
     position_of,
     statements_of,
@@ -46,14 +45,6 @@ class GraphTaken(StoreFault):
         "Datasets are never mixed: use another endpoint, or drop the graph if nobody needs what is in it, and run the"
         " same command again."
     )
-
-
-class StoreState(msgspec.Struct, frozen=True):
-    """What a store says of itself: the position, and the SHA-256 of the state to which it is on its way."""
-
-    position: StorePosition | None
-    under_way: str | None = None
-    batch: str | None = None
 
 
 class SparqlStore:

@@ -13,24 +13,10 @@ from typing import BinaryIO, Final, Protocol
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.options import StoreReport
-from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.positions import StorePosition, StoreState
 from headwater.triplestores.value_forms import forms_still_there
 
 _CHANGES: Final = "changes.nqud"
-
-
-class FollowingState(Protocol):
-    """What a store says of itself."""
-
-    @property
-    def position(self) -> StorePosition | None:
-        """What it holds."""
-        ...
-
-    @property
-    def under_way(self) -> str | None:
-        """To which state it is on its way, by its SHA-256."""
-        ...
 
 
 class FollowingStore(Protocol):
@@ -39,7 +25,7 @@ class FollowingStore(Protocol):
     most_changes: int
     """More changes than these are loaded as a whole."""
 
-    def state(self) -> FollowingState:
+    def state(self) -> StoreState:
         """The position, and what is under way."""
         ...
 

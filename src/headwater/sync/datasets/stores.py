@@ -17,20 +17,12 @@ from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
-from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.positions import StorePosition, StoreState
 from headwater.triplestores.sparql_store import SparqlStore
-from headwater.triplestores.sparql_store import StoreState as SparqlState
 
 _OXIGRAPH: Final = "oxigraph"
 MOST_IN_TRANSACTION: Final = 200_000
 """Changes that the embedded store takes in one transaction: they are held in memory."""
-
-
-class EmbeddedState(msgspec.Struct, frozen=True):
-    """What the embedded store says of itself: it is never on its way."""
-
-    position: StorePosition | None
-    under_way: str | None = None
 
 
 class EmbeddedFollower:
@@ -41,13 +33,13 @@ class EmbeddedFollower:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def state(self) -> EmbeddedState:
-        """The position."""
+    def state(self) -> StoreState:
+        """The position; a transaction is never under way."""
         if not self.folder.is_dir():
-            return EmbeddedState(None)
+            return StoreState(None)
         store = EmbeddedStore(self.folder, read_only=True)
         try:
-            return EmbeddedState(store.position)
+            return StoreState(store.position)
         finally:
             store.close()
 
@@ -92,7 +84,7 @@ class SparqlFollower:
         """Give up the connections."""
         self._endpoint.close()
 
-    def state(self) -> SparqlState:
+    def state(self) -> StoreState:
         """The position, and what is under way."""
         return self.store.state()
 
