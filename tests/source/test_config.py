@@ -9,7 +9,7 @@ import pytest
 
 from headwater.publish.site import BadSite
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
-from headwater.source.notifications.hub_config import HubConfig
+from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig
 from headwater.spec.writer import Profile
@@ -145,3 +145,16 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     path.write_bytes(b'state = "\xff"')
     with pytest.raises(BadConfiguration):
         read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (False, "public addresses"),
+        (True, "any address"),
+        (("10.0.0.0/8", "::1"), "public addresses and 10.0.0.0/8, ::1"),
+        (LOOPBACK, "public addresses and this machine"),
+    ],
+)
+def test_whom_a_hub_delivers_to_is_said(allowed: bool | tuple[str, ...], words: str) -> None:
+    assert HubConfig(allow_private=allowed).receivers == words

@@ -165,7 +165,13 @@ def _run(options: dict[str, Any]) -> Exit:
         )
 
         def announce() -> None:
-            log.event("listening", f"Hub at {told.url}", url=told.url)
+            believed = (
+                "publishers whose topics name it"
+                if tokens.is_empty
+                else "publishers with its token, or whose topics name it"
+            )
+            text = f"Hub at {told.url}: it believes {believed}, and delivers to {table.receivers}"
+            log.event("listening", text, url=told.url)
             if options["as_json"]:
                 event = {"event": "listening", "url": told.url, "address": address_url(listener)}
                 json_line({**event, "state": str(folder), "pid": os.getpid()})

@@ -60,20 +60,13 @@ class OwnHub:
             self._listener.close()
             raise
         whom = "this source alone" if self._token is not None else "publishers with its token, or whose topics name it"
-        text = f"Hub at {self.url}: it believes {whom}, and delivers to {_receivers(self._table.allow_private)}"
+        text = f"Hub at {self.url}: it believes {whom}, and delivers to {self._table.receivers}"
         self._log.event("hub", text, url=self.url)
         return self
 
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._server.stop()
         self._listener.close()
-
-
-def _receivers(allowed: bool | tuple[str, ...]) -> str:
-    """Whom a hub delivers to, in words."""
-    if isinstance(allowed, bool) or not allowed:
-        return "any address" if allowed else "public addresses"
-    return "public addresses and this machine" if allowed == LOOPBACK else f"public addresses and {', '.join(allowed)}"
 
 
 def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:

@@ -75,6 +75,14 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return AddressPolicy(everything=self.allow_private)
         return AddressPolicy(self.allow_private)
 
+    @property
+    def receivers(self) -> str:
+        """Whom the hub delivers to, in words."""
+        allowed = self.allow_private
+        if isinstance(allowed, bool) or not allowed:
+            return "any address" if allowed else "public addresses"
+        return f"public addresses and {'this machine' if allowed == LOOPBACK else ', '.join(allowed)}"
+
     def tokens(self, more: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> AccessTokens:
         """Those of publishers who are believed. Raises BadToken."""
         known = token_texts(environment, token=self.token, file=self.token_file, variable=self.token_env)
