@@ -6,9 +6,9 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
+from headwater.rdf.canonical import BlankNodes, write_canonical
 from headwater.rdf.differences import write_patch
-from headwater.rdf.syntaxes import N_QUADS
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 GENID = "https://source.example/.well-known/genid/"
 

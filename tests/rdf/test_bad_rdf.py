@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headwater.rdf.applying import apply_patches
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
+from headwater.rdf.canonical import BlankNodes, write_canonical
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.lines.reading import line_blocks, octets
 from headwater.rdf.patch_lines import read_patch
-from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, Syntax
+from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import statement
 
 A, B, C = statement(1), statement(2), statement(3)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
+from headwater.rdf.canonical import BlankNodes, write_canonical
 from headwater.rdf.faults import BlankNodesRefused, RdfBounds, RdfTooCostly
-from headwater.rdf.syntaxes import N_QUADS, TURTLE
+from headwater.rdf.syntaxes import N_QUADS, TURTLE, RdfInput
 from tests.rdf.datasets import GENID, canonical, statement
 
 S = b"<http://example.org/s> <http://example.org/p> "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
-from headwater.rdf.syntaxes import SYNTAXES
+from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.syntaxes import SYNTAXES, RdfInput
 from tests.support.program import run_here
 from tests.support.serving import face as serve
 from tests.support.waiting import settle

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.rdf.canonical import BlankNodes, DatasetRuns, RdfInput, write_canonical
+from headwater.rdf.canonical import BlankNodes, DatasetRuns, write_canonical
 from headwater.rdf.dataset_patch import write_dataset_patch
 from headwater.rdf.faults import BOUNDS, BadRdf, DatasetChanges, RdfBounds
 from headwater.rdf.lines import runs
-from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, Syntax
+from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
 
 NUMBERS = st.lists(st.integers(1, 60), max_size=60)

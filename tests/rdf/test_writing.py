@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.canonical import RdfInput
 from headwater.rdf.faults import BadRdf
-from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, Syntax
+from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, RdfInput, Syntax
 from headwater.rdf.writing import write_syntax
 from tests.support.program import run_here
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_blocks, write_canonical
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_blocks, write_canonical
 from headwater.rdf.differences import sorted_blocks
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.lines.statements import refuse_blanks
 from headwater.rdf.patch_lines import read_patch
-from headwater.rdf.syntaxes import N_QUADS
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _LINES = 1_000
 

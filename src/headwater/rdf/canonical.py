@@ -19,8 +19,7 @@ from headwater.rdf.lines.ranges import LineFile
 from headwater.rdf.lines.reading import is_plain, line_blocks, octets
 from headwater.rdf.lines.runs import RunJob, SortedRun, made_runs, merged
 from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
-from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES
-from headwater.rdf.syntaxes import RdfInput as RdfInput
+from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RdfInput
 
 
 class BlankNodes(Enum):

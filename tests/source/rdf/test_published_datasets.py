@@ -20,9 +20,8 @@ from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, No
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.ingest.rdf import inputs, intake
 from headwater.publish.rendering.notifications import ToTell, change_payload
-from headwater.rdf.canonical import RdfInput
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
-from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES
+from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import SetConfig
 from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.push_config import BadDatasetConfig

@@ -30,8 +30,9 @@ from headwater.cli.rdf.streams import (
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.rdf.canonical import DatasetSummary, RdfInput
+    from headwater.rdf.canonical import DatasetSummary
     from headwater.rdf.differences import PatchSummary
+    from headwater.rdf.syntaxes import RdfInput
 
 _SHOWN = 20
 _NO_LINES = "no line of what was given as patch begins with + or -: nothing is changed by it [NQUD-02]"

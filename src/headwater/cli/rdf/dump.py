@@ -24,7 +24,7 @@ from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.copies.copy_state import CopyStateReader
-    from headwater.rdf.canonical import RdfInput
+    from headwater.rdf.syntaxes import RdfInput
 
 _PAGE = 1_000
 

@@ -17,7 +17,7 @@ from headwater.cli.output import json_option
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.rdf.canonical import RdfInput
+    from headwater.rdf.syntaxes import RdfInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -121,8 +121,7 @@ def _kept(name: str, path: Path) -> Path:
 
 def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: str | None) -> list[RdfInput]:
     """The files of these names as parts of a dataset. Raises UsageFault for a suffix that says nothing."""
-    from headwater.rdf.canonical import RdfInput
-    from headwater.rdf.syntaxes import N_QUADS, NAMES, syntax_of
+    from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
 
     paths = local_files(names, scratch)
     inputs = []

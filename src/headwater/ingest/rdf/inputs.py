@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from headwater.datasets.faults import InputChanged, UnusableInput
-from headwater.rdf.canonical import RdfInput
-from headwater.rdf.syntaxes import N_QUADS, Syntax, syntax_of
+from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.triplestores.store_dump import dump_store
 

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from headwater.errors import SourceFault, StoreFault
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfInput, write_canonical
-from headwater.rdf.syntaxes import N_QUADS
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
 from headwater.sync.datasets.dataset_choice import RdfFile

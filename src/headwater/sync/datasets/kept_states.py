@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.rdf.canonical import BlankNodes, RdfInput, write_canonical
+from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.sync.datasets.dataset_choice import RdfFile
 
