@@ -52,6 +52,8 @@ def test_a_subscription_is_read(more: dict[str, str], lease: int | None, secret:
         ({"hub.callback": "ftp://a/"}, "no http or https"),
         ({"hub.callback": "http://a/#f"}, "fragment"),
         ({"hub.callback": "http://u:p@a/"}, "a user or a password"),
+        ({"hub.topic": "http://a/>;rel=x"}, "stand in no URL"),
+        ({"hub.callback": "http://a\\@b/"}, "stand in no URL"),
         ({"hub.callback": "http://a:99999/"}, "host or port"),
         ({"hub.callback": "http://a/\r\nX: y"}, "characters"),
         ({"hub.callback": "http://a/" + "x" * 5_000}, "characters"),

@@ -250,6 +250,25 @@ def test_a_hub_that_takes_no_payloads_is_told_of_the_topic(tmp_path: Path, far: 
     assert len(changes_at(far, "/plain")) <= 1, "what it does not understand is not sent again"
 
 
+def test_a_hub_that_has_taken_payloads_is_sent_a_refused_one_again(tmp_path: Path, far: Subscriber) -> None:
+    """It answers 400 for once: a ping that it takes too would be all that its subscribers hear of."""
+    refused: list[Came] = []
+
+    def hub(came: Came) -> Answer:
+        if not refused and b"b.txt" in came.body:
+            refused.append(came)
+            return Answer(400, b"not now")
+        return Answer(200, b"")
+
+    far.answers["/hub"] = hub
+    with served(tmp_path, [f"{far.url}/hub"]) as source:
+        source.write("a.txt")
+        far.wait(lambda: "a.txt" in names(changes_at(far, "/hub")))
+        source.write("b.txt")
+        far.wait(lambda: [one.body for one in far.deliveries("/hub")].count(refused[0].body) == 2 if refused else False)
+    assert not [one for one in far.deliveries("/hub") if one.body.startswith(b"hub.mode")]
+
+
 def test_batches_by_count_and_time(tmp_path: Path, far: Subscriber) -> None:
     with served(tmp_path, [f"{far.url}/hub"], "batch_count = 5\nbatch_seconds = 1.5\n") as source:
         source.write(*(f"{one}.txt" for one in range(12)))

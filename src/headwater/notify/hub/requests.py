@@ -24,7 +24,8 @@ TOPICS: Final = 100
 _LONGEST_LEASE: Final = 12
 _DIGITS = re.compile(r"[0-9]+\Z")
 _FIELDS: Final = 200
-_CONTROL = re.compile(r"[\x00-\x20\x7f]")
+_NO_URL = re.compile(r"[\x00-\x20\x7f<>\"\\]")
+"""The last four would end a URL in a `Link` header, or are read as something else by others."""
 
 
 class RequestRefusal(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ def objection_to_url(url: str) -> str | None:
     """Why this cannot be a topic or a callback; None: it can. Nothing is looked up."""
     if len(url) > URL_OCTETS:
         return f"it has more than {URL_OCTETS:,} characters"
-    if _CONTROL.search(url) or not url.isascii():
+    if _NO_URL.search(url) or not url.isascii():
         return "it has characters that stand in no URL"
     parts = uris.split(url)
     if (parts.scheme or "").lower() not in ("http", "https") or not parts.authority:

@@ -74,6 +74,8 @@ class HubSender:
         self._probe = asyncio.Lock()
         self._takes_no_payloads = False
         """It is told which topic has changed, and fetches what the topic shows then."""
+        self._takes_payloads = False
+        """It has taken one, so that what it refuses is that payload."""
         self._failures = 0
         self._not_before = 0.0
         self._pauses = RetryPauses()
@@ -191,7 +193,9 @@ class HubSender:
             token=self._context.token,
         )
         answer = None if self._takes_no_payloads else await self._ask(post.head(), payload)
-        if answer is None or (isinstance(answer, HttpAnswer) and is_not_understood(answer.status)):
+        is_refused = isinstance(answer, HttpAnswer) and is_not_understood(answer.status)
+        self._takes_payloads |= isinstance(answer, HttpAnswer) and answer.ok
+        if answer is None or (is_refused and not self._takes_payloads):
             pinged = await self._ask(*ping(post.topic, post.token))
             self._takes_no_payloads = isinstance(pinged, HttpAnswer) and pinged.ok
             answer = pinged if answer is None or self._takes_no_payloads else answer
