@@ -30,6 +30,12 @@ def test_a_note_of_one_thing_needs_no_count() -> None:
     assert said_by(Notice("R", "a", "x"), Notice("R", "a", "x"), Notice("R", "b")) == ["a (x)", "b (None)"]
 
 
+def test_of_what_begins_and_ends_by_turns_each_turn_is_told() -> None:
+    """Else the last line of a log says that push is not at work when it has long been at work again."""
+    turns = [Notice("HW-PSH-01", text, "x") for text in ("at work", "not at work", "at work", "not at work")]
+    assert said_by(*turns) == ["at work (x)", "not at work (x)", "at work (x)", "not at work (x)"]
+
+
 def test_many_different_notes_of_one_rule_are_not_a_wall_of_text() -> None:
     said = said_by(*(Notice("R", f"set {n} cannot be read") for n in range(500)), Notice("S", "another"))
     assert said[:2] == ["set 0 cannot be read (None)", "set 1 cannot be read (None)"]

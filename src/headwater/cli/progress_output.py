@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from headwater.cli.output import tell
+from headwater.notices import PUSH_MODE
 from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
 
@@ -29,6 +30,7 @@ _MOST_KEYS = 2_000
 _LONGEST_PAUSE = 3_600.0
 _MOST_BARS = 8
 _MOST_KEPT = 1_000
+_TURNS = frozenset({PUSH_MODE})
 _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 
@@ -56,7 +58,10 @@ class Notes:
         self._untold: dict[str, int] = {}
 
     def hear(self, notice: Notice) -> None:
-        """Tell the note, or count it."""
+        """Tell the note, or count it. Of what begins and ends by turns each turn is told: the last one holds."""
+        if notice.rule in _TURNS:
+            self._say(notice)
+            return
         told = self._told.get((notice.rule, notice.message))
         if told is None:
             self._first(notice)

@@ -13,7 +13,9 @@ class AddressInUse(StoreFault):
     """The address to listen on is in use, or not permitted."""
 
     code: ClassVar[str] = "HW-SRV-01"
-    advice: ClassVar[str] = "Stop the other program, or choose another --host or --port (0 takes any free one)."
+    advice: ClassVar[str] = (
+        "Stop the other program, or choose another address (--host, --port, --listen); port 0 takes any free one."
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:
