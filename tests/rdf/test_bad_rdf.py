@@ -179,6 +179,15 @@ def test_truncated_and_damaged_gzip_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_zeros_after_the_end_of_gzip_are_passed_over() -> None:
+    """As gzip does it: tapes, and writers of whole blocks, fill up with them."""
+    member = gzip.compress(statement(1))
+    for filled in (member + bytes(10), member + bytes(3) + member, member + bytes(1 << 20)):
+        assert b"".join(octets(io.BytesIO(filled), "x")) == statement(1) * (1 + filled.endswith(member))
+    with pytest.raises(BadRdf, match="damaged"):
+        list(octets(io.BytesIO(member + bytes(3) + b"x" * 20), "x"))
+
+
 def test_gzip_that_grows_beyond_the_bound_is_given_up() -> None:
     bomb = io.BytesIO(gzip.compress(b"#" * 50_000_000))
     with pytest.raises(RdfTooCostly, match="more than 1,000,000 octets"):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,4 +164,23 @@ def test_an_output_that_cannot_be_written_is_told(command: str, files: Path) -> 
     done = run_here("rdf", command, *given, "-o", files / "missing" / "x.nq.gz")
     assert (done.returncode, done.stdout) == (6, b"")
     assert b"the output cannot be written: No such file or directory" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status", "told"),
+    [
+        (("canonical", "old.nq"), ">&-", 6, b"standard output is closed"),
+        (("apply", "old.nq", "-"), "<&-", 2, b"standard input is closed"),
+        (("canonical", "-"), "<&-", 2, b"standard input is closed"),
+        (("canonical", "old.nq", "-o", "new.nq"), "<&- >&-", 0, b""),
+    ],
+)
+def test_a_closed_stream_is_told(
+    files: Path, arguments: tuple[str, ...], closed: str, status: int, told: bytes
+) -> None:
+    line = shlex.join([sys.executable, "-m", "headwater", "rdf", *arguments])
+    done = subprocess.run(["sh", "-c", f"{line} {closed}"], cwd=files, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert told in done.stderr
     assert b"Traceback" not in done.stderr

@@ -108,10 +108,11 @@ def program() -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the program and leave the process with the command's exit status."""
     status = run(sys.argv[1:] if args is None else args)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        status = _hang_up()
+    if sys.stdout is not None:  # else it was closed by whoever started us
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            status = _hang_up()
     _leave_hanging_threads(status)
     sys.exit(status)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import json_option
+from headwater.cli.output import json_option, standard_input
 from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit, UsageFault
 
@@ -84,7 +84,7 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, I
         with _fetched(target, wanted) as opened:
             yield opened
     elif target == "-":
-        yield None, iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
+        yield None, iter(lambda: standard_input().read(_CHUNK), b"")
     else:
         try:
             file = open(target, "rb")  # noqa: SIM115  closed below; only the opening may fail in this way

@@ -1,4 +1,4 @@
-"""Output of all commands, for a person or a program: errors, notices, progress and JSON.
+"""Standard streams of all commands, for a person or a program: errors, notices, progress, JSON, and what is given.
 
 Standard output carries results only; everything else goes to standard error. Text that came from a source passes
 `printable` first, so that no document can steer the reader's terminal.
@@ -10,11 +10,11 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
@@ -31,6 +31,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def standard_input() -> BinaryIO:
+    """The octets of standard input. Raises UsageFault where whoever started us has closed it."""
+    if sys.stdin is None:
+        raise UsageFault("standard input is closed", advice="Name a file in the place of -.")
+    return sys.stdin.buffer
 
 
 def complain(error: HeadwaterError) -> None:

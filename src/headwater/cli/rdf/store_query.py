@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.output import printable
+from headwater.cli.output import printable, standard_input
 from headwater.errors import Exit, UsageFault
 
 _FORMS = ("tsv", "csv", "json", "xml")
@@ -58,7 +58,7 @@ def _text(query: str) -> str:
     """The query itself, from wherever it is."""
     try:
         if query == "-":
-            return sys.stdin.buffer.read().decode()
+            return standard_input().read().decode()
         return Path(query[1:]).read_text("utf-8") if query.startswith("@") else query
     except (OSError, UnicodeDecodeError) as cause:
         raise UsageFault(f"the query cannot be read: {cause}", advice="Name a file of UTF-8 text.") from cause

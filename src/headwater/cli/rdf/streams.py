@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from headwater.cli.output import json_option
+from headwater.cli.output import json_option, standard_input
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _kept(name: str, path: Path) -> Path:
         return Path(name)
     with path.open("xb") as file:
         if name == STANDARD:
-            shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+            shutil.copyfileobj(standard_input(), file, _PIECE)
         else:
             with open(name, "rb") as source:
                 shutil.copyfileobj(source, file, _PIECE)
@@ -141,6 +141,8 @@ def deliver(result: Path, output: str) -> None:
     Raises StoreFault where OUTPUT cannot be written.
     """
     if output == STANDARD:
+        if sys.stdout is None:
+            raise StoreFault("standard output is closed", advice="Name a file with --output.")
         with result.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
         return

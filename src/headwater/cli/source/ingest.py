@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from headwater import notices
-from headwater.cli.output import counted, json_document, json_line, listening
+from headwater.cli.output import counted, json_document, json_line, listening, standard_input
 from headwater.cli.shared_options import Share
 from headwater.cli.source.announce import (
     CHANGES,
@@ -327,7 +327,7 @@ def _from_index(
 @contextmanager
 def _opened(name: str) -> Iterator[IO[bytes]]:
     if name == "-":
-        yield sys.stdin.buffer
+        yield standard_input()
         return
     try:
         file = open(name, "rb")  # noqa: SIM115  closed below, and only what opening raises is a matter of usage

@@ -67,6 +67,8 @@ def _inflated(stream: BinaryIO, head: bytes, where: str) -> Iterator[bytes]:
                 yield pending
                 pending = b""
         data = inflater.unused_data or stream.read(BLOCK >> 2)
+        while data and not (data := data.lstrip(b"\0")):  # what fills up the last block
+            data = stream.read(BLOCK >> 2)
     if pending:
         yield pending
 
