@@ -24,6 +24,8 @@ from headwater.spec.records import Link
 from headwater.storage.database import Database
 from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.lock import lock_exclusive
+from headwater.versions.history import History
+from headwater.versions.nearest_kept_state import kept_until
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source, ln, sha
 from tests.support.republishing import Hub, hub
@@ -289,3 +291,17 @@ def test_a_source_is_not_ready_before_the_copy_is_loaded(
         assert go(origin.base, dest).status == DONE
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
         until(lambda: running.get("/health").status == 200, what="the source is ready")
+
+
+def test_what_a_load_cannot_keep_is_noted_as_lost(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    """HW-ING-23: on a full disk a copy is published as ever, and no TimeMap names a state without octets."""
+    assert go(origin.base, dest).status == DONE
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+        with hub(dest, tmp_path / "state", versions=True) as running:
+            running.shows({"f0.txt", "f1.txt", "f2.txt"})
+            assert codes(running).count(notices.VERSION_NOT_KEPT) == 3
+            assert not kept_until(History(running.source.catalog, "files"), "f0.txt", 1 << 60)
+    with hub(dest, tmp_path / "kept", versions=True) as running:
+        running.shows({"f0.txt", "f1.txt", "f2.txt"})
+        assert kept_until(History(running.source.catalog, "files"), "f0.txt", 1 << 60)
