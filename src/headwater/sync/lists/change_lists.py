@@ -20,7 +20,7 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select
+from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, kept_bound, select
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import micros
@@ -376,7 +376,14 @@ class ChangeListReader:
             t.many(
                 "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ? WHERE list = ? AND ordinal = ?",
                 (
-                    (int(n in pending), intervals[n].low, intervals[n].high, int(intervals[n].exact), self._lists, n)
+                    (
+                        int(n in pending),
+                        intervals[n].low,
+                        kept_bound(intervals[n].high),
+                        int(intervals[n].exact),
+                        self._lists,
+                        n,
+                    )
                     for n in staged.rows
                 ),
             )

@@ -164,6 +164,16 @@ def _bounded(
     return found
 
 
+def kept_bound(high: int | None) -> int | None:
+    """How the latest moment at which a change can have been is kept where its time is not known (`is_bound`)."""
+    return None if high is None else high - high % SECOND + SECOND - 1
+
+
+def is_bound(moment: int) -> bool:
+    """Whether a kept time is only a bound: the last microsecond of a second. What comes after may have a lower time."""
+    return moment % SECOND == SECOND - 1
+
+
 def is_past(moment: int, since: int) -> bool:
     """Whether a stated time lies before another for certain: a whole second may mean any moment in it (AMB-06)."""
     return moment < since and not (moment % SECOND == 0 and since - moment < SECOND)

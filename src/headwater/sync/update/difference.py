@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headwater.spec.namespaces import PATCH
 from headwater.storage.database import Transaction
-from headwater.sync.lists.position import is_past
+from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.metadata.statements import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.network.fetch import Objection
@@ -316,8 +316,9 @@ class Difference:
                 for key, uri, path, at in t.rows(
                     "SELECT r.id, r.uri, r.path, c.at FROM temp.changed c"
                     " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.path IS NOT NULL"
-                    " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND coalesce(r.changed_at > c.at, 0))",
-                    (self._set.id,),
+                    " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND"
+                    " coalesce(r.changed_at > c.at AND r.changed_at % ? <> ?, 0))",
+                    (self._set.id, SECOND, SECOND - 1),
                 )
                 if self._paths.takes_deletion(uri, path)
             ),
@@ -338,7 +339,7 @@ class Difference:
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
         for values in t.rows(query, {"set": self._set.id}):
             row = _ChangedRow(*values)
-            if row.exact and row.changed_at is not None and row.at is not None and is_past(row.at, row.changed_at):
+            if _is_applied(row):
                 continue  # a later change of this resource has been applied already
             path = row.path if row.path is not None else self._paths.path(row.uri)
             if not self._paths.takes(row.uri, path):
@@ -380,6 +381,13 @@ class Difference:
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
         return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self._objection)
+
+
+def _is_applied(row: _ChangedRow) -> bool:
+    """Whether a change is earlier than one of its resource that has been applied; both times have to be known."""
+    if not row.exact or row.at is None or row.changed_at is None:
+        return False
+    return is_past(row.at, row.changed_at) and not is_bound(row.changed_at)
 
 
 def compare_with_file(
