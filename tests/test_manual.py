@@ -147,17 +147,12 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
     return [(text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in found]
 
 
-SECOND_BETWEEN = re.compile(r"^note: Last-Modified is \w+ than the lastmod listed .*\n", re.MULTILINE)
-"""A second may end between writing a document and noting when it was changed."""
-
-
 def check_console(block: str, place: Scratch) -> None:
     """Each `$` line is carried out; what follows is what it says, `…` standing for anything."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         said = place.carry_out(command)
         if expected or not command.startswith(("mkdir", "echo", "sleep", "rm")):
-            said = SECOND_BETWEEN.sub("", said)
             pattern = re.escape(place.at_my_port(expected)).replace("…", ".*")
             if not re.fullmatch(pattern, said, re.DOTALL):
                 pytest.fail(f"$ {command}\n{said}\n-- is not --\n{expected}", pytrace=False)

@@ -29,17 +29,13 @@ def test_a_set_that_the_copy_gets_later_appears_without_a_restart(tmp_path: Path
             third.publish(since=10.0)
             third.publish_description("one", "two", "three")
             assert go(origin.base, dest).status == DONE
-
-            def is_there() -> bool:
-                try:
-                    return (
-                        request(url, "/three/resources/f.txt").body == b"three"
-                        and b"/three/" in request(url, "/.well-known/resourcesync").body
-                    )
-                except ConnectionError:  # taken up by the server that ends, in the very moment in which it does
-                    return False
-
-            until(is_there, what="the new set")
+            until(
+                lambda: (
+                    request(url, "/three/resources/f.txt").body == b"three"
+                    and b"/three/" in request(url, "/.well-known/resourcesync").body
+                ),
+                what="the new set",
+            )
             assert server.process.poll() is None
             status, said = server.stop()
         assert status == DONE

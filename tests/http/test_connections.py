@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
+from headwater.http.server import fast_path
 from headwater.http.server.connections import OpenConnections, Stage
 from headwater.http.server.open_files import room_for_connections
-from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
 from headwater.notify.hub.policy import ClientShares
-from tests.support.serving import Face, face
+from tests.support.serving import Face, drain, face
 from tests.support.waiting import until
 
 
@@ -187,3 +188,35 @@ def test_as_many_files_as_there_may_be() -> None:
 
     assert room(256, 1_024) == [512, 1_024]
     assert room_for_connections() <= max(resource.getrlimit(resource.RLIMIT_NOFILE))
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the first request", "one more"])
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_a_request_that_comes_as_the_server_ends_is_answered(
+    before: int, is_fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have come before, and be unread: closed then, the connection would be reset."""
+    monkeypatch.setattr(fast_path, "IS_ON", is_fast)
+    asked = b"GET /.well-known/resourcesync HTTP/1.1\r\nHost: a\r\n\r\n"
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_bytes(b"a")
+    limits = ServerLimits(last_request_seconds=60)
+    with face(tmp_path / "files", tmp_path / "state", limits=limits) as served, served.connect() as client:
+        for _ in range(before):
+            client.sendall(asked)
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        until(lambda: len(served.server.server_state.connections) == 1)
+        (connection,) = served.server.server_state.connections
+        served.server.end()
+        assert isinstance(connection, BoundedProtocol)
+        until(lambda: connection.is_last)
+        client.sendall(asked)
+        assert drain(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_server_that_ends_waits_a_moment_for_connections_without_requests(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    with face(tmp_path / "files", tmp_path / "state") as served, served.connect() as client:
+        until(lambda: len(served.server.server_state.connections) == 1)
+        served.server.end()
+        assert drain(client) == b""

@@ -24,7 +24,7 @@ from headwater.http.dumps.endpoint import DumpEndpoint
 from headwater.http.dumps.resource_states import PastStates
 from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
-from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer
 from headwater.http.versions.endpoint import VersionEndpoint
 from headwater.http.versions.past_contents import PastContents
 from headwater.source.config import SetConfig, SourceConfig
@@ -48,6 +48,7 @@ class Face:
         self.url = url
         self.served: list[AccessRecord] = []
         self.app: Application
+        self.server: UvicornServer
         self.dumps: DumpEndpoint
 
     def get(self, target: str, method: str = "GET", **headers: str) -> Answer:
@@ -129,7 +130,7 @@ def face(
         )
         app.resources.add_links(past.links)  # type: ignore[union-attr]
         running.app = app
-        server = make_server(app, limits, ready.set)
+        server = running.server = make_server(app, limits, ready.set)
         thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
         thread.start()
         try:

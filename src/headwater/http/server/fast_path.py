@@ -121,6 +121,7 @@ class FastProtocol(BoundedProtocol):
             and parser.should_keep_alive()
             and not self.expect_100_continue
             and (cycle is None or cycle.response_complete)
+            and not self.is_last
             and not self.flow.write_paused
             and not self.transport.is_closing()
             and len(self.connections) < most

@@ -42,6 +42,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     client_connections: int = 1_000
     """… and of one client: those of a proxy, say."""
     shutdown_seconds: int = 15
+    last_request_seconds: float = 0.2
+    """So long a request may still come on a connection that waits for one when the server ends."""
 
 
 __all__ = ["STATUS_LINE", "BoundedProtocol", "ServerLimits", "UvicornServer", "uvicorn_server"]
@@ -141,6 +143,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Whether the present request is to be ignored: it comes again, or has been answered."""
     deadline: asyncio.TimerHandle | None = None
     stall: asyncio.TimerHandle | None = None
+    is_last = False
+    """Whether the server ends: the next response is the last one of the connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, where there is room: a head must come within its time."""
@@ -177,6 +181,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """End at once, for another one."""
         self.connections.discard(self)
         self.transport.abort()
+
+    def shutdown(self) -> None:
+        """End with the server: after the response under way, or a request that comes in a moment.
+
+        Closed at once, a connection whose request has come and was not read yet would be reset.
+        """
+        if self.stage is Stage.REQUEST and not self.transport.is_closing():
+            self.is_last = True
+            self.loop.call_later(self.limits.last_request_seconds, super().shutdown)
+        else:
+            super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and bound what of a head has come when it has not come to an end."""
@@ -226,6 +241,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def hand_over(self) -> None:
         """Hand the request to the application as uvicorn does."""
         super().on_headers_complete()
+        if self.is_last and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Part of a request's body."""
