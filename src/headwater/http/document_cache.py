@@ -117,7 +117,9 @@ class DocumentCache:
         modified = int(stored.modified.timestamp())
         settled = int(self._clock()) > modified
         # It may still be replaced within its second: a date that names the second before never hides that.
-        second = modified if settled else modified - 1
+        second: int | None = modified if settled else modified - 1
+        if (mark := decode_mark(stored.mark)) is not None and mark.lastmod is not None:
+            second = int(mark.lastmod.timestamp()) if settled else None  # as the lists say of the resource
         if rule == IMMUTABLE and not _is_closed(stored):
             rule = REVALIDATE
         more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
@@ -143,14 +145,14 @@ def _is_closed(stored: StoredObject) -> bool:
     return mark is not None and mark.is_closed
 
 
-def _form(stored: StoredObject, coding: Coding, second: int, more: Head) -> Representation:
+def _form(stored: StoredObject, coding: Coding, second: int | None, more: Head) -> Representation:
     tag, octets = stored.etag, stored.octets
     if coding is Coding.GZIP and stored.gzip_octets is not None:
         tag, octets = f"{tag}-gzip", stored.gzip_octets
     etag = f'"{tag}"'.encode("ascii")
     unchanged = (
         line(b"etag", etag)
-        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+        + (b"" if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
         + more
         + line(b"vary", b"Accept-Encoding")
     )

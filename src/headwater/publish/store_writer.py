@@ -26,7 +26,8 @@ class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
 
     `generation` is the id of the history that the set's documents tell, `latest` the latest time that is stated.
     A Change List has the number and the begin of its segment (`number` is -1 in all others), its last change (`seq`;
-    `changed` is None when it lists none), the size of what precedes its entries, and whether it is closed.
+    `changed` is None when it lists none), the size of what precedes its entries, and whether it is closed. What is a
+    resource itself, as the file of an RDF dataset, has the change that made it: `changed` is its `lastmod`.
     """
 
     generation: str
@@ -37,6 +38,11 @@ class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
     changed: dt.datetime | None = None
     head_octets: int = 0
     is_closed: bool = False
+
+    @property
+    def lastmod(self) -> dt.datetime | None:
+        """The `lastmod` of what is a resource; None for documents."""
+        return self.changed if self.number == -1 else None
 
     def encode(self) -> str:
         """The mark as the store keeps it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
+import re
 import shutil
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import msgspec
@@ -193,3 +196,18 @@ def test_a_broken_series_is_told_until_it_is_mended(tmp_path: Path) -> None:
         patch.write_bytes(held)
         shows(running, triples(1, 2))
         until(lambda: next(dataset_statuses(running.source.catalog)).fault is None, what="no fault in the catalog")
+
+
+def test_the_date_of_a_dataset_is_that_of_the_lists(tmp_path: Path) -> None:
+    """DST-V4: no client finds two dates of one state, however late it is published; within its second it has none."""
+    with dataset_server(
+        tmp_path / "state", [file_set(put(tmp_path / "d.nt", triples(1)), dataset_seconds=0.05)]
+    ) as running:
+        shows(running, triples(1))
+        listed = re.search(rb"<lastmod>(.*?)</lastmod>", running.get("/d/resourcelist.xml").body)
+        assert listed is not None
+        lastmod = dt.datetime.fromisoformat(listed[1].decode()).replace(microsecond=0)
+        until(lambda: "last-modified" in running.get("/d/dataset.nq").headers)
+        said = running.get("/d/dataset.nq").headers["last-modified"]
+        assert parsedate_to_datetime(said) == lastmod
+        assert running.get("/d/dataset.nq", if_modified_since="Thu, 01 Jan 2026 00:00:00 GMT").status == 200

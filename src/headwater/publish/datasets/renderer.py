@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
@@ -51,9 +52,9 @@ class DatasetDocuments:
             return
         for patch in patches_from(job.context.catalog, job.name, state.first):
             self._put_patch(folder, patch)
-        self._put_dataset(folder, state)
-        at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
         changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
+        self._put_dataset(folder, state, changes[0].metadata.lastmod if changes else None)
+        at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
         text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
         name = description_name(job.name)
         mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=state.seq)
@@ -70,16 +71,19 @@ class DatasetDocuments:
         job, name = self._job, dataset_patch_name(self._job.name, patch.seq, patch.sha256)
         self._patches.append(name)
         if not job.integrity.is_as_left(name):
-            self._put(name, folder.patch_of(patch), _PATCH, patch.seq, is_closed=True)
+            mark = self._mark(patch.seq, is_closed=True)
+            job.store_writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
 
-    def _put_dataset(self, folder: DatasetFolder, state: DatasetState) -> None:
+    def _put_dataset(self, folder: DatasetFolder, state: DatasetState, lastmod: dt.datetime | None) -> None:
         job, name = self._job, dataset_name(self._job.name)
         mark = decode_mark(job.context.store.mark(name))
         is_there = mark is not None and (mark.generation, mark.seq) == (job.store_writer.generation, state.seq)
         if not is_there or not job.integrity.is_as_left(name):
-            self._put(name, folder.dataset_of(state), _DATASET, state.seq, is_closed=False)
+            made = self._mark(state.seq, lastmod)
+            job.store_writer.blocks(name, blocks_of(folder.dataset_of(state)), made.encode, _DATASET)
 
-    def _put(self, name: str, path: Path, kind: ObjectKind, seq: int, *, is_closed: bool) -> None:
+    def _mark(self, seq: int, lastmod: dt.datetime | None = None, *, is_closed: bool = False) -> DocumentMark:
         job = self._job
-        mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=seq, is_closed=is_closed)
-        job.store_writer.blocks(name, blocks_of(path), mark.encode, kind)
+        return DocumentMark(
+            generation=job.store_writer.generation, latest=job.now, seq=seq, changed=lastmod, is_closed=is_closed
+        )
