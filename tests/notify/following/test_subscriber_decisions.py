@@ -16,7 +16,7 @@ from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_
 from headwater.notify.subscriber.discovery import MOST_HUBS, discovered
 from headwater.notify.subscriber.hub_requests import RequestOutcome, outcome_of, subscribe_form, unsubscribe_form
 from headwater.notify.subscriber.intents import IntentOutcome, answer, read_intent
-from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.topic_links import TopicLinks
 from headwater.spec.kinds import Kind
@@ -219,7 +219,7 @@ def test_what_is_discovered_of_a_topic(found: TopicLinks, topic: str, hubs: list
 def test_a_chain_without_a_gap_leads_on_rs_cn_07() -> None:
     progress = raised(ChannelProgress(), 10, {"mark": 1})
     progress = placed(placed(progress, 10, 20), 20, 30)
-    assert (progress.reached, progress.is_torn, progress.islands) == (30, False, ())
+    assert (progress.reached, progress.needs_poll, progress.beyond) == (30, False, ())
     assert is_past(progress, 10, 20)
     assert not is_past(progress, 20, 30)  # its last change may be at the very moment
     assert placed(progress, 15, 25) == progress
@@ -228,19 +228,19 @@ def test_a_chain_without_a_gap_leads_on_rs_cn_07() -> None:
 def test_a_gap_is_seen_and_closed_by_what_comes_late_or_by_the_lists() -> None:
     before = raised(ChannelProgress(), 10, {})
     gap = placed(before, 20, 30)
-    assert (gap.reached, gap.is_torn, gap.islands) == (10, True, ((20, 30),))
+    assert (gap.reached, gap.needs_poll, gap.beyond) == (10, True, ((20, 30),))
     late = placed(gap, 10, 20)
-    assert (late.reached, late.islands) == (30, ())
-    assert late.is_torn  # in the wrong order something may have been undone: the list is read in any case
-    assert not polled(late, 10, {}).is_torn
+    assert (late.reached, late.beyond) == (30, ())
+    assert late.needs_poll  # in the wrong order something may have been undone: the list is read in any case
+    assert not polled(late, 10, {}).needs_poll
     listed = polled(gap, 25, {})
-    assert (listed.reached, listed.is_torn) == (30, False)
+    assert (listed.reached, listed.needs_poll) == (30, False)
 
 
 def test_a_list_that_is_older_than_the_payload_does_not_close_a_gap_at_once() -> None:
     gap = placed(raised(ChannelProgress(), 10, {}), 20, 30)
     once = polled(gap, 10, {})
-    assert once.is_torn
+    assert once.needs_poll
     assert polled(polled(once, 10, {}), 10, {}) == ChannelProgress(reached=30, gaps=((10, 20),))
 
 
@@ -248,7 +248,7 @@ def test_what_comes_very_late_for_a_gap_is_done() -> None:
     progress = placed(raised(ChannelProgress(), 10, {}), 20, 30)
     for _ in range(3):
         progress = polled(progress, 10, {})
-    assert (progress.is_torn, progress.gaps) == (False, ((10, 20),))
+    assert (progress.needs_poll, progress.gaps) == (False, ((10, 20),))
     assert is_past(progress, 20, 25)
     assert begins(progress, [(30, 40)]) == 30
     assert not is_past(progress, 15, 20)
@@ -264,7 +264,7 @@ def test_what_comes_very_late_for_a_gap_is_done() -> None:
 @pytest.mark.parametrize("interval", [(None, 20), (10, None), (20, 10), (None, None)])
 def test_a_payload_without_an_interval_shows_nothing(interval: tuple[int | None, int | None]) -> None:
     before = raised(ChannelProgress(), 10, {})
-    assert placed(before, *interval) == torn(before)
+    assert placed(before, *interval) == needing_poll(before)
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=6))
@@ -272,8 +272,8 @@ def test_a_chain_in_any_order_and_with_doubles_comes_to_the_same(order: list[int
     progress = raised(ChannelProgress(), 0, {})
     for number in [*order, *doubles]:
         progress = placed(progress, number * 10, number * 10 + 10)
-    assert (progress.reached, progress.islands) == (80, ())
-    assert progress.is_torn is (order != sorted(order))
+    assert (progress.reached, progress.beyond) == (80, ())
+    assert progress.needs_poll is (order != sorted(order))
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12), st.integers(0, 50))
@@ -282,5 +282,5 @@ def test_progress_never_goes_back(intervals: list[tuple[int, int]], start: int) 
     for from_, until in intervals:
         after = placed(progress, from_, until)
         assert (after.reached or 0) >= (progress.reached or 0)
-        assert all(one[0] > (after.reached or 0) for one in after.islands)
+        assert all(one[0] > (after.reached or 0) for one in after.beyond)
         progress = after

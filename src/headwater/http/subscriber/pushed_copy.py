@@ -21,7 +21,7 @@ from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
 from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
-from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, placed, polled, raised, torn
+from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
 from headwater.notify.subscriber.store import MODE, SubscriberStore
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
@@ -216,7 +216,7 @@ class PushedCopy:
     ) -> ChannelProgress:
         payloads = self._readable(batch, channel)
         if len(payloads) < len(batch):
-            progress = torn(progress)
+            progress = needing_poll(progress)
         position = self._positions.get(channel.identity, Position())
         progress = raised(progress, position.time, position.at_time)
         news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
@@ -233,14 +233,14 @@ class PushedCopy:
         except SourceFault as fault:
             self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
             self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
-            return torn(progress)
+            return needing_poll(progress)
         for one in news:
             progress = placed(progress, one.from_, one.until)
             self._heard[channel.topic] = max(self._heard.get(channel.topic, 0), one.until or 0)
         if progress.reached == applied.reached:
             progress = msgspec.structs.replace(progress, at_time=applied.at_time)
         self._suspect.discard(channel.topic)
-        if progress.is_torn:
+        if progress.needs_poll:
             self._schedule.ask(time.monotonic(), _TORN_SECONDS)
         if applied.failed:
             self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
@@ -297,7 +297,7 @@ class PushedCopy:
             if done.complete:
                 progress = polled(progress, one.position.time, one.position.at_time)
                 kept.append((one.changes, progress))
-            elif progress.is_torn:
+            elif progress.needs_poll:
                 self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
             found = done.created + done.updated + done.deleted
             if found and one.changes in self._pushed_before and one.position.time is not None:
@@ -310,7 +310,7 @@ class PushedCopy:
         self._pushed_before = {topic for topic in self._channels if self._has_subscription(topic)}
         if self._stays_open and self._pushed_before:
             self._live.open()
-        if any(progress.is_torn for progress in self._progress.values()):
+        if any(progress.needs_poll for progress in self._progress.values()):
             self._schedule.ask(time.monotonic(), self._schedule.interval.seconds)
 
     def _follow_sets(self, names: Collection[str] | None) -> list[FollowedSet]:

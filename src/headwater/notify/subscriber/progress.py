@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-_MOST_ISLANDS = 100
+_MOST_INTERVALS = 100
 _MOST_POLLS = 3
 """After so many readings of the lists that show nothing of a gap it is not waited for."""
 
@@ -18,16 +18,16 @@ _MOST_POLLS = 3
 class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the payloads of a channel, and the lists of its set, have led.
 
-    `reached`: all changes before were told; `at_time` counts those done exactly then (as `Position`). `islands`:
-    intervals beyond a gap, in order, that were applied. `is_torn`: something may be missing, and the lists have to be
-    read; `vain_polls` counts readings that have not closed the gap.
+    `reached`: all changes before were told; `at_time` counts those done exactly then (as `Position`). `beyond`:
+    intervals after a gap, in order, that were applied. `needs_poll`: something may be missing, and the lists have to be
+    read; `empty_polls` counts readings that have not closed the gap.
     """
 
     reached: int | None = None
     at_time: dict[str, int] = {}
-    islands: tuple[tuple[int, int], ...] = ()
-    is_torn: bool = False
-    vain_polls: int = 0
+    beyond: tuple[tuple[int, int], ...] = ()
+    needs_poll: bool = False
+    empty_polls: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     """Intervals before `reached` of which nothing came and the lists have shown nothing yet."""
 
@@ -70,20 +70,20 @@ def placed(progress: ChannelProgress, from_: int | None, until: int | None) -> C
     """
     reached = progress.reached
     if from_ is None or until is None or until < from_ or reached is None:
-        return torn(progress)
+        return needing_poll(progress)
     if progress.gaps:
         progress = _without(progress, from_, until)
     if until <= reached:
         return progress
     if from_ <= reached:
         return _joined(msgspec.structs.replace(progress, reached=until, at_time={}))
-    islands = tuple(sorted({*progress.islands, (from_, until)}))
-    return msgspec.structs.replace(torn(progress), islands=islands[:_MOST_ISLANDS])
+    beyond = tuple(sorted({*progress.beyond, (from_, until)}))
+    return msgspec.structs.replace(needing_poll(progress), beyond=beyond[:_MOST_INTERVALS])
 
 
-def torn(progress: ChannelProgress) -> ChannelProgress:
+def needing_poll(progress: ChannelProgress) -> ChannelProgress:
     """The progress where something may be missing."""
-    return msgspec.structs.replace(progress, is_torn=True, vain_polls=0)
+    return msgspec.structs.replace(progress, needs_poll=True, empty_polls=0)
 
 
 def polled(progress: ChannelProgress, time: int | None, at_time: dict[str, int]) -> ChannelProgress:
@@ -93,16 +93,16 @@ def polled(progress: ChannelProgress, time: int | None, at_time: dict[str, int])
     readings it is not waited for any more, but what still comes for it is done.
     """
     after = raised(progress, time, at_time)
-    if not after.islands:
-        return msgspec.structs.replace(after, is_torn=False, vain_polls=0)
-    if after.vain_polls + 1 < _MOST_POLLS:
-        return msgspec.structs.replace(after, vain_polls=after.vain_polls + 1)
-    gaps, at = list(after.gaps), after.islands[0][0] if after.reached is None else after.reached
-    for begin, end in after.islands:
+    if not after.beyond:
+        return msgspec.structs.replace(after, needs_poll=False, empty_polls=0)
+    if after.empty_polls + 1 < _MOST_POLLS:
+        return msgspec.structs.replace(after, empty_polls=after.empty_polls + 1)
+    gaps, at = list(after.gaps), after.beyond[0][0] if after.reached is None else after.reached
+    for begin, end in after.beyond:
         if begin > at:
             gaps.append((at, begin))
         at = max(at, end)
-    return ChannelProgress(reached=at, gaps=tuple(gaps[-_MOST_ISLANDS:]))
+    return ChannelProgress(reached=at, gaps=tuple(gaps[-_MOST_INTERVALS:]))
 
 
 def _without(progress: ChannelProgress, from_: int, until: int) -> ChannelProgress:
@@ -112,10 +112,10 @@ def _without(progress: ChannelProgress, from_: int, until: int) -> ChannelProgre
 
 
 def _joined(progress: ChannelProgress) -> ChannelProgress:
-    """With the islands that are reached by now."""
-    reached, at_time, left = progress.reached, progress.at_time, list(progress.islands)
+    """With the intervals beyond a gap that are reached by now."""
+    reached, at_time, left = progress.reached, progress.at_time, list(progress.beyond)
     while left and reached is not None and left[0][0] <= reached:
         until = left.pop(0)[1]
         if until > reached:
             reached, at_time = until, {}
-    return msgspec.structs.replace(progress, reached=reached, at_time=at_time, islands=tuple(left))
+    return msgspec.structs.replace(progress, reached=reached, at_time=at_time, beyond=tuple(left))

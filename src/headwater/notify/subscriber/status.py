@@ -66,7 +66,7 @@ def push_status(folder: Path) -> PushStatus | None:
             last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
             subscriptions=tuple(map(_status, held)),
             channels=tuple(
-                ChannelStatus(topic=topic, reached=from_optional(one.reached), has_gap=one.is_torn)
+                ChannelStatus(topic=topic, reached=from_optional(one.reached), has_gap=one.needs_poll)
                 for topic, one in progress.items()
             ),
         )
