@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -10,9 +11,16 @@ import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Catalog, Change, Limits, Resource
-from headwater.publish.datasets.patch_links import DatasetPatchLinks
+from headwater.publish.datasets.patch_links import dataset_patch_links
 from headwater.publish.links.allowance import ROOM
-from headwater.publish.links.link_sources import EntryPlace, Links, LinkSource, PatchLinks, link_sources
+from headwater.publish.links.link_sources import (
+    ChangeListLinks,
+    EntryPlace,
+    Links,
+    LinkSource,
+    link_sources,
+    patch_links,
+)
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.records import ChangeKind, Link
@@ -49,9 +57,9 @@ class AddedLinks:
             self._margin = URI_PREFIX_OCTETS - len(escape(prefix))
             self._sources: tuple[LinkSource, ...] = link_sources(settings.links, name, prefix, catalog)
             if has_patches:
-                self._sources += (PatchLinks(site, name, catalog),)
+                self._sources += (ChangeListLinks(partial(patch_links, site, name, catalog)),)
             if settings.dataset:
-                self._sources += (DatasetPatchLinks(site, name, catalog),)
+                self._sources += (ChangeListLinks(partial(dataset_patch_links, site, name, catalog)),)
         self._segment_octets = settings.segment_octets
 
     def room(self, weight: int, count: int) -> LinkRoom:

@@ -6,7 +6,7 @@ from no rule but are made (`publish/patches/maker.py`); theirs is in `publish/pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Protocol
@@ -133,21 +133,25 @@ class PartnerLinks:
         return self._prefix + uri
 
 
-class PatchLinks:
-    """Links of updates to their patches, in Change Lists; packages have the patches themselves (RS-REL-04)."""
+class ChangeListLinks:
+    """Links of changes in Change Lists alone, one for each change that `links_of` has one for, by its number."""
 
-    def __init__(self, site: Site, name: str, catalog: Catalog) -> None:
-        self._site = site
-        self._name = name
-        self._catalog = catalog
+    def __init__(self, links_of: Callable[[Sequence[Change]], Mapping[int, Link]]) -> None:
+        self._links_of = links_of
 
     def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[Links]:
-        """Of the patches that are noted at this moment."""
+        """As they are noted at this moment."""
         if place is not EntryPlace.CHANGE_LIST:
             return [()] * len(rows)
         changes = [row for row in rows if isinstance(row, Change)]
-        patches = patches_of(self._catalog, self._name, changes)
-        return [(patches[one.seq].link(self._site, self._name, one),) if one.seq in patches else () for one in changes]
+        found = self._links_of(changes)
+        return [(found[one.seq],) if one.seq in found else () for one in changes]
+
+
+def patch_links(site: Site, name: str, catalog: Catalog, changes: Sequence[Change]) -> dict[int, Link]:
+    """The links of updates to their patches (RS-REL-04); packages have the patches themselves."""
+    patches = patches_of(catalog, name, changes)
+    return {one.seq: patches[one.seq].link(site, name, one) for one in changes if one.seq in patches}
 
 
 def partner_finder(rules: LinkRules) -> Callable[[str], Iterable[str]] | None:
