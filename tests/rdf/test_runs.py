@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from headwater.rdf.canonical import BlankNodes, DatasetRuns, write_canonical
 from headwater.rdf.dataset_patch import write_dataset_patch
 from headwater.rdf.faults import BOUNDS, BadRdf, DatasetChanges, RdfBounds
-from headwater.rdf.lines import runs
+from headwater.rdf.lines import run_making, runs
+from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
 
@@ -35,7 +37,8 @@ def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: 
         patched.setattr(runs, "_MERGED", merged)
         patched.setattr(runs, "_MOST_RUNS", most)
         patched.setattr(runs, "_SAMPLES", 3)
-        patched.setattr(runs, "_answers", _here)
+        patched.setattr(runs, "in_processes", _here)
+        patched.setattr(run_making, "in_processes", _here)
         source, target = Path(name) / "in", Path(name) / "out"
         source.write_bytes(b"".join(lines))
         found = write_canonical(
@@ -46,12 +49,24 @@ def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: 
         assert len(list(Path(name).iterdir())) == 2
 
 
+@given(st.lists(NUMBERS, max_size=8), st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5))
+def test_any_blocks_of_lines_are_sorted_as_a_set(blocks: list[list[int]], run: int, merged: int, most: int) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_MERGED", merged)
+        patched.setattr(runs, "_MOST_RUNS", most)
+        sorter = LineSorter(Path(name), RdfBounds(run_octets=run))
+        for numbers in blocks:
+            sorter.add(b"".join(map(statement, numbers)))
+        assert list(sorter.lines()) == sorted({statement(number) for numbers in blocks for number in numbers})
+
+
 @given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
 def test_any_runs_are_compared_as_sets(old: list[int], new: list[int], run: int, merged: int) -> None:
     bounds = RdfBounds(run_octets=run)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         patched.setattr(runs, "_MERGED", merged)
-        patched.setattr(runs, "_answers", _here)
+        patched.setattr(runs, "in_processes", _here)
+        patched.setattr(run_making, "in_processes", _here)
         files = []
         for number, some in enumerate((old, new)):
             files.append(RdfInput(Path(name) / str(number), N_QUADS))
@@ -73,6 +88,23 @@ def test_a_large_dataset_is_sorted_by_processes(tmp_path: Path) -> None:
     with (tmp_path / "patch").open("w+b") as file:
         write_dataset_patch((RdfInput(source, N_QUADS), RdfInput(target, N_QUADS)), file, scratch=tmp_path)
     assert (tmp_path / "patch").read_bytes() == difference(target, target) == b""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list open files")
+def test_nothing_stays_open(tmp_path: Path) -> None:
+    """Neither of runs that are merged here, nor of those that processes merge and compare."""
+    source, target = tmp_path / "in.nq", tmp_path / "out.nq"
+    source.write_bytes(b"".join(statement(number * 7919 % 5000) for number in range(6000)))
+    inputs = (RdfInput(source, N_QUADS), RdfInput(target, N_QUADS))
+    before = set(os.listdir("/proc/self/fd"))
+    for few in (1 << 30, 0):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(runs, "_FEW", few)
+            patched.setattr(runs, "_MERGED", 1 << 16)
+            bounds = RdfBounds(run_octets=50_000)
+            write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, bounds=bounds)
+            write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, bounds=bounds)
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_fault_far_inside_is_told_with_its_line(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from headwater.rdf.lines.blank_nodes import NamedLines
 from headwater.rdf.lines.parsing import DocumentNodes, parsed_files
 from headwater.rdf.lines.ranges import LineFile
 from headwater.rdf.lines.reading import is_plain, line_blocks, octets
-from headwater.rdf.lines.runs import RunJob, SortedRun, made_runs, merged
+from headwater.rdf.lines.run_making import RunJob, made_runs
+from headwater.rdf.lines.runs import SortedRun, merged
 from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
 from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RdfInput
 

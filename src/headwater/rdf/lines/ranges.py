@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,19 @@ _WINDOW = 1 << 14
 
 
 class LineFile:
-    """A file of lines, each ended by LF, that are said to be sorted bytewise. Close it. A line beyond the bound raises
-    RdfTooCostly."""
+    """A file of lines, each ended by LF, that are said to be sorted bytewise. It is closed with the last reference to
+    it, if not before. A line beyond the bound raises RdfTooCostly."""
 
     def __init__(self, path: Path, bounds: RdfBounds = BOUNDS) -> None:
         self.path = path
         self._most = bounds.line_octets
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._closed = weakref.finalize(self, os.close, self._file)
         self.octets = os.fstat(self._file).st_size
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._closed()
 
     def read(self, start: int, end: int) -> bytes:
         """The octets from `start` to `end`; fewer where the file has become shorter."""

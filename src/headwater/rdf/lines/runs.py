@@ -1,7 +1,7 @@
-"""Sorted runs: pieces of files made canonical and sorted by processes, and merged by ranges that processes sort.
+"""Sorted runs, the external merge sort of lines: each is a file of what fits into memory, sorted, each line once.
 
-External merge sort: a run fits into memory, and is a file. To merge runs, their lines are cut into ranges such that
-what all runs have of a range fits into memory, too.
+To merge runs, their lines are cut into ranges such that what all runs have of a range fits into memory, too; processes
+sort ranges.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pyoxigraph import RdfFormat
-
 from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
-from headwater.rdf.faults import BadRdf, RdfBounds
+from headwater.rdf.faults import RdfBounds
 from headwater.rdf.lines.ranges import LineFile
-from headwater.rdf.lines.statements import HAS_BLANK, canonical_and_blanks
 
 _SAMPLES = 64
 """Lines of a run that are remembered, to cut ranges."""
@@ -28,6 +25,8 @@ _MOST_RUNS = 200
 """More runs are merged to fewer first: each is an open file."""
 _MERGED = 4 << 20
 """Octets of a range of a merge."""
+_FEW = 8 * _MERGED
+"""Up to so many octets are merged in this process: others would not have started yet."""
 _AHEAD = 2
 
 T = TypeVar("T")
@@ -45,41 +44,15 @@ class SortedRun(NamedTuple):
     last: bytes
 
 
-class RunJob(NamedTuple):
-    """A piece of a file of lines to make a run of: octets, or where they lie (`path`, from, to)."""
-
-    number: int
-    path: str
-    start: int
-    end: int
-    octets: bytes
-    triples: bool
-
-
-class MadeRun(NamedTuple):
-    """What came of it: a run (None: no lines), and the lines with blank nodes, taken out of it, or where they are kept
-    the first of them; or a fault, which the caller finds in the file again to tell it."""
-
-    run: SortedRun | None
-    blanks: bytes
-    is_bad: bool
-
-
-def made_runs(jobs: Iterable[tuple[T, RunJob]], folder: Path, *, keep_blanks: bool) -> Iterator[tuple[T, MadeRun]]:
-    """The runs of pieces, in order. One job alone is done in this process."""
-    for item, answer in _answers(run_maker, (str(folder), keep_blanks), jobs):
-        run, blanks, is_bad = answer
-        yield item, MadeRun(SortedRun(*run) if run else None, blanks, is_bad)
-
-
-def _answers(
+def in_processes(
     function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]]
 ) -> Iterator[tuple[T, Any]]:
+    """What `function(settings)` makes of each job, in order; one job alone is done in this process."""
     source = iter(jobs)
     first, second = next(source, None), next(source, None)
-    here = function(settings)
     if first is None:
         return
+    here = function(settings)
     if second is None:
         yield first[0], here(tuple(first[1]))
         return
@@ -96,51 +69,20 @@ def _answers(
         yield from answers
 
 
-def run_maker(settings: tuple[str, bool]) -> Callable[[Any], Any]:
-    """What a process does that makes runs."""
-    folder, keep_blanks = settings
-
-    def made(job: tuple[int, str, int, int, bytes, bool]) -> tuple[tuple[Any, ...], bytes, bool]:
-        number, path, start, end, octets, triples = job
-        if path:
-            with closing(LineFile(Path(path))) as file:
-                octets = file.read(start, end)
-        if octets and not octets.endswith(b"\n"):
-            octets += b"\n"
-        try:
-            parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
-            block, has_blanks = canonical_and_blanks(octets, 1, path, parser_format)
-        except BadRdf:
-            return (), b"", True
-        blanks: list[bytes] = []
-        lines = block.splitlines(keepends=True)
-        if has_blanks:
-            blanks = [line for line in lines if b"_:" in line and HAS_BLANK.search(line) is not None]
-            if keep_blanks:
-                blanks = blanks[:1]
-            elif blanks:
-                taken = set(blanks)
-                lines = [line for line in lines if line not in taken]
-        del block, octets
-        lines.sort()
-        if any(map(eq, lines, lines[1:])):
-            lines = list(dict.fromkeys(lines))
-        return _written(f"{folder}/run-{number}", lines), b"".join(blanks), False
-
-    return made
-
-
-def _written(path: str, lines: list[bytes]) -> tuple[Any, ...]:
-    """Write lines as a run."""
+def write_run(path: Path, lines: list[bytes]) -> SortedRun | None:
+    """Sort lines, in their list, and write each once as a run; None: there are none."""
     if not lines:
-        return ()
+        return None
+    lines.sort()
+    if any(map(eq, lines, lines[1:])):
+        lines = list(dict.fromkeys(lines))
     every = max(1, len(lines) // _SAMPLES)
     samples, octets = [], 0
-    with open(path, "wb") as file:
+    with path.open("wb") as file:
         for start in range(0, len(lines), every):
             samples.append((lines[start], octets))
             octets += file.write(b"".join(lines[start : start + every]))
-    return path, len(lines), octets, samples, lines[-1]
+    return SortedRun(str(path), len(lines), octets, samples, lines[-1])
 
 
 def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, bytes]]:
@@ -150,7 +92,13 @@ def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, byte
         for run in runs:
             yield from _read(run)
         return
-    for _none, (number, block) in _answers(range_merger, [run.path for run in runs], _range_jobs(runs)):
+    paths, jobs = [run.path for run in runs], _range_jobs(runs)
+    if sum(run.octets for run in runs) <= _FEW:
+        merge = range_merger(paths)
+        answers: Iterator[tuple[None, Any]] = ((none, merge(job)) for none, job in jobs)
+    else:
+        answers = in_processes(range_merger, paths, jobs)
+    for _none, (number, block) in answers:
         if number:
             yield number, block
     for run in runs:
@@ -163,7 +111,7 @@ def differing(
     """What is in the runs of one dataset only, and what is in those of the other, in order, as lists of lines."""
     old, new = (_few(runs, bounds) for runs in (old, new))
     settings = (len(old), [run.path for run in (*old, *new)])
-    for _none, (less, more) in _answers(range_difference, settings, _range_jobs([*old, *new])):
+    for _none, (less, more) in in_processes(range_difference, settings, _range_jobs([*old, *new])):
         yield less, more
 
 

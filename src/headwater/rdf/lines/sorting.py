@@ -1,16 +1,12 @@
-"""External merge sort of lines: runs that are sorted in memory, kept in files, merged in bounded memory."""
+"""Lines of any number, taken in blocks and given sorted: in memory while they are few, else by sorted runs."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from headwater.rdf.faults import BOUNDS, RdfBounds
-
-_MOST_RUNS = 64
-_BUFFER = 1 << 18
+from headwater.rdf.lines.runs import SortedRun, merged, write_run
 
 
 class LineSorter:
@@ -19,65 +15,34 @@ class LineSorter:
 
     def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
         self._scratch = scratch
-        self._most = bounds.run_octets
+        self._bounds = bounds
         self._blocks: list[bytes] = []
         self._octets = 0
-        self._runs: list[Path] = []
-        self._numbers = 0
+        self._runs: list[SortedRun] = []
 
     def add(self, block: bytes) -> None:
-        """Take whole lines, each ended by LF."""
+        """Take whole lines, each ended by LF, without CR."""
         if block:
             self._blocks.append(block)
             self._octets += len(block)
-            if self._octets >= self._most:
+            if self._octets >= self._bounds.run_octets:
                 self._end_run()
 
     def lines(self) -> Iterator[bytes]:
         """All lines that were taken, each with its LF, sorted, each once. Once only."""
         if not self._runs:
-            yield from self._sorted()
+            yield from sorted(set(self._taken()))
             return
         self._end_run()
-        while len(self._runs) > _MOST_RUNS:
-            some, self._runs = self._runs[:_MOST_RUNS], self._runs[_MOST_RUNS:]
-            self._write(_merged(some))
-            for path in some:
-                path.unlink()
-        yield from _merged(self._runs)
+        for _number, block in merged(self._runs, self._bounds):
+            yield from block.splitlines(keepends=True)
 
-    def _sorted(self) -> list[bytes]:
-        lines = _split(b"".join(self._blocks))
+    def _taken(self) -> list[bytes]:
+        lines = b"".join(self._blocks).splitlines(keepends=True)
         self._blocks, self._octets = [], 0
-        return sorted(set(lines))
+        return lines
 
     def _end_run(self) -> None:
-        if self._blocks:
-            self._write(self._sorted())
-
-    def _write(self, lines: Iterable[bytes]) -> None:
-        path = self._scratch / f"run-{self._numbers}"
-        self._numbers += 1
-        with path.open("xb", _BUFFER) as file:
-            file.writelines(lines)
-        self._runs.append(path)
-
-
-def _split(lines: bytes) -> list[bytes]:
-    """Lines with their LF; other line ends of `splitlines` are content."""
-    return [line + b"\n" for line in lines.split(b"\n")[:-1]]
-
-
-def _merged(paths: list[Path]) -> Iterator[bytes]:
-    files: list[BinaryIO] = []
-    try:
-        for path in paths:
-            files.append(path.open("rb", _BUFFER))  # noqa: PERF401 - those that are open are closed
-        last = b""
-        for line in heapq.merge(*files):
-            if line != last:
-                yield line
-                last = line
-    finally:
-        for file in files:
-            file.close()
+        run = write_run(self._scratch / f"run-{len(self._runs)}", self._taken())
+        if run is not None:
+            self._runs.append(run)
