@@ -49,8 +49,13 @@ URI_TOO_LONG = _known(
 )
 STATE_FOLDER = _known(
     "HW-ING-15",
-    "A folder that holds the state of a Headwater command (named .headwater, or marked as one) is left out.",
+    "A folder that holds the state of a Headwater command, or the output of `publish`, is left out.",
     "Nothing; but keep state and output outside the published folders.",
+)
+OWN_COPY = _known(
+    "HW-ING-16",
+    "A folder that is a copy of this source is left out: published, it would be copied into itself again and again.",
+    "Move the copy out of the published folder.",
 )
 UNREADABLE = _known(
     "HW-ING-20",

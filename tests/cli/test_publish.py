@@ -82,7 +82,7 @@ def test_a_folder_becomes_a_source(bench: Bench) -> None:
         "files/changelist/open.xml",
     }
     resources = {"files/resources/a.txt", "files/resources/sub/b c.pdf"}
-    state = {name for name in names if name.startswith(".headwater/")}
+    state = {name for name in names if name.startswith(".headwater")}
     assert names == documents | {f"{name}.gz" for name in documents} | resources | state
     assert (bench.out / "robots.txt").read_text().count("Sitemap:") == 1
 

@@ -97,15 +97,21 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
     """Show how a hub stands, whether it runs or not."""
-    import msgspec
-
-    from headwater.notify.hub.policy import HubLimits
     from headwater.notify.hub.schema import FILE
-    from headwater.notify.hub.store import HubStore
 
     folder = state or (context.obj or {}).get("state") or default_state()
     if not (folder / FILE).exists():
         raise UsageFault("no hub has worked in this folder", where=str(folder), advice="Name its folder with --state.")
+    return show_status(folder, limit, as_json=as_json)
+
+
+def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
+    """Tell how the hub with this state folder stands, with up to `limit` topics."""
+    import msgspec
+
+    from headwater.notify.hub.policy import HubLimits
+    from headwater.notify.hub.store import HubStore
+
     store = HubStore(folder, HubLimits())
     try:
         counts, topics = store.counts(), store.topics(limit)

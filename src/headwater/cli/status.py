@@ -26,6 +26,7 @@ _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "sta
 _EXAMPLES = 10
 _LITTLE_ROOM = 1 << 20
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
+_HUB_TOPICS = 20
 _LEFT = frozenset({"set", "phase"})
 
 
@@ -43,10 +44,11 @@ _LEFT = frozenset({"set", "phase"})
 )
 @json_option
 def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:
-    """Show the state of the source whose catalog is at PLACE, or of the copy in the folder PLACE.
+    """Show the state of the source whose catalog is at PLACE, of the copy in the folder PLACE, or of a hub.
 
     For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
-    catalog's file, a state folder, a configuration (.toml), or a cluster's URL.
+    catalog's file, a state folder, the output of `publish`, a folder that `serve` publishes, a configuration (.toml),
+    or a cluster's URL.
 
     For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
     subscriptions, when their leases end, and whether push is at work. The exit status is that with
@@ -58,12 +60,15 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     """
     from headwater.cli.destination.copy_status import copy_at
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.notify.hub.schema import FILE as HUB
 
+    if (Path(place) / HUB).is_file():
+        return _hub(Path(place), names, watch, max_age, as_json=as_json)
     if (copy := copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)
     if max_age is not None:
         raise click.UsageError("--max-age is of a copy, and there is none at this place")
-    where = CatalogArgument(place, patience_seconds=_PATIENCE_SECONDS)
+    where = CatalogArgument(_state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
@@ -77,6 +82,31 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
             if watch is None:
                 return Exit.DONE
             time.sleep(watch)
+
+
+def _hub(folder: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> Exit:
+    """Tell how a hub stands, as `headwater hub status` does."""
+    from headwater.cli.hub import show_status
+
+    if names or watch is not None or max_age is not None:
+        raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
+    return show_status(folder, _HUB_TOPICS, as_json=as_json)
+
+
+def _state_of(place: str) -> str:
+    """The one state folder of a folder that is served, where nothing else is known to be at PLACE; or PLACE itself."""
+    from headwater.cli.source.serve_options import states_of
+    from headwater.copies.schema import FOLDER
+    from headwater.source.configured_source import CATALOG
+
+    path = Path(place)
+    if not path.exists() or any((path / one / CATALOG).exists() for one in ("", FOLDER)):
+        return place
+    states = states_of(path)
+    if len(states) > 1:
+        what = "several sources publish what is here"
+        raise UsageFault(what, where=place, advice=f"Name the state of one: {', '.join(map(str, states))}")
+    return str(states[0]) if states else place
 
 
 def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:

@@ -16,18 +16,20 @@ from typing import TypeVar
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, Metadata
+from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.copy.copy_sets import CopySets
-from headwater.source.folder.scan_settings import StaticTree, path_filters, scan_settings
+from headwater.source.folder.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
 from headwater.source.push.push_sets import PushSets
 from headwater.source.rdf.dataset_sets import DatasetSets
 from headwater.source.state_lock import StateUnusable
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.folder_writing import write_faults
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.history import History
@@ -101,7 +103,10 @@ def open_store(config: SourceConfig, tree: StaticTree | None = None) -> ObjectSt
     what the leader is writing.
     """
     if tree is not None:
-        return FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
+        store = FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
+        with write_faults(tree.folder):
+            mark_folder(tree.folder, TREE_MARK)
+        return store
     return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
 
 
@@ -121,6 +126,8 @@ class ConfiguredSource:
         self.site = config.site(base_url, is_static=tree is not None)
         self._state = Path(config.state)
         self._tree = tree
+        if tree is not None:
+            refuse_copy(tree)
         scanned = [one for one in config.sets if one.is_scanned]
         self._folders = {
             one.name: scan_settings(one, self.site, self._state, tree, config.documents) for one in scanned

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from headwater.errors import StoreFault
-from headwater.ingest.folder.walking.walk import STATE_MARK
+from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.storage.lock import LockHeld, lock_exclusive
 
 
@@ -29,9 +29,7 @@ def make_state(folder: Path) -> None:
     """Make sure of the state folder, and that whoever publishes a folder above leaves it out. Raises StateUnusable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        mark = folder / os.fsdecode(STATE_MARK)
-        if not mark.exists():
-            mark.write_text("The state of a Headwater command: never published.\n")
+        mark_folder(folder, STATE_MARK)
     except OSError as cause:
         raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
 

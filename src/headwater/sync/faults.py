@@ -146,6 +146,13 @@ class NoFolder(UsageFault):
     advice: ClassVar[str] = "Name another folder, or move away what is there: it was left as it is."
 
 
+class DestinationNotFree(UsageFault):
+    """The destination lies where a source keeps its state, or in the output of `headwater publish`."""
+
+    code: ClassVar[str] = "HW-SYN-28"
+    advice: ClassVar[str] = "Name a folder of its own for the copy; here it would be in the way of the source."
+
+
 class Moving(Undetermined):
     """The documents changed each time they were read (DST-F13)."""
 

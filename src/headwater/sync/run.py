@@ -18,7 +18,7 @@ from headwater.storage.database import Database, Transaction
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery
-from headwater.sync.copy.destination_folder import DestinationFolder, locked_state, state_copy
+from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import BeforeHistory
@@ -97,6 +97,7 @@ def synchronise(task: SyncTask) -> SyncReport:
     options, now = task.options, task.now
     root = Path(os.path.abspath(task.destination))
     url = starting_uri(task.url)
+    check_is_free(root)
     if options.base is not None:
         base_folder(options.base)
     state = state_copy if options.dry_run else locked_state

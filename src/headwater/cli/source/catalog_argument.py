@@ -25,6 +25,13 @@ class NoCatalog(UsageFault):
     )
 
 
+OUTPUT_STATE = ".headwater"
+"""The state folder inside the output of `publish`, unless another is named."""
+
+_NOT_YET = "A source makes it: run `headwater serve` or `headwater publish` first."
+_ADDRESS = "`headwater explore URL` shows what a source offers; name a folder here."
+
+
 class NotPortable(UsageFault):
     """Sets cannot be restored in a catalog of this kind."""
 
@@ -50,6 +57,8 @@ class CatalogArgument:
         self._patience_seconds = patience_seconds
         self._cluster = place
         self._is_of_a_source = False
+        if place.startswith(("http://", "https://")):
+            raise NoCatalog("this is an address, and no place of a catalog", where=self.place, advice=_ADDRESS)
         if is_cluster(place):
             place_of(place)
             return
@@ -58,8 +67,12 @@ class CatalogArgument:
             self._read(path)
         elif may_be_new and not path.suffix and not path.exists():
             self.file, self._is_of_a_source = _inside(path), True
+        elif path.is_dir():
+            self.file = _inside(path)
+            if not self.file.exists() and _inside(path / OUTPUT_STATE).exists():  # the output of `publish`
+                self.file = _inside(path / OUTPUT_STATE)
         else:
-            self.file = _inside(path) if path.is_dir() else path
+            self.file = path
 
     def _read(self, path: Path) -> None:
         from headwater.catalog.catalog_url import is_cluster
@@ -80,7 +93,7 @@ class CatalogArgument:
     @property
     def state_folder(self) -> Path | None:
         """The state folder of a source that the file lies in; None for a file by itself."""
-        from headwater.ingest.folder.walking.walk import is_state
+        from headwater.files.folder_marks import is_state
 
         if self.file is None:
             return None
@@ -117,6 +130,15 @@ class CatalogArgument:
 
         return is_there(self._target, credentials=credentials(), listener=listener)
 
+    def missing(self) -> NoCatalog:
+        """What is wrong with the place, where there is no catalog."""
+        path = Path(self.place.removeprefix("sqlite:"))
+        if self.file is None or self._is_of_a_source:
+            return NoCatalog("there is no catalog yet", where=str(self.file or self.place), advice=_NOT_YET)
+        if not os.path.lexists(path):
+            return NoCatalog("there is nothing at this path", where=self.place)
+        return NoCatalog("this folder is neither a copy nor the state of a source", where=self.place)
+
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
         from headwater.catalog.catalog_url import open_catalog
@@ -128,7 +150,7 @@ class CatalogArgument:
 def existing(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
     """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog, the catalog's errors."""
     if not where.is_there(listener):
-        raise NoCatalog("there is no catalog", where=str(where.file or where.place))
+        raise where.missing()
     catalog = where.open(listener)
     try:
         yield catalog

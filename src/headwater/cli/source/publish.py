@@ -19,6 +19,7 @@ import msgspec
 from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
 from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
+from headwater.cli.source.catalog_argument import OUTPUT_STATE
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.folder.pipeline import PipelineResult
     from headwater.source.folder.scan_settings import StaticTree
-
-STATE = ".headwater"
-"""The state folder inside the output, unless another is named."""
-
 
 _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
@@ -147,7 +144,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
     else:
         sets = (SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),)
     config = SourceConfig(
-        state=str(given.get("state") or given["out"] / STATE),
+        state=str(given.get("state") or given["out"] / OUTPUT_STATE),
         catalog=given.get("catalog"),
         base_url=given["base_url"],
         profile=Profile(given.get("profile", "1.1")),

@@ -116,9 +116,18 @@ def _converted(data: dict[str, Any]) -> SourceConfig:
 
 def default_state(files: Path, set_name: str) -> Path:
     """Where the state of a folder lies when nobody says: in the user's own state folder, never in what is published."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     mark = hashlib.sha256(os.fsencode(files.resolve()) + b"\0" + set_name.encode()).hexdigest()[:12]
-    return home / "headwater" / f"{set_name}-{mark}"
+    return _states() / f"{set_name}-{mark}"
+
+
+def states_of(files: Path) -> list[Path]:
+    """The state folders of `serve --files`, `--copy` and `--dataset` for this folder, where nobody said another."""
+    found = sorted(_states().glob("*-????????????"))
+    return [one for one in found if one == default_state(files, one.name[: -len("-????????????")])]
+
+
+def _states() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headwater"
 
 
 def own_url(config: SourceConfig, url: str) -> str:

@@ -26,11 +26,11 @@ from headwater.catalog.content import (
     read_whole,
     strongest_digest,
 )
+from headwater.files.folder_marks import STATE_FOLDER
 from headwater.ingest.content import fast_reading
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.ingest.folder.signature import RACY, recorded_state
 from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.ingest.folder.walking.walk import STATE_FOLDER
 from headwater.spec.uris import quote_path
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EISDIR})

@@ -9,10 +9,10 @@ import sys
 
 import msgspec
 
+from headwater.files.folder_marks import STATE_FOLDER, is_state
 from headwater.files.nofollow import open_unlinked
 from headwater.files.recorded_file import READ
 from headwater.ingest.folder.signature import matches
-from headwater.ingest.folder.walking.walk import STATE_FOLDER, is_state
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 

@@ -46,7 +46,7 @@ def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: List
         warnings.add(unreadable(one.path, one.error))
 
     try:
-        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, warn=warnings.add)
+        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url, warn=warnings.add)
         for one in compare(walk.everything(), memos, rules_mark(RULES, *folder.algorithms), tally, closed):
             if isinstance(one, MissingResource):
                 result.vanished += 1

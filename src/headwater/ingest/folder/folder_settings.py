@@ -22,10 +22,10 @@ class FolderUnusable(UsageFault):
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that is a set: where it is, which files of it belong, how they are published.
 
-    `avoid` are real paths of folders never to be entered (state, published tree). `place` is the folder in which every
-    file of the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they
-    are. `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
-    (None: one for each core).
+    `avoid` are real paths of folders never to be entered (state, published tree), nor are copies of the source at
+    `base_url`. `place` is the folder in which every file of the set gets its place, as `place_mode` (link or copy)
+    says; None when files are served from where they are. `uri_prefix_length` is the length of what is put before a
+    relative URI. `processes` read files beside this one (None: one for each core).
     """
 
     root: bytes
@@ -33,6 +33,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     algorithms: tuple[str, ...] = ("md5", "sha-256")
     max_delete: float = DEFAULT_SHARE
     avoid: tuple[bytes, ...] = ()
+    base_url: str | None = None
     place: bytes | None = None
     place_mode: str = LINK
     uri_prefix_length: int = 0

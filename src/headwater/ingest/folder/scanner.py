@@ -156,7 +156,14 @@ class FolderScanner:
 
     def _walk(self, *, names_only: bool = False) -> Walk:
         folder = self._folder
-        return Walk(folder.root, folder.selection, avoid=folder.avoid, warn=self._warnings.add, names_only=names_only)
+        return Walk(
+            folder.root,
+            folder.selection,
+            avoid=folder.avoid,
+            base_url=folder.base_url,
+            warn=self._warnings.add,
+            names_only=names_only,
+        )
 
     @contextmanager
     def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[None]:

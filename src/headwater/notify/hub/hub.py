@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from headwater.errors import HeadwaterError, StoreFault
+from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.context import HubContext, HubOptions
@@ -219,6 +220,7 @@ class _Lock:
 def _locked(folder: Path) -> _Lock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        mark_folder(folder, STATE_MARK)
         return _Lock(lock_exclusive(folder / "lock"))
     except LockHeld as cause:
         raise HubInUse("another hub is using this state folder", where=str(folder)) from cause

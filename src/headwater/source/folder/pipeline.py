@@ -207,7 +207,7 @@ class FolderPipeline:
     def _complete(self, placement: SetTree) -> int:
         folder = self.folder
         try:
-            walk = Walk(folder.root, folder.selection, avoid=folder.avoid)
+            walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url)
             return placement.complete(walk) if placement.torn else placement.verify(walk)
         except RootFault:
             return 0  # the scan has said that the folder is not there

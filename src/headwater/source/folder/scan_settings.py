@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import msgspec
 
+from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import UsageFault
+from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.version_copy import ALGORITHM as VERSION_ALGORITHM
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.ingest.folder.walking.walk import is_state
 from headwater.ingest.folder.watching.hint_paths import above
 from headwater.patterns import Selection
 from headwater.publish.site import Site
@@ -33,6 +34,9 @@ class UnknownHash(UsageFault):
 
     code: ClassVar[str] = "HW-OWN-04"
     advice: ClassVar[str] = f"Use one of {', '.join(HASHLIB)}."
+
+
+_OF_A_TREE = "Name the folder that it was made of; the output itself is shown by any web server."
 
 
 class StaticTree(msgspec.Struct, frozen=True):
@@ -64,6 +68,7 @@ def scan_settings(
         algorithms=_algorithms(config),
         max_delete=config.max_delete,
         avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
+        base_url=site.base_url,
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
@@ -92,11 +97,20 @@ class _PushPathFilter(PathFilter):
         return super().takes(relative) and not any(is_state(self._root + b"/" + one) for one in above(relative))
 
 
+def refuse_copy(tree: StaticTree) -> None:
+    """See that the output is no copy, whose next audit would find our documents in it. Raises FolderOverlap."""
+    if (tree.folder / FOLDER / STATE).is_file():
+        advice = "Name a folder of its own with --to; --copy publishes a copy."
+        raise FolderOverlap("the output is a copy that `headwater sync` keeps", where=str(tree.folder), advice=advice)
+
+
 def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
     if root in ours:
         raise FolderOverlap("the folder is itself the output or the state", where=where)
     if is_state(root):
         raise FolderOverlap("the folder holds the state of a Headwater command", where=where)
+    if is_tree(root):
+        raise FolderOverlap("the folder is the output of `headwater publish`", where=where, advice=_OF_A_TREE)
 
 
 def path_filters(

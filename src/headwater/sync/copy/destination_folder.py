@@ -8,13 +8,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.copies.schema import FOLDER, SCHEMA
+from headwater.copies.schema import FOLDER, SCHEMA, STATE
+from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
 from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.schema import Durability
-from headwater.sync.faults import DestinationLocked, DestinationUnusable, NoCopy, NoFolder
+from headwater.sync.faults import DestinationLocked, DestinationNotFree, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state.schema import PARTIAL_PREFIX
 
 _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
@@ -137,6 +138,20 @@ def locked_state(home: DestinationFolder) -> Iterator[Database]:
                 home.withdraw()
     finally:
         home.release()
+
+
+def check_is_free(root: Path) -> None:
+    """See that the folder is not the state of a command or a static tree, nor in one. Raises DestinationNotFree.
+
+    The folder of a copy that is there is not judged: a source may send it files of any name.
+    """
+    real = Path(os.path.realpath(root))
+    is_there = (root / FOLDER / STATE).is_file()
+    for folder in (*(() if is_there else (real,)), *real.parents):
+        if is_state(bytes(folder)):
+            raise DestinationNotFree("the destination lies in the state of a Headwater command", where=str(folder))
+        if is_tree(bytes(folder)) or (folder / FOLDER / os.fsdecode(STATE_MARK)).exists():
+            raise DestinationNotFree("the destination lies in the output of `headwater publish`", where=str(folder))
 
 
 def _holds_nothing(database: Database) -> bool:

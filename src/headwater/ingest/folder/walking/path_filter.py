@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from headwater.ingest.folder.walking.walk import STATE_FOLDER
+from headwater.files.folder_marks import STATE_FOLDER
 from headwater.ingest.folder.watching.hint_paths import above
 from headwater.patterns import Selection
 

@@ -18,7 +18,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater import notices
+from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.nofollow import open_unlinked
+from headwater.ingest.folder.walking.own_copies import is_copy_of
 from headwater.patterns import Selection
 from headwater.spec.uris import quote_path
 
@@ -26,11 +28,6 @@ LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
 
 LINKS = 10_000
-
-STATE_FOLDER = b".headwater"
-"""A folder of this name, at whatever depth, holds the state of a command: it is never looked into, nor published."""
-STATE_MARK = b".headwater-state"
-"""A folder in which this file lies is such a folder too, whatever its name."""
 
 _KIND, _FILE = 0o170000, stat.S_IFREG
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -87,11 +84,6 @@ def _quoted(names: list[bytes]) -> list[str]:
     return [quote(name) for name in names]
 
 
-def is_state(folder: bytes) -> bool:
-    """Whether a folder holds the state of a command, this one or another."""
-    return os.path.basename(folder) == STATE_FOLDER or os.path.lexists(folder + b"/" + STATE_MARK)
-
-
 def path_of(uri: str) -> bytes:
     """The octets that a relative URI of ours stands for."""
     return unquote_to_bytes(uri) if "%" in uri else uri.encode("ascii")
@@ -118,6 +110,8 @@ class _Frame:
 class Walk:
     """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish).
 
+    Copies of the source at `base_url` are not entered either.
+
     With `names_only` the state of plain files is not asked for where the folder says that they are files: for a first
     load, which reads every file.
     """
@@ -128,6 +122,7 @@ class Walk:
         selection: Selection,
         *,
         avoid: Iterable[bytes] = (),
+        base_url: str | None = None,
         warn: Callable[[ScanWarning], None] = lambda _warn: None,
         names_only: bool = False,
     ) -> None:
@@ -137,6 +132,7 @@ class Walk:
         self._selection = selection
         self._warn = warn
         self._avoid = frozenset(avoid)
+        self._base_url = base_url
         try:
             self._root = os.path.realpath(root, strict=True)
             self.state = os.stat(self._root)
@@ -270,8 +266,10 @@ class Walk:
             return
         if path in self._avoid:
             return
-        if is_state(path):
-            self._leave_state(path)
+        if is_state(path) or is_tree(path):
+            self._leave_ours(path)
+        elif self._base_url is not None and is_copy_of(path, self._base_url):
+            self._warn(ScanWarning(notices.OWN_COPY, "a copy of this source is left out of it", path))
         else:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
 
@@ -293,16 +291,15 @@ class Walk:
             return True
         folder = os.path.dirname(real)
         while folder.startswith(self._below):
-            if is_state(folder):
-                self._leave_state(folder)
+            if is_state(folder) or is_tree(folder):
+                self._leave_ours(folder)
                 return True
             folder = os.path.dirname(folder)
         return False
 
-    def _leave_state(self, path: bytes) -> None:
-        self._warn(
-            ScanWarning(notices.STATE_FOLDER, "a folder with the state of a Headwater command is left out", path)
-        )
+    def _leave_ours(self, path: bytes) -> None:
+        what = "a folder with the state of a Headwater command" if is_state(path) else "the output of `publish`"
+        self._warn(ScanWarning(notices.STATE_FOLDER, f"{what} is left out", path))
 
     def _follow(self, relative: bytes, real: bytes) -> None:
         if len(self.links) < LINKS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.ingest.folder.walking.walk import STATE_FOLDER
+from headwater.files.folder_marks import STATE_FOLDER
 
 
 def expand_hints(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[bytes]:

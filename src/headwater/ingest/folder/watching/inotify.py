@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from headwater.files.folder_marks import STATE_FOLDER
 from headwater.files.nofollow import open_unlinked
-from headwater.ingest.folder.walking.walk import STATE_FOLDER
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
 _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
