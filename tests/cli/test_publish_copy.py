@@ -98,3 +98,38 @@ def test_what_cannot_be_is_told(origin: Source, site: Site, tmp_path: Path) -> N
     ):
         assert run([*base, *wrong]) == USAGE, wrong
     assert not (dest / "out").exists()
+
+
+def test_a_set_that_the_copy_lacks_is_refused(
+    origin: Source, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Served, a name with a wrong letter would become that of a set, for good."""
+    dest = tmp_path / "copy"
+    assert go(origin.base, dest).status == DONE
+    for command in (
+        ["serve", "--port", "0"],
+        ["publish", "--to", str(tmp_path / "out"), "--base-url", "http://x.example"],
+    ):
+        assert run([*command, "--copy", str(dest), "--set", "sett"]) == USAGE
+        assert "Did you mean set?" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_copies_of_a_configuration_are_published_at_once(
+    origin: Source, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers that only serve show them; a copy that is not there yet is left to those that follow it."""
+    config = tmp_path / "source.toml"
+    sets = "".join(f'[[set]]\nname = "{name}"\ncopy = "{name}"\n' for name in ("copied", "later"))
+    config.write_text(f'state = "state"\nbase_url = "http://x.example"\n{sets}')
+    assert go(origin.base, tmp_path / "copied").status == DONE
+    for created in (4, 0):
+        assert run(["publish", str(config)]) == 0
+        out = capsys.readouterr().out
+        assert "4 resources in set copied" in out
+        assert f"created {created}, updated 0, deleted 0" in out
+        assert "1 set left to" in out
+    documents = tmp_path / "state" / "documents"
+    assert b"d/f0.txt" in (documents / "copied" / "resourcelist.xml").read_bytes()
+    assert not (documents / "later").exists()
+    assert not (documents / "copied" / "resources").exists()

@@ -29,6 +29,7 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
+from headwater.source.copy.copy_sets import has_copy
 from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.events.durable_listener import DurableListener
@@ -139,7 +140,7 @@ class Source(ConfiguredSource):
         return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
 
     def run_once(self) -> list[PipelineResult]:
-        """Bring every set with a folder, and every RDF dataset, up to date once: look, record, publish what is stale.
+        """Bring every set that is not filled by push up to date once: look, record, publish what is stale.
 
         Files that are being written get a while. Raises NotLeader when another process publishes the source.
         """
@@ -160,12 +161,18 @@ class Source(ConfiguredSource):
         return worked
 
     def _copies_once(self) -> list[PipelineResult]:
-        """Publish copies into a static tree; where servers show the documents, they are followed instead."""
-        if self._tree is None or not self.copied_names:
+        """Publish copies, into the static tree where there is one.
+
+        For servers that follow the copies anyway, those that are not there yet are left to them.
+        """
+        if not self.copied_names:
             return []
         from headwater.source.copy.static_copies import publish_copies
 
-        made = publish_copies(self._context, self.copy_sets, self._made_copies(lambda: False), self._tree)
+        copies = self._made_copies(lambda: False)
+        if self._tree is None:
+            copies = [one for one in copies if has_copy(self.copy_sets.copy_of(one.name))]
+        made = publish_copies(self._context, self.copy_sets, copies, self._tree)
         for one in made:
             while self.publisher.pack_resources(one.name).is_done:
                 pass

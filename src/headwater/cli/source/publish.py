@@ -156,19 +156,15 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
 def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[SetConfig, ...]:
     """A set for each of the copy, or for the one that is named. Raises UsageFault."""
     from headwater.source.config import SetConfig
-    from headwater.source.copy.copy_sets import names_in_copy
+    from headwater.source.copy.copy_sets import published_names
     from headwater.source.copy.static_copies import refuse_overlap
 
     copy, wanted = given["copy"].absolute(), given.get("set_name")
     refuse_overlap(copy, given["out"])
-    names = names_in_copy(copy)
-    if wanted is not None:
-        names = {ours: theirs for ours, theirs in names.items() if wanted in (ours, theirs)}
+    names = published_names(copy, wanted)
     if not names:
-        what = (
-            "this folder holds no copy so far" if wanted is None else f"this folder holds no copy of a set {wanted!r}"
-        )
-        raise UsageFault(what, where=str(copy), advice="Run `headwater sync URL DEST` first.")
+        advice = "Run `headwater sync URL DEST` first."
+        raise UsageFault("this folder holds no copy so far", where=str(copy), advice=advice)
     return tuple(SetConfig(name=ours, copy=str(copy), copy_set=theirs, **described) for ours, theirs in names.items())
 
 
@@ -218,8 +214,8 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 click.echo(f"  {line}")
         if pushed := len(config.sets) - len(worked):
             click.echo(
-                f"{counted(pushed, 'set')} without a folder left to `publish --watch` and `serve`, which follow what is"
-                " announced or copied"
+                f"{counted(pushed, 'set')} left to `publish --watch` and `serve`, which follow what is announced, and"
+                " copies that are not there yet"
             )
     return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
 

@@ -75,13 +75,13 @@ def _fits(data: dict[str, Any]) -> bool:
 def _copied(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceConfig:
     """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
     _refuse(given, ("files", "dataset", "rescan"), "--copy")
-    from headwater.source.copy.copy_sets import names_in_copy
+    from headwater.source.copy.copy_sets import published_names
 
     copy = given["copy"].absolute()
     wanted = given.get("set_name")
-    names: dict[str, str | None] = {**names_in_copy(copy)}
-    if wanted is not None:
-        names = {ours: theirs for ours, theirs in names.items() if wanted in (ours, theirs)} or {wanted: None}
+    names: dict[str, str | None] = {**published_names(copy, wanted)}
+    if wanted is not None and not names:
+        names = {wanted: None}  # there is no copy yet: its set of this name is waited for
     if not names:
         raise UsageFault(
             "this folder holds no copy so far", where=str(copy), advice="Run `headwater sync URL DEST` first, or --set."

@@ -6,11 +6,13 @@ import datetime as dt
 import itertools
 import re
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headwater.catalog.interface import Catalog
 from headwater.copies.schema import FOLDER, STATE
+from headwater.errors import UsageFault
 from headwater.progress import Listener
 from headwater.publish.site import RESERVED, Site
 from headwater.source.config import SetConfig
@@ -24,6 +26,14 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
 
 _UNFIT = re.compile("[^a-z0-9._-]+")
 _LONGEST_NAME = 60
+_SHOWN = 10
+
+
+class UnknownCopySet(UsageFault):
+    """The copy has no set of this name, neither its own name nor the one under which it would be published."""
+
+    code: ClassVar[str] = "HW-CFG-09"
+    advice: ClassVar[str] = "Name one of the sets of the copy; `headwater status DEST` shows them."
 
 
 class CopySets:
@@ -90,11 +100,31 @@ class CopySets:
         return Path(str(self._configs[name].copy))
 
 
+def has_copy(folder: Path) -> bool:
+    """Whether the folder is a copy that a destination has made."""
+    return (folder / FOLDER / STATE).is_file()
+
+
+def published_names(copy: Path, wanted: str | None) -> dict[str, str]:
+    """The sets of a copy that are to be published, all or the one that is `wanted`; none where there is no copy yet.
+
+    Raises UnknownCopySet, and faults of the copy's state.
+    """
+    names = names_in_copy(copy)
+    found = {ours: theirs for ours, theirs in names.items() if wanted is None or wanted in (ours, theirs)}
+    if names and not found:
+        meant = get_close_matches(str(wanted), [*names, *names.values()], 1)
+        hint = f"Did you mean {meant[0]}? " if meant else ""
+        has = ", ".join(list(names)[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+        raise UnknownCopySet(f"the copy has no set {wanted!r}", where=str(copy), advice=f"{hint}The copy has {has}.")
+    return found
+
+
 def names_in_copy(copy: Path) -> dict[str, str]:
     """The names of a copy's sets, by the names that sets of a source may have. Raises faults of the copy's state."""
     from headwater.copies.copy_state import CopyStateReader, copied_sets
 
-    if not (copy / FOLDER / STATE).is_file():
+    if not has_copy(copy):
         return {}
     state = CopyStateReader(copy)
     try:

@@ -1,4 +1,4 @@
-"""Publishes the copies of a source once, as a static tree: records what each holds, places its files, publishes."""
+"""Publishes the copies of a source once: records what each holds, places its files in a static tree, publishes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ROWS = 5_000
 
 
 def publish_copies(
-    context: SourceContext, sets: CopySets, made: list[CopySet], tree: StaticTree
+    context: SourceContext, sets: CopySets, made: list[CopySet], tree: StaticTree | None
 ) -> list[PipelineResult]:
-    """Bring each set up to date once. Raises whatever is wrong with one."""
+    """Bring each set up to date once, and place its files where there is a tree. Raises whatever is wrong with one."""
     return [_publish(context, sets, one, tree) for one in made]
 
 
-def _publish(context: SourceContext, sets: CopySets, one: CopySet, tree: StaticTree) -> PipelineResult:
+def _publish(context: SourceContext, sets: CopySets, one: CopySet, tree: StaticTree | None) -> PipelineResult:
     copy = sets.copy_of(one.name)
     before = _state(context.catalog, one.name)
-    placement = None if tree.mode is None else _placement(context, sets, one.name, tree)
+    placement = None if tree is None or tree.mode is None else _placement(context, sets, one.name, tree)
     placed = left = removed = 0
 
     def place() -> None:
