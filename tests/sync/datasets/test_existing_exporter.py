@@ -146,8 +146,77 @@ def test_what_the_existing_exporter_writes_is_followed(
         if not at_loc:
             assert "baseline" not in ran.one.process
         assert not list(dest.rglob("*.nqud"))
+        assert verdict_on(dataset, dest) == ("in sync", None)
     again = run(dataset, dest)
     assert again.one.updated == 0
+
+
+def verdict_on(dataset: Dataset, dest: Path) -> tuple[str, str | None]:
+    """What an audit says, and of the dataset."""
+    report = check(dataset.site.source.base, dest)
+    found = report.sets[0].findings
+    assert len(found) <= 1, found
+    return report.verdict, found[0].verdict if found else None
+
+
+@pytest.mark.parametrize("tags", [True, False], ids=["entity tags", "no entity tags"])
+def test_an_audit_asks_for_a_dataset_whose_hash_is_not_listed(source: Source, dest: Path, tags: bool) -> None:
+    """Neither times nor the number of findings say that it is the same or not: its content does (TIM-A1, DST-Q)."""
+    dataset = Dataset(source, hashes=False, at_loc=True).to(STATES[0]).publish()
+    run(dataset, dest)
+    run(dataset.to(STATES[1]).publish(), dest)
+    held, page = dest / "dataset.nq", source.reply("/set/resources/dataset.nq")
+    if not tags:
+        page.headers.clear()
+    dataset.fetched()
+    assert verdict_on(dataset, dest) == ("in sync", None)
+    assert dataset.fetched() == ["dataset.nq"]
+    good = held.read_bytes()
+    held.write_bytes(good + b"<urn:a> <urn:p> <urn:o> .\n")
+    assert verdict_on(dataset, dest) == ("not in sync", "different")
+    held.write_bytes(b"".join(reversed(good.splitlines(keepends=True))))
+    assert verdict_on(dataset, dest) == ("in sync", None)  # the same statements
+    held.write_bytes(b"no RDF")
+    assert verdict_on(dataset, dest) == ("not in sync", "different")
+    source.pages["/set/resources/dataset.nq"] = Reply(gzip.compress(good, mtime=0))
+    held.write_bytes(good)
+    assert verdict_on(dataset, dest) == ("in sync", None)
+    source.pages["/set/resources/dataset.nq"] = Reply(status=404)
+    report = check(source.base, dest)
+    assert (report.verdict, report.sets[0].unverifiable) == ("undetermined", 1)
+    assert "404" in report.sets[0].findings[0].reason
+    held.unlink()
+    assert verdict_on(dataset, dest) == ("not in sync", "missing")
+
+
+def test_patches_at_loc_are_no_files_of_a_copy_without_a_state(source: Source, dest: Path) -> None:
+    """TIM-A1: also where another tool has made it, and so nothing is remembered."""
+    Dataset(source, hashes=False, at_loc=True).to(STATES[0]).publish()
+    dest.mkdir()
+    (dest / "dataset.nq").write_bytes(text_of(STATES[0]))
+    report = check(source.base, dest)
+    assert (report.sets[0].missing, report.verdict) == (0, "undetermined")
+
+
+def test_a_time_that_no_change_has_stated_is_no_difference(source: Source, dest: Path) -> None:
+    """A file has the time that the server tells where no change stated one: what is listed later may be another."""
+    site = Site(source)
+    site.put("a.txt", b"one")
+    site.publish_list([site.resource("a.txt", hash=None, length=None)])
+    site.publish_changes(0.0, entries=[])
+    site.publish_capabilities("resourcelist", "changelist")
+    site.publish_description()
+    go(source.base, dest)
+    site.put("a.txt", b"two")
+    entry = site.change(2.0, "updated", "a.txt", None)
+    site.clock = 50.0
+    site.publish_changes(0.0, entries=[entry])
+    source.pages["/set/resources/a.txt"] = Reply(b"two", modified=site.now())
+    go(source.base, dest)
+    assert (dest / "a.txt").read_bytes() == b"two"
+    for lastmod, counted in ((at(1), "unverifiable"), (at(50), "same"), (at(51), "different")):
+        site.publish_list([url(site.uri("a.txt"), lastmod)], when=60)
+        assert getattr(check(source.base, dest).sets[0], counted) == 1, counted
 
 
 def test_a_late_from_with_hashes_is_no_gap(source: Source, dest: Path) -> None:

@@ -1,8 +1,8 @@
 """The audit of a whole copy: every file is compared by hash with what the source lists; nothing is modified (DST-Q).
 
-What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, never
-content. The state is read from a private copy; without one, as for a copy that another tool has made, names follow the
-same rule.
+What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, no
+content but that of a dataset without a hash (`dataset_content`). The state is read from a private copy; without one, as
+for a copy that another tool has made, names follow the same rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
-from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.findings import AuditReport, ContentVerdict, SetAudit, judge_copy, judge_stores
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -30,6 +30,7 @@ from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
+from headwater.sync.lists.staging import any_patches_alone
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
@@ -94,6 +95,12 @@ def audit(
     return report
 
 
+_UNHASHED = (
+    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
+    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
+)
+
+
 class _Audit:
     def __init__(
         self,
@@ -146,10 +153,31 @@ class _Audit:
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
-        context = ListContext(DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row))
+        context = ListContext(
+            DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row), self._restate
+        )
         expected = self._expected(context, row, result)
-        comparison.SetComparison(self._database, self._listener, row, expected, held, result).run(others)
+        compared = comparison.SetComparison(context, row, expected, held, result)
+        compared.judge_content = lambda: self._content(context, row)
+        compared.run(others)
         return result
+
+    def _restate(self, t: Transaction, set_id: int) -> None:
+        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
+        if any_patches_alone(t):
+            from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
+
+            restate_patches(t, set_id, self._options.dataset, listed=True)
+
+    def _content(self, context: ListContext, row: SetRow) -> ContentVerdict | None:
+        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time."""
+        with self._database.write() as t:
+            if self._moment is not None or t.one(_UNHASHED, (row.id,)) is None:
+                return None
+        from headwater.sync.audit.dataset_content import DatasetContent  # takes the RDF library along
+
+        wire, root = self._documents.transport, Path(os.fsdecode(self._root))
+        return DatasetContent(wire, root, self._options.dataset).compare(context, row.id)
 
     def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
         """The verdicts on the triplestores that follow the dataset of a set."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from headwater.errors import SourceFault, Undetermined
-from headwater.progress import Listener, Notice
-from headwater.storage.database import Database, Row
+from headwater.progress import Notice
+from headwater.storage.database import Row
 from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
     CHANGED,
@@ -18,14 +18,17 @@ from headwater.sync.audit.findings import (
     MISSING,
     SAME,
     UNREADABLE,
+    ContentVerdict,
     ExpectedFile,
     Finding,
     FoundFile,
+    PlacedFile,
     SetAudit,
     judge_file,
     judge_set,
 )
 from headwater.sync.audit.inventory import Inventory
+from headwater.sync.lists.entries import ListContext
 from headwater.sync.state.set_rows import SetRow
 
 _MOST_FINDINGS = 10_000
@@ -56,11 +59,17 @@ class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
     mtime_ns: int | None
     digests: str | None
     errno: int | None
+    placed_mtime_ns: int | None
+    placed_lastmod: int | None
+    placed_known_at: int | None
 
     @property
     def expected(self) -> ExpectedFile:
         """What is listed."""
-        return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer))
+        placed = None
+        if self.placed_mtime_ns is not None:
+            placed = PlacedFile(self.placed_mtime_ns, self.placed_lastmod, self.placed_known_at)
+        return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer), placed)
 
     @property
     def found(self) -> FoundFile | None:
@@ -74,17 +83,15 @@ class SetComparison:
     """Compares one set. Call `run` once; the verdict is in `result`."""
 
     def __init__(
-        self,
-        database: Database,
-        listener: Listener,
-        row: SetRow,
-        expectation: ExpectedFiles,
-        inventory: Inventory,
-        result: SetAudit,
+        self, context: ListContext, row: SetRow, expectation: ExpectedFiles, inventory: Inventory, result: SetAudit
     ) -> None:
-        self._database = database
-        self._listener = listener
+        self._database = context.database
+        self._listener = context.listener
         self._row = row
+        self.judge_content: Callable[[], ContentVerdict | None] = lambda: None
+        """The verdict on a file that only its content can tell of."""
+
+        self._content: ContentVerdict | None = None
         self._expectation = expectation
         self._inventory = inventory
         self.result = result
@@ -100,6 +107,7 @@ class SetComparison:
             self._expectation.name()
             self._inventory.hash_expected()
             self._inventory.walk(self._row.folder, others)
+            self._content = self.judge_content()
             self._compare()
             self._changed_meanwhile()
             self._tally()
@@ -109,11 +117,16 @@ class SetComparison:
 
     def _compare(self) -> None:
         query = (
-            "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests, f.errno"
+            "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests, f.errno,"
+            " r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at)"
             " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
+            " LEFT JOIN resources r ON e.hash IS NULL AND r.set_id = ?1 AND r.uri = e.uri"
+            " LEFT JOIN sets s ON s.id = r.set_id"
         )
         with self._database.write() as t:
-            t.many("INSERT INTO temp.verdicts(verdict, uri) VALUES (?, ?)", self._verdicts(t.rows(query)))
+            t.many(
+                "INSERT INTO temp.verdicts(verdict, uri) VALUES (?, ?)", self._verdicts(t.rows(query, (self._row.id,)))
+            )
             t.run("UPDATE temp.expected SET verdict = v.verdict FROM temp.verdicts v WHERE v.uri = expected.uri")
             t.run("DELETE FROM temp.verdicts")
 
@@ -121,6 +134,8 @@ class SetComparison:
         for values in rows:
             row = _ComparedRow(*values)
             verdict = judge_file(row.expected, row.found)
+            if self._content is not None and row.uri == self._content.uri and verdict != MISSING:
+                verdict = self._content.verdict
             if verdict == SAME:
                 self.result.same += 1
             else:
@@ -153,8 +168,7 @@ class SetComparison:
             result.extra = int(t.value(f"SELECT count(*) FROM ({_EXTRA})"))  # noqa: S608  our own constant
             result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
             for verdict, uri, path, errno in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
-                reason = os.strerror(errno) if verdict == UNREADABLE else ""
-                result.findings.append(Finding(verdict, uri, _shown(path), reason))
+                result.findings.append(Finding(verdict, uri, _shown(path), self._reason(verdict, uri, errno)))
             for path, errno in t.rows(_UNREAD_FOLDERS, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(errno)))
             for (path,) in t.rows(_EXTRA + " ORDER BY w.path LIMIT ?", (_MOST_FINDINGS,)):
@@ -165,6 +179,11 @@ class SetComparison:
         certain = result.missing + result.different + result.extra
         total = certain + result.unreadable + result.unverifiable + result.changed_during_audit
         result.findings_are_cut = total > len(result.findings)
+
+    def _reason(self, verdict: str, uri: str, errno: int | None) -> str:
+        if self._content is not None and uri == self._content.uri and verdict == self._content.verdict:
+            return self._content.reason
+        return os.strerror(errno or 0) if verdict == UNREADABLE else ""
 
 
 def _shown(path: bytes) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import Exit
+from headwater.sync.lists.position import DAY
 from headwater.sync.options import gravest_status
 from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.verification import digests_of
@@ -93,6 +95,27 @@ class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
     hash: str | None
     lastmod: int | None
     newer: bool = False
+    placed: PlacedFile | None = None
+
+
+class ContentVerdict(NamedTuple):
+    """What came of comparing a file with what the source sends for it."""
+
+    uri: str
+    verdict: str
+    reason: str
+
+
+class PlacedFile(msgspec.Struct, frozen=True, gc=False):
+    """What is remembered of a file when it was placed: its time on the disk, the listed one, and of which moment it is.
+
+    `lastmod` None: its time on the disk is not one that a list has stated.
+    """
+
+    mtime_ns: int
+    lastmod: int | None
+    known_at: int | None
+    """The time of the change, or the `at` of the list, that it is of."""
 
 
 class FoundFile(msgspec.Struct, frozen=True, gc=False):
@@ -128,9 +151,23 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
         return UNVERIFIABLE
     if length is not None and length != found.size:
         return DIFFERENT
-    if lastmod is not None and lastmod // SECOND != found.mtime_ns // 1_000_000_000:
+    return SAME if lastmod is None else _judge_time(lastmod, found.mtime_ns, expected.placed)
+
+
+def _judge_time(lastmod: int, mtime_ns: int, placed: PlacedFile | None) -> str:
+    """The verdict where time alone can tell.
+
+    Another time is a difference, but for two that say nothing: the day in which the file's time lies; and a time no
+    later than that of the change which the file is of, where that change stated none for the file to have.
+    """
+    mtime = mtime_ns // 1_000
+    if lastmod // SECOND == mtime // SECOND:
+        return SAME
+    if lastmod % DAY == 0 and 0 <= mtime - lastmod < DAY:
+        return UNVERIFIABLE
+    if placed is None or placed.lastmod is not None or placed.known_at is None or placed.mtime_ns != mtime_ns:
         return DIFFERENT
-    return SAME
+    return UNVERIFIABLE if lastmod // SECOND <= placed.known_at // SECOND else DIFFERENT
 
 
 def states_all(digests: str, listed: str | None) -> bool:
@@ -155,8 +192,15 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
+    elif result.unverifiable and not result.same:
+        result.verdict, result.reason = UNDETERMINED, "nothing is listed by which any file could be compared"
     else:
         result.verdict = IN_SYNC
+        if result.unverifiable:
+            what = "file" if result.unverifiable == 1 else "files"
+            result.reason = (
+                f"{result.unverifiable:,} {what} could not be compared: no hash, and no time that tells, is listed"
+            )
 
 
 def judge_stores(result: SetAudit) -> None:

@@ -53,7 +53,7 @@ def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | No
         return next((one for one in files if wanted in (one.uri, name_of(one.uri))), None)
     for some in (
         [one for one in files if one.flagged],
-        [one for one in files if name_of(one.uri).partition(".")[0] == "dataset"],
+        [one for one in files if is_named(one.uri)],
         files,
     ):
         if len(some) == 1:
@@ -64,6 +64,11 @@ def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | No
         return None
     told = ", ".join(one.uri for one in files[:MOST_SHOWN]) + (" …" if len(files) > MOST_SHOWN else "")
     raise NoSingleDataset(f"which file is the dataset is not told: {told:.2000}", rule="TIM-A5")
+
+
+def is_named(uri: str) -> bool:
+    """Whether a file has the name that says that it is the dataset (TIM-07)."""
+    return name_of(uri).partition(".")[0] == "dataset"
 
 
 def name_of(uri: str) -> str:

@@ -10,7 +10,7 @@ from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
 from headwater.sync.datasets.dataset_choice import NoSingleDataset, name_of
-from headwater.sync.datasets.held_datasets import held_dataset
+from headwater.sync.datasets.held_datasets import held_dataset, listed_dataset
 from headwater.sync.lists.entries import encode_links
 
 _FOUND: Final = (
@@ -23,12 +23,14 @@ _RESTATE: Final = (
 )
 
 
-def restate_patches(t: Transaction, set_id: int, wanted: str | None) -> None:
+def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: bool = False) -> None:
     """Make staged changes of patches those of the dataset of the set, which is fetched whole where no hash tells what
-    a patch leads to. Where no dataset is held they stay what they are: files.
+    a patch leads to. Where no dataset is held, or `listed`, they stay what they are: files.
     """
     try:
         dataset = held_dataset(t, set_id, wanted)
+        if dataset is None and listed:
+            dataset = listed_dataset(t, wanted)
     except NoSingleDataset:
         return
     if dataset is None:

@@ -196,6 +196,14 @@ def _is_of_dataset(entry: Entry) -> bool:
     return bool(entry.links) and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links)
 
 
+_PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri LIKE '%.nqud' OR type LIKE ?) LIMIT 1"
+
+
+def any_patches_alone(t: Transaction) -> bool:
+    """Whether there are staged changes whose resource is N-Quads Unified Diff (TIM-A1)."""
+    return t.one(_PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None
+
+
 _AND_LATER = """
 UPDATE temp.changed SET pending = 1 WHERE NOT pending AND EXISTS (
   SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.pending

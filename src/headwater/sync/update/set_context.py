@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.patches.registry import N_QUADS_DIFF
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
@@ -17,6 +16,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
+from headwater.sync.lists.staging import any_patches_alone
 from headwater.sync.metadata.statements import forget_statements
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
@@ -24,9 +24,6 @@ from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
-
-PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri LIKE '%.nqud' OR type LIKE ?) LIMIT 1"
-"""Whether there are changes whose resource is N-Quads Unified Diff."""
 
 
 class SetRelocated(Exception):
@@ -68,7 +65,7 @@ class SetContext:
 
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
-        if t.one(PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None:
+        if any_patches_alone(t):
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
