@@ -25,12 +25,13 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.datasets.disordered_patches import order_by_time
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.lists.staging import any_patches_alone
+from headwater.sync.lists.staging import any_patches_alone, any_patches_out_of_order
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
@@ -168,6 +169,9 @@ class _Audit:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
+        if any_patches_out_of_order(t):
+            for uri in order_by_time(t, set_id):  # which state is the last one the content tells
+                t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
 
     def _content(self, context: ListContext, row: SetRow) -> ContentVerdict | None:
         """The verdict on the dataset of a set, where nothing is listed that would tell more than its time."""

@@ -374,13 +374,15 @@ class ChangeListReader:
             return
         with self._database.write() as t:
             t.many(
-                "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ? WHERE list = ? AND ordinal = ?",
+                "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ?"
+                " WHERE list = ? AND ordinal = ?",
                 (
                     (
                         int(n in pending),
                         intervals[n].low,
                         kept_bound(intervals[n].high),
                         int(intervals[n].exact),
+                        staged.stated(n),
                         self._lists,
                         n,
                     )

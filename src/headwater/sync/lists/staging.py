@@ -181,6 +181,11 @@ class ChangeListStaging:
             return from_
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
 
+    def stated(self, ordinal: int) -> int | None:
+        """The time that an entry states."""
+        low = self._lows[ordinal]
+        return None if low == _NONE else low
+
     def times(self) -> list[Times]:
         """The times of every entry, in document order."""
         return [
@@ -202,6 +207,14 @@ _PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri 
 def any_patches_alone(t: Transaction) -> bool:
     """Whether there are staged changes whose resource is N-Quads Unified Diff (TIM-A1)."""
     return t.one(_PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None
+
+
+_OUT_OF_ORDER = "SELECT 1 FROM temp.changed WHERE pending AND NOT exact AND stated IS NOT NULL AND links LIKE ? LIMIT 1"
+
+
+def any_patches_out_of_order(t: Transaction) -> bool:
+    """Whether there are staged changes with patches of datasets whose stated time was not believed (DST-C9)."""
+    return t.one(_OUT_OF_ORDER, (f"%{N_QUADS_DIFF}%",)) is not None
 
 
 _AND_LATER = """

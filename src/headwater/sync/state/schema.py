@@ -14,13 +14,16 @@ LISTED = (
 )
 """What a list says of a resource, in each of the tables below."""
 
+LISTED_COLUMNS = "uri, loc, lastmod, length, hash, type, encoding, links, extra"
+"""The names of these columns."""
+
 TEMPORARY = f"""
 CREATE TEMP TABLE IF NOT EXISTS listed(
   n INTEGER PRIMARY KEY, {LISTED}, refused INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
   n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {LISTED}, change TEXT, at INTEGER, latest INTEGER,
-  exact INTEGER, refused INTEGER, pending INTEGER, folded INTEGER
+  exact INTEGER, stated INTEGER, refused INTEGER, pending INTEGER, folded INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
@@ -38,6 +41,7 @@ CREATE TEMP TABLE IF NOT EXISTS described(
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS restated(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS aside(uri TEXT PRIMARY KEY, kept BLOB, work BLOB) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS second_choices({LISTED}, at INTEGER);
 CREATE TEMP TABLE IF NOT EXISTS tried(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS folders(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS deletions(id INTEGER PRIMARY KEY, at INTEGER);

@@ -15,6 +15,7 @@ from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles
+from headwater.sync.datasets.disordered_patches import SecondChoice
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
@@ -81,7 +82,15 @@ class Applier:
     def confirm(self) -> None:
         """Ask once more for what no list has confirmed: what comes equal twice may have its place (DST-5.3)."""
         if self.unconfirmed.count:
-            self.carry_out(lambda t, difference: difference.again(t, self.unconfirmed), retry_queue=False)
+            self.carry_out(lambda t, difference: difference.again(t, self.unconfirmed.plan_again), retry_queue=False)
+
+    def choose_again(self) -> None:
+        """Ask for what else may be the last state of datasets whose changes are told out of order (DST-C9)."""
+        second = SecondChoice()
+        with self._run.database.write() as t:
+            is_due = not self._run.options.dry_run and second.is_due(t, self._set.row.id)
+        if is_due:
+            self.carry_out(lambda t, difference: difference.again(t, second.plan_again), retry_queue=False)
 
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""

@@ -18,7 +18,6 @@ from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import Validators
-from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
@@ -296,9 +295,9 @@ class Difference:
             (self._set.id, at, int(beyond)),
         )
 
-    def again(self, t: Transaction, unconfirmed: UnconfirmedContent) -> None:
-        """Plan another transfer of what was newer than listed, and confirmed by nothing (DST-5.3)."""
-        unconfirmed.plan_again(t, self._set.id, self._counts)
+    def again(self, t: Transaction, plan: Callable[[Transaction, int, PlanCounts], None]) -> None:
+        """Plan another transfer, of what was newer than listed and is confirmed by nothing (DST-5.3), or by a hash."""
+        plan(t, self._set.id, self._counts)
 
     # an increment
 

@@ -45,6 +45,7 @@ class Increment:
         if reading.pending_count or self._is_refused(reading):
             self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
+            self._applier.choose_again()
         else:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")

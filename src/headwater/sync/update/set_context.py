@@ -11,12 +11,13 @@ from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
+from headwater.sync.datasets.disordered_patches import order_by_time
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.staging import any_patches_alone
+from headwater.sync.lists.staging import any_patches_alone, any_patches_out_of_order
 from headwater.sync.metadata.statements import forget_statements
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
@@ -64,11 +65,13 @@ class SetContext:
         )
 
     def _restate(self, t: Transaction, set_id: int) -> None:
-        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
+        """Changes that are told by their patches alone are those of the dataset (TIM-A1); time decides their order."""
         if any_patches_alone(t):
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
+        if any_patches_out_of_order(t):
+            order_by_time(t, set_id)
 
     @property
     def rescoped(self) -> bool:
