@@ -17,7 +17,7 @@ from headwater.sync.audit.findings import (
     UNVERIFIABLE,
     ExpectedFile,
     FoundFile,
-    PlacedFile,
+    PlacementRecord,
     judge_file,
     states_all,
 )
@@ -139,17 +139,17 @@ TIMES = [
     ("another", 2 * DAY_ + 6 * SECOND, AFTER, None, DIFFERENT),
     ("the day of it", 2 * DAY_, AFTER, None, UNVERIFIABLE),
     ("another day", 1 * DAY_, AFTER, None, DIFFERENT),
-    ("placed without one, and no later", 9 * SECOND, AFTER, PlacedFile(AFTER, None, 9 * SECOND), UNVERIFIABLE),
-    ("placed without one, and later", 10 * SECOND, AFTER, PlacedFile(AFTER, None, 9 * SECOND), DIFFERENT),
-    ("placed with one", 8 * SECOND, AFTER, PlacedFile(AFTER, 7 * SECOND, 9 * SECOND), DIFFERENT),
-    ("altered since it was placed", 8 * SECOND, AFTER, PlacedFile(AFTER + 1, None, 9 * SECOND), DIFFERENT),
-    ("of no known moment", 8 * SECOND, AFTER, PlacedFile(AFTER, None, None), DIFFERENT),
+    ("placed without one, and no later", 9 * SECOND, AFTER, PlacementRecord(AFTER, None, 9 * SECOND), UNVERIFIABLE),
+    ("placed without one, and later", 10 * SECOND, AFTER, PlacementRecord(AFTER, None, 9 * SECOND), DIFFERENT),
+    ("placed with one", 8 * SECOND, AFTER, PlacementRecord(AFTER, 7 * SECOND, 9 * SECOND), DIFFERENT),
+    ("altered since it was placed", 8 * SECOND, AFTER, PlacementRecord(AFTER + 1, None, 9 * SECOND), DIFFERENT),
+    ("of no known moment", 8 * SECOND, AFTER, PlacementRecord(AFTER, None, None), DIFFERENT),
 ]
 
 
 @pytest.mark.parametrize(("lastmod", "mtime", "placed", "verdict"), [t[1:] for t in TIMES], ids=[t[0] for t in TIMES])
 def test_times_alone_are_no_difference_where_they_cannot_tell(
-    lastmod: int, mtime: int, placed: PlacedFile | None, verdict: str
+    lastmod: int, mtime: int, placed: PlacementRecord | None, verdict: str
 ) -> None:
     """DST-Q: a file that no stated time was given to has whatever time the server told."""
     assert judge_file(ExpectedFile(None, None, lastmod, False, placed), FoundFile(3, mtime, "")) == verdict

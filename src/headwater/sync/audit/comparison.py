@@ -22,7 +22,7 @@ from headwater.sync.audit.findings import (
     ExpectedFile,
     Finding,
     FoundFile,
-    PlacedFile,
+    PlacementRecord,
     SetAudit,
     judge_file,
     judge_set,
@@ -68,7 +68,7 @@ class _ComparedRow(msgspec.Struct, frozen=True, gc=False):
         """What is listed."""
         placed = None
         if self.placed_mtime_ns is not None:
-            placed = PlacedFile(self.placed_mtime_ns, self.placed_lastmod, self.placed_known_at)
+            placed = PlacementRecord(self.placed_mtime_ns, self.placed_lastmod, self.placed_known_at)
         return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer), placed)
 
     @property

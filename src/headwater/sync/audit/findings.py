@@ -95,7 +95,7 @@ class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
     hash: str | None
     lastmod: int | None
     newer: bool = False
-    placed: PlacedFile | None = None
+    placed: PlacementRecord | None = None
 
 
 class ContentVerdict(NamedTuple):
@@ -106,7 +106,7 @@ class ContentVerdict(NamedTuple):
     reason: str
 
 
-class PlacedFile(msgspec.Struct, frozen=True, gc=False):
+class PlacementRecord(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of a file when it was placed: its time on the disk, the listed one, and of which moment it is.
 
     `lastmod` None: its time on the disk is not one that a list has stated.
@@ -154,7 +154,7 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     return SAME if lastmod is None else _judge_time(lastmod, found.mtime_ns, expected.placed)
 
 
-def _judge_time(lastmod: int, mtime_ns: int, placed: PlacedFile | None) -> str:
+def _judge_time(lastmod: int, mtime_ns: int, placed: PlacementRecord | None) -> str:
     """The verdict where time alone can tell.
 
     Another time is a difference, but for two that say nothing: the day in which the file's time lies; and a time no
