@@ -94,6 +94,26 @@ def test_a_load_goes_on_where_it_broke_off(server: SparqlServer, tmp_path: Path,
     assert store.state() == StoreState(position(1, len(STATE)))
 
 
+def test_a_load_grows_its_batches_while_the_endpoint_takes_them(
+    server: SparqlServer, tmp_path: Path, small_batches: None
+) -> None:
+    """One that refuses a large request, by whatever status, gets small ones from then on, from where it was."""
+    dataset = written(tmp_path / "d", set(POOL))
+    store = store_of(server)
+    store.load(dataset, position(1))
+    sizes = [text.count("GRAPH") for text in server.updates if text.startswith("INSERT DATA {\nGRAPH <http")]
+    assert sizes[1] > sizes[0]
+    for status in (400, 413, 500):
+        server.requests.clear()
+        refusal = (status, "text/plain", b"too large")
+        server.fault = lambda kind, text, refusal=refusal: refusal if kind == "update" and len(text) > 2500 else None
+        store.load(dataset, position(2))
+        assert held(store) == normalised(set(POOL))
+        assert store.state() == StoreState(position(2))
+        refused = [text for text in server.updates if len(text) > 2500]
+        assert len(refused) == (4 if status == 500 else 1)
+
+
 def test_a_load_of_another_state_begins_anew(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:
     count = itertools.count()
     server.fault = lambda kind, _: (403, "text/plain", b"no") if kind == "update" and next(count) > 4 else None

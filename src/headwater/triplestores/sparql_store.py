@@ -8,14 +8,14 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import SparqlEndpoint
-from headwater.sparql.faults import UpdateNotApplied
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
 from headwater.triplestores.positions import (
     NAMESPACE,
     POSITION_GRAPH,
@@ -27,7 +27,7 @@ from headwater.triplestores.positions import (
     subject_of,
 )
 from headwater.triplestores.skolem import with_blank_nodes, with_iris
-from headwater.triplestores.sparql_text import as_data, batches, parts_of
+from headwater.triplestores.sparql_text import LARGEST_FACTOR, as_data, batches, next_batch, parts_of
 
 _GRAPH: Final = f"{NAMESPACE}graph"
 _UNDER_WAY: Final = f"{NAMESPACE}under-way"
@@ -84,11 +84,9 @@ class SparqlStore:
                     ";\n".join(f"DROP SILENT GRAPH {graph}" for graph in everything[start : start + _AT_A_TIME])
                 )
             self._forget(mine - wanted)
-            done = -1
+            done = 0
         with dataset.open("rb") as lines:
-            for number, batch in enumerate(batches(lines)):
-                if number > done:
-                    self._send("INSERT DATA", batch, f"{mark} {number}")
+            self._insert_all(islice(lines, done, None), mark, done)
         self._conclude(position)
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
@@ -175,6 +173,22 @@ class SparqlStore:
 
     # updates
 
+    def _insert_all(self, statements: Iterator[bytes], mark: str, done: int) -> None:
+        """Insert in batches that grow while the endpoint takes them; their mark is how many statements are there."""
+        factor, largest = 1, LARGEST_FACTOR
+        while batch := next_batch(statements, factor):
+            try:
+                self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
+                done += len(batch)
+                factor = min(factor * 2, largest)
+            except (EndpointRefused, EndpointUnreachable):
+                if factor == 1:
+                    raise
+                factor = largest = 1
+                for part in batches(batch):
+                    done += len(part)
+                    self._send("INSERT DATA", part, f"{mark} {done}")
+
     def _note(self, *, under_way: str, more: str = "") -> None:
         self._endpoint.update(f"{self._without(_UNDER_WAY)};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
 
@@ -205,7 +219,7 @@ class SparqlStore:
 
 
 def _number(batch: str | None, mark: str) -> int | None:
-    """The number of the last batch of a load, if it is the one marked so."""
+    """How many statements of a load are there, if it is the one marked so."""
     kind, _, number = (batch or "").rpartition(" ")
     return int(number) if kind == mark and number.isdigit() else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from headwater.triplestores.skolem import with_iris
@@ -53,17 +54,25 @@ def _spelled(found: re.Match[bytes]) -> bytes:
 
 MOST_STATEMENTS: Final = 5_000
 MOST_OCTETS: Final = 4 << 20
+LARGEST_FACTOR: Final = 16
+"""A load sends so many times as much at once, where the endpoint takes it: to some a request costs a second."""
 
 
 def batches(statements: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Statements in batches that one request takes well."""
+    left = iter(statements)
+    while batch := next_batch(left):
+        yield batch
+
+
+def next_batch(statements: Iterator[bytes], factor: int = 1) -> list[bytes]:
+    """The next statements, so many that one request takes them well, or `factor` times as many."""
     batch: list[bytes] = []
     octets = 0
-    for statement in statements:
-        if batch and (len(batch) >= MOST_STATEMENTS or octets + len(statement) > MOST_OCTETS):
-            yield batch
-            batch, octets = [], 0
+    most, most_octets = MOST_STATEMENTS * factor, min(MOST_OCTETS * factor, MOST_OCTETS * 4)
+    for statement in islice(statements, most):
         batch.append(statement)
         octets += len(statement)
-    if batch:
-        yield batch
+        if octets >= most_octets:
+            break
+    return batch
