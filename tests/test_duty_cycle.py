@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.duty_cycle import DutyCycle
+from headwater.processes.duty_cycle import DutyCycle
 
 shares = st.floats(min_value=0.001, max_value=0.999)
 seconds = st.floats(min_value=1e-6, max_value=1e6)

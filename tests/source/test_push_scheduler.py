@@ -14,11 +14,11 @@ import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.duty_cycle import DutyCycle
 from headwater.errors import StoreFault
 from headwater.http.home_page import home_page
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.publish.plan import Refresh

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.duty_cycle import DutyCycle
 from headwater.errors import Exit, StoreFault
 from headwater.ingest.folder.signature import RACY
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.source.config import SetConfig, SourceConfig

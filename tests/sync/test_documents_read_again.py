@@ -99,4 +99,4 @@ def test_the_wait_before_a_document_is_asked_again_grows(source: Source, site: S
     with Transport(options) as wire:
         documents = Documents(wire, silent, now=utcnow, sleep=waits.append)
         assert isinstance(documents.probe(f"{source.base}{path}").fault, StreamBroken)
-    assert waits == [0.75, 1.5, 3.0, 6.0]
+    assert waits == [1.0, 2.0, 4.0, 8.0]

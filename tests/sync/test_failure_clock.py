@@ -11,7 +11,7 @@ from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, SyncReport
-from headwater.sync.transfer.result_log import backoff_seconds
+from headwater.sync.transfer.result_log import failure_pause_seconds
 from tests.support.copying import DONE, FAILED, IMPATIENT, go, run_over, tree
 from tests.support.fake_source import Reply, Site, Source
 from tests.support.waiting import START
@@ -35,8 +35,8 @@ def asked(source: Source, dest: Path, seconds: float, **options: object) -> bool
 
 def test_the_waits_of_a_service_grow_with_each_try() -> None:
     """DST-F6: doubling from a minute to a day."""
-    assert [backoff_seconds(tries) for tries in (1, 2, 3, 4)] == [60, 120, 240, 480]
-    assert backoff_seconds(50) == 86_400
+    assert [failure_pause_seconds(tries) for tries in (1, 2, 3, 4)] == [60, 120, 240, 480]
+    assert failure_pause_seconds(50) == 86_400
 
 
 def test_a_service_that_follows_asks_ever_later(source: Source, site: Site, dest: Path) -> None:

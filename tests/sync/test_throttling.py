@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.retry_times import LONGEST_ASKED_SECONDS, backoff_seconds, retry_after_seconds
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.throttling import (
     FIRST_LIMIT,
+    LONGEST_BACKOFF_SECONDS,
     RETRIED_STATUSES,
     HostLimit,
     TokenBucket,
-    backoff_seconds,
-    retry_after_seconds,
 )
 
 NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
@@ -25,12 +25,13 @@ def test_dst_f1_and_f2_which_answers_are_tried_again() -> None:
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_waits_are_bounded_and_never_zero(attempt: int, chance: float) -> None:
-    assert 0.25 <= backoff_seconds(attempt, chance) <= 30.0
+    assert 0.375 <= backoff_seconds(attempt, chance, first=0.5, longest=LONGEST_BACKOFF_SECONDS) <= 37.5
 
 
 @given(st.integers(1, 1000))
 def test_waits_never_get_shorter(attempt: int) -> None:
-    assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
+    pauses = [backoff_seconds(tries, 0.5, first=0.5, longest=30.0) for tries in (attempt, attempt + 1)]
+    assert pauses == sorted(pauses)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,9 @@ def test_waits_never_get_shorter(attempt: int) -> None:
         ("soon", None, None),
         ("", None, None),
         ("\u0663", None, None),
-        ("99999999999999999999", None, None),
+        ("99999999999999999999", None, LONGEST_ASKED_SECONDS),
+        ("9" * 4_000, None, LONGEST_ASKED_SECONDS),
+        ("Fri, 31 Dec 9999 23:59:60 GMT", None, LONGEST_ASKED_SECONDS),
         ("Mon, 99 Sep 99999 99:99:99 GMT", None, None),
     ],
 )

@@ -40,7 +40,7 @@ BIG = os.urandom(3_000_000)
 
 def options(clock: Clock | None = None, **changes) -> TransportOptions:
     settings: dict[str, Any] = {
-        "chance": lambda: 0.0,
+        "chance": lambda: 0.5,
         "retries": 2,
         "stall_timeout_seconds": 60,  # a machine that stands still for a second is no server that stalls
         "connect_timeout_seconds": 60.0,

@@ -25,7 +25,7 @@ from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import PollInterval, next_wait
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import SECOND, http_date_micros
-from headwater.sync.transfer.result_log import backoff_seconds
+from headwater.sync.transfer.result_log import failure_pause_seconds
 from headwater.sync.transfer.verification import (
     BodyForm,
     CopyState,
@@ -248,7 +248,7 @@ def test_waits_are_spread_by_a_tenth_and_grow_to_a_day_after_failures() -> None:
 
 
 def test_backoff_and_bounds() -> None:
-    assert [backoff_seconds(tries) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
+    assert [failure_pause_seconds(tries) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
     assert octet_limit(None, 7) == 7
     assert octet_limit(10, 1 << 40) == 64 << 20
     assert octet_limit(1 << 30, 1 << 40) == 4 << 30

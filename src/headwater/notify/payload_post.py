@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.notify.backoff import backoff_pause
+from headwater.retry_times import backoff_seconds
 
 FIRST_SECONDS: Final = 0.5
-LONGEST_SECONDS: Final = 60.0
-"""The pauses before what has failed is sent again: the first, and the longest without a word of the hub."""
+LONGEST_SECONDS: Final = 5.0
+"""The pauses before what has failed is sent again, by one stream for all: the first, and the longest without a word of
+the hub. A hub that is back is used within seconds; what asks a hub that is not is one request each time."""
 FIRST_REFUSED_SECONDS: Final = 10.0
 LONGEST_REFUSED_SECONDS: Final = 600.0
 """Those after a refusal, which another try alone will not change."""
@@ -81,17 +80,5 @@ def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seco
     first, longest = FIRST_SECONDS, LONGEST_SECONDS
     if outcome is PostOutcome.REFUSED:
         first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
-    pause = backoff_pause(failures, chance, first=first, longest=longest)
+    pause = backoff_seconds(failures, chance, first=first, longest=longest)
     return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))
-
-
-def asked_seconds(retry_after: str | None, now: dt.datetime) -> float:
-    """For how long the field Retry-After asks to wait, in seconds or with a date (RFC 9110, 10.2.3); 0: not at all."""
-    text = retry_after.strip() if retry_after is not None else ""
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        at = parsedate_to_datetime(text)
-        return max(0.0, (at.replace(tzinfo=at.tzinfo or dt.UTC) - now).total_seconds())
-    except (ValueError, OverflowError, TypeError, IndexError):
-        return 0.0

@@ -24,7 +24,7 @@ from enum import Enum, auto
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
-from headwater.duty_cycle import DutyCycle
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings
 

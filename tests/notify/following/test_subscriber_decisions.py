@@ -14,6 +14,7 @@ from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.subscriber import leases
 from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_early
 from headwater.notify.subscriber.discovery import MOST_HUBS, discovered
+from headwater.notify.subscriber.hub_client import FailingHubs
 from headwater.notify.subscriber.hub_requests import RequestOutcome, outcome_of, subscribe_form, unsubscribe_form
 from headwater.notify.subscriber.intents import IntentOutcome, answer, read_intent
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
@@ -148,6 +149,37 @@ def test_pauses_grow_and_have_an_end(failures: int, chance: float) -> None:
     assert leases.pause_seconds(failures + 1, chance) >= leases.pause_seconds(failures, chance)
 
 
+@given(st.integers(0, 1_000), st.floats(0, 1))
+def test_a_hub_that_does_not_verify_is_asked_again_soon_and_then_more_and_more_seldom(
+    failures: int, chance: float
+) -> None:
+    assert 3.7 <= leases.verification_seconds(0, chance) < 6.3
+    assert leases.verification_seconds(failures, chance) <= leases.verification_seconds(failures + 1, chance) <= 750
+
+
+def test_while_a_hub_fails_one_request_asks_it_and_others_go_on_once_it_answers() -> None:
+    hubs = FailingHubs()
+    assert hubs.wait_seconds(HUB, 0.0) == 0.0
+    assert hubs.wait_seconds(HUB, 0.0) == 0.0, "nothing is known against it"
+    pauses = []
+    now = 0.0
+    for _ in range(12):
+        for _at_one_time in range(8):
+            hubs.failed(HUB, now, now + 0.01, 0.5)
+        now += 0.01
+        pauses.append(hubs.wait_seconds(HUB, now))
+        now += pauses[-1]
+        assert hubs.wait_seconds(HUB, now) == 0.0, "one asks"
+        assert hubs.wait_seconds(HUB, now) > 0, "others wait"
+        assert hubs.wait_seconds("http://other.example/", now) == 0.0
+    assert pauses == pytest.approx(sorted(pauses))
+    assert pauses[0] == pytest.approx(0.6)
+    assert pauses[-1] == pytest.approx(15.0)
+    assert hubs.answered(HUB)
+    assert not hubs.answered(HUB)
+    assert hubs.wait_seconds(HUB, now) == 0.0
+
+
 def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
     told = {name: values[0] for name, values in parse_qs(subscribe_form(HELD).decode()).items()}
     assert told == {
@@ -181,7 +213,13 @@ OUTCOMES: dict[str, tuple[HttpAnswer | HttpFailure, RequestOutcome]] = {
         HttpAnswer(400, {}, b"no \x1b[31m topic"),
         RequestOutcome(fault="the hub answers with HTTP status 400: no [31m topic"),
     ),
-    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer")),
+    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer", is_down=True)),
+    "an address that is not connected to": (
+        HttpFailure("no", is_final=True),
+        RequestOutcome(fault="the hub cannot be asked: no"),
+    ),
+    "overloaded": (HttpAnswer(429, {}), RequestOutcome(fault="the hub answers with HTTP status 429", is_down=True)),
+    "broken": (HttpAnswer(502, {}), RequestOutcome(fault="the hub answers with HTTP status 502", is_down=True)),
 }
 
 

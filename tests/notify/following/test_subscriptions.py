@@ -94,6 +94,46 @@ def test_a_subscription_that_is_not_verified_is_none(site: PushedSite, hub: Hub,
         assert not copy.heard("push is at work")
 
 
+def test_a_hub_that_has_not_verified_is_asked_again_soon(
+    site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-NT-13: its word may have been lost on the way."""
+    monkeypatch.setattr("headwater.notify.subscriber.leases._FIRST_VERIFICATION", 0.1)
+    hub.verifies = False
+    with following((site.source.base, dest)) as copy:
+        until(lambda: len(hub.asked) > 1)
+        assert hub.asked[0].callback == hub.asked[1].callback
+        hub.verifies = True
+        copy.at_work()
+    assert copy.heard("the hub has accepted the request and does not verify it")
+
+
+def test_what_was_not_verified_before_a_restart_is_asked_for_at_once(
+    site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.notify.subscriber.leases._FIRST_VERIFICATION", 500.0)
+    hub.verifies = False
+    with following((site.source.base, dest)):
+        until(lambda: hub.asked)
+    hub.verifies = True
+    with following((site.source.base, dest)) as copy:
+        copy.at_work()
+
+
+def test_while_a_hub_is_down_few_requests_ask_it_and_all_go_on_once_it_is_back(
+    source: Source, hub: Hub, tmp_path: Path
+) -> None:
+    names = [f"set{number}" for number in range(12)]
+    hub.status = 503
+    sites = [pushed_site(source, hub.url, name=name) for name in names]
+    source.pages["/.well-known/resourcesync"] = sites[0].described(*names)
+    with following((source.base, tmp_path / "copy")) as copy:
+        until(lambda: len(hub.asked) > 2)
+        hub.status = 202
+        copy.at_work()
+    assert len(hub.asked) < 3 * len(names)
+
+
 def test_a_denied_subscription_is_not_asked_for_again(site: PushedSite, hub: Hub, dest: Path) -> None:
     """WS-S-13: final; the source is polled."""
     hub.verifies = False

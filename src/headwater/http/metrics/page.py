@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headwater.duty_cycle import DutyCycle
 from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECONDS, RequestCounters
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
 from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__

@@ -15,6 +15,7 @@ from headwater.spec import uris
 
 FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
 ANSWER_OCTETS: Final = 4_096
+_PASSING: Final = frozenset({408, 425, 429})
 
 
 class RequestOutcome(msgspec.Struct, frozen=True):
@@ -23,6 +24,11 @@ class RequestOutcome(msgspec.Struct, frozen=True):
     is_accepted: bool = False
     location: str | None = None
     fault: str | None = None
+    is_down: bool = False
+    """The hub does not answer anybody at this moment."""
+
+    wait_seconds: float = 0.0
+    """It was not made: the hub does not answer, and is asked by another one until then."""
 
 
 def subscribe_form(wanted: Subscription) -> bytes:
@@ -46,7 +52,7 @@ def unsubscribe_form(held: Subscription) -> bytes:
 def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcome:
     """What a hub's answer means; `asked_at` is the address that was asked. Any 2xx is an acceptance (as AMB-31)."""
     if isinstance(answer, HttpFailure):
-        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}")
+        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}", is_down=not answer.is_final)
     if answer.ok:
         return RequestOutcome(is_accepted=True)
     if answer.status in (307, 308) and "location" in answer.headers:
@@ -55,4 +61,5 @@ def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcom
         why = objection_to_url(target) or ("from https to http" if downgraded else None)
         return RequestOutcome(fault=f"the hub redirects: {why}") if why else RequestOutcome(location=target)
     said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
-    return RequestOutcome(fault=f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}")
+    fault = f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
+    return RequestOutcome(fault=fault, is_down=answer.status in _PASSING or answer.status >= 500)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.notify.backoff import backoff_pause
+from headwater.retry_times import backoff_seconds
 
 WANTED_SECONDS: Final = 86_400
 """The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
@@ -15,8 +15,8 @@ LONGEST_SECONDS: Final = 2_678_400
 ASSUMED_SECONDS: Final = 300
 """What a lease is taken for that a hub does not state as a positive number."""
 
-VERIFICATION_SECONDS: Final = 60.0
-"""How long a hub may take until it verifies what it has accepted; then it is asked again."""
+_FIRST_VERIFICATION: Final = 5.0
+_LONGEST_VERIFICATION: Final = 600.0
 
 DENIED_SECONDS: Final = 86_400.0
 """How long a denial holds, before the hub is asked once more (WS-S-13)."""
@@ -41,6 +41,11 @@ def renewal_seconds(lease: float, chance: float) -> float:
     return max(_LEAST_RENEWAL, lease * (0.5 + 0.3 * chance))
 
 
+def verification_seconds(failures: int, chance: float) -> float:
+    """How long a hub may take to verify what it has accepted, before it is asked again: longer each time."""
+    return backoff_seconds(failures + 1, chance, first=_FIRST_VERIFICATION, longest=_LONGEST_VERIFICATION)
+
+
 def pause_seconds(failures: int, chance: float) -> float:
     """The pause before a request is made again that has failed so many times in a row."""
-    return backoff_pause(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    return backoff_seconds(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)

@@ -20,25 +20,19 @@ from headwater.errors import HeadwaterError
 from headwater.notify.http_client import HttpClient
 from headwater.notify.subscriber import leases
 from headwater.notify.subscriber.deliveries import GONE, DeliveryAnswer, judge, judge_early
-from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
-from headwater.notify.subscriber.hub_requests import (
-    ANSWER_OCTETS,
-    FORM_HEAD,
-    outcome_of,
-    subscribe_form,
-    unsubscribe_form,
-)
+from headwater.notify.subscriber.discovery import DiscoveredTopic
+from headwater.notify.subscriber.hub_client import HubClient
+from headwater.notify.subscriber.hub_requests import RequestOutcome, subscribe_form, unsubscribe_form
 from headwater.notify.subscriber.intents import IntentAnswer, IntentOutcome, IntentQuery, answer
 from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
-from headwater.spec import uris
 from headwater.version import __version__
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
-_AT_ONCE: Final = 8
-"""Requests to one host at a time: a hub that does not answer delays none at another."""
+_SPREAD_SECONDS: Final = 1.0
+"""Over so long what has waited for a hub is asked for, once it answers."""
 
-_HUB_SECONDS: Final = 15.0
+_UNVERIFIED: Final = "the hub has accepted the request and does not verify it"
 _LONGEST_SLEEP: Final = 3_600.0
 _FULL: Final = DeliveryAnswer(503, fault="too much waits to be applied")
 
@@ -48,11 +42,11 @@ class Subscriber:
 
     def __init__(self, client: HttpClient, callbacks: str) -> None:
         self._client = client
+        self._hubs = HubClient(client)
         self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
         self._copies: list[SubscribedCopy] = []
         self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
         self._wake = asyncio.Event()
-        self._places: dict[str, asyncio.Semaphore] = {}
         self._busy: set[tuple[int, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -63,8 +57,11 @@ class Subscriber:
 
     def _add(self, copy: SubscribedCopy) -> None:
         self._copies.append(copy)
-        for one in copy.held.values():
+        for one in list(copy.held.values()):
             self._by_token[one.token] = (copy, one.id)
+            if one.state is SubscriptionState.REQUESTED:  # what became of it is not known: it is asked for at once
+                at = time.time() + _SPREAD_SECONDS * random.random()
+                copy.put(msgspec.structs.replace(one, asked_at=None, failures=0, next_at=min(one.next_at, at)))
         self._wake.set()
 
     def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
@@ -257,15 +254,9 @@ class Subscriber:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _place(self, url: str) -> asyncio.Semaphore:
-        """A place among the requests to the host of a URL."""
-        origin = uris.origin(url)
-        return self._places.setdefault(f"{origin.host}:{origin.port}", asyncio.Semaphore(_AT_ONCE))
-
     async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
         """Find the hubs of a channel, and have a subscription at each."""
-        async with self._place(channel.topic):
-            found = await discover(self._client, channel)
+        found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
             copy.tried[channel.topic] = tries, time.time() + 30 * leases.pause_seconds(tries, random.random())
@@ -338,8 +329,7 @@ class Subscriber:
         elif pending or (channel := copy.wanted.get(held.channel)) is None:
             await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
         else:
-            async with self._place(channel.topic):
-                found = await discover(self._client, channel)  # WS-P-05
+            found = await self._hubs.discover(channel)  # WS-P-05
             copy.discovered[channel.topic] = found if found.hubs else DiscoveredTopic(held.topic, (held.hub,))
             hubs = found.hubs or (held.hub,)
             await self._request(copy, channel, found.topic, held.hub if held.hub in hubs else hubs[0])
@@ -347,27 +337,47 @@ class Subscriber:
 
     async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub; its verification comes later, or in the midst of it."""
-        fault = None
-        if held.asked_at is not None and held.failures == 0:
-            fault = "the hub has accepted the request and does not verify it"
-        now = time.time()
-        waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + leases.VERIFICATION_SECONDS)
-        if fault is None:
-            copy.put(waiting)
-            fault = await self._post(held, subscribe_form(held))
+        now, failures = time.time(), held.failures
+        if held.asked_at is not None:
+            failures += 1
+            self._tell_fault(copy, held, _UNVERIFIED)
+        waits = leases.verification_seconds(failures, random.random())
+        fault = _UNVERIFIED if held.asked_at is not None else None
+        waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
+        copy.put(waiting)
+        outcome = await self._hubs.post(held.hub, subscribe_form(held))
+        self._go_on(held.hub, outcome)
         present = copy.held.get(held.id)
         if present is None or present.state is not SubscriptionState.REQUESTED:
             return  # verified, or denied, meanwhile
-        if fault is None:
-            await self._change(copy, msgspec.structs.replace(waiting, failures=0))
+        if outcome.wait_seconds > 0:
+            copy.put(msgspec.structs.replace(held, next_at=time.time() + outcome.wait_seconds, fault=fault))
             return
-        failures = held.failures + 1
-        again = time.time() + leases.pause_seconds(failures, random.random())
+        if outcome.fault is None:
+            await self._change(copy, waiting)
+            return
+        self._tell_fault(copy, held, outcome.fault)
+        pause = 0.0 if outcome.is_down else leases.pause_seconds(failures + 1, random.random())
+        again = msgspec.structs.replace(
+            held, asked_at=None, next_at=time.time() + pause, failures=failures + 1, fault=outcome.fault
+        )
+        await self._change(copy, again)
+        copy.on_news()
+
+    def _tell_fault(self, copy: SubscribedCopy, held: Subscription, fault: str) -> None:
         if fault != held.fault:
             copy.tell(fault, held.hub)
-        new = msgspec.structs.replace(held, asked_at=None, next_at=again, failures=failures, fault=fault)
-        await self._change(copy, new)
-        copy.on_news()
+
+    def _go_on(self, hub: str, outcome: RequestOutcome) -> None:
+        """Once a hub answers again, what has waited for it goes on."""
+        if outcome.is_down or outcome.wait_seconds > 0 or not self._hubs.failing.answered(hub):
+            return
+        for copy in self._copies:
+            for one in list(copy.held.values()):
+                if one.hub == hub and one.state is SubscriptionState.REQUESTED and one.asked_at is None:
+                    at = time.time() + _SPREAD_SECONDS * random.random()
+                    copy.put(msgspec.structs.replace(one, next_at=min(one.next_at, at)))
+        self._wake.set()
 
     async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub to end it; it is forgotten once that is verified, or the lease is over."""
@@ -375,22 +385,8 @@ class Subscriber:
         if (held.ends_at or now) <= now or not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)
             return
-        fault = await self._post(held, unsubscribe_form(held))
+        fault = (await self._hubs.post(held.hub, unsubscribe_form(held))).fault
         failures = held.failures + 1
         again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)
         if held.id in copy.held:
             await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=fault))
-
-    async def _post(self, held: Subscription, form: bytes) -> str | None:
-        """Send a form to the hub; what went wrong, or None."""
-        url = held.hub
-        for _ in range(3):
-            async with self._place(url):
-                told = await self._client.request(
-                    "POST", url, FORM_HEAD, form, seconds=_HUB_SECONDS, max_octets=ANSWER_OCTETS
-                )
-            outcome = outcome_of(told, url)
-            if outcome.location is None:
-                return outcome.fault
-            url = outcome.location
-        return "the hub redirects too often"

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from headwater.catalog.faults import UnknownSet
-from headwater.duty_cycle import DutyCycle
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP

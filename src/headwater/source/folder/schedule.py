@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.duty_cycle import DutyCycle
+from headwater.processes.duty_cycle import DutyCycle
 
 SCANS: Final = DutyCycle(0.1)
 """How much of the time full scans may take."""

@@ -18,13 +18,13 @@ from headwater.notify.http_client import HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.payload_post import (
     PayloadPost,
     PostOutcome,
-    asked_seconds,
     is_not_understood,
     outcome_of,
     pause_seconds,
     ping,
 )
 from headwater.publish.site import capability_list_name, topic_url
+from headwater.retry_times import retry_after_seconds
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.change_stream import ChangeStream
 from headwater.source.notifications.faults import HubRefuses, HubUnreachable
@@ -203,7 +203,8 @@ class HubSender:
             outcome, said, asked = PostOutcome.FAILED, answer.text, 0.0
         else:
             outcome = outcome_of(answer.status)
-            asked = asked_seconds(answer.headers.get("retry-after"), self._context.clock())
+            now, fields = self._context.clock().timestamp(), answer.headers
+            asked = retry_after_seconds(fields.get("retry-after"), fields.get("date"), now) or 0.0
             said = f"it answers {answer.status}: {answer.body[:200].decode('utf-8', 'replace').strip()}"
         if outcome is PostOutcome.FAILED and self._failures > failures:
             self._failures -= 1  # requests that fail at one time are one failure

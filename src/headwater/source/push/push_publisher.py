@@ -15,9 +15,9 @@ from typing import Final
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
-from headwater.duty_cycle import DutyCycle
 from headwater.ingest.dit.intake import settle
 from headwater.ingest.push.ingest_state import unsettled
+from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
 from headwater.publish.plan import Refresh
 from headwater.source.push.push_set import PushSet

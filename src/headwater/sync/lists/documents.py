@@ -17,6 +17,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
+from headwater.retry_times import backoff_seconds
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
@@ -26,7 +27,7 @@ from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe
 from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
 from headwater.sync.network.fetch import Objection
-from headwater.sync.network.throttling import backoff_seconds
+from headwater.sync.network.throttling import LONGEST_BACKOFF_SECONDS
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state.validators import Validators
@@ -194,7 +195,8 @@ class Documents:
         options = self._transport.options
         if attempt >= max(_TRIES, options.retries + 1):
             return False
-        self._sleep(backoff_seconds(attempt, options.chance(), options.first_backoff_seconds))
+        first = options.first_backoff_seconds
+        self._sleep(backoff_seconds(attempt, options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS))
         return True
 
     def _read(

@@ -20,14 +20,15 @@ from urllib.parse import quote
 
 import msgspec
 
+from headwater.retry_times import backoff_seconds
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.throttling import (
+    LONGEST_BACKOFF_SECONDS,
     OVERLOADED_STATUSES,
     RETRIED_STATUSES,
     HostLimit,
     TokenBucket,
-    backoff_seconds,
 )
 
 if TYPE_CHECKING:
@@ -312,7 +313,8 @@ class RequestScheduler:
             return False
         if not job.apart and self._is_silent(job.host, now):
             return False
-        wait = backoff_seconds(job.tries, self._options.chance(), self._options.first_backoff_seconds)
+        first = self._options.first_backoff_seconds
+        wait = backoff_seconds(job.tries, self._options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS)
         if asked is not None:
             wait = max(wait, asked)
             if status in OVERLOADED_STATUSES:  # the host speaks for itself, not for one resource

@@ -1,4 +1,4 @@
-"""Throttling: limits of requests per host and of bandwidth, backoff and `Retry-After`; values, without a clock.
+"""Throttling: limits of requests per host and of bandwidth; values, without a clock.
 
 Sources complain of harvesters that hammer them and harvesters of sources that answer slowly; both are met by starting
 wide where a host is quick, giving way at the first sign of overload, and waiting as long as the host says (DST-F1).
@@ -6,7 +6,6 @@ wide where a host is quick, giving way at the first sign of overload, and waitin
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,47 +21,11 @@ OVERLOADED_STATUSES = frozenset({429, 503})
 FIRST_LIMIT = 16
 """Requests in flight to a new host: wide enough to hide a loopback's latency, no burden for a real server."""
 
+LONGEST_BACKOFF_SECONDS = 30.0
+"""The pauses before a request is made again grow up to this one, by the host's leave."""
+
 QUICK_SECONDS = 0.05
 """An answer within this time never argues against one more request in flight."""
-
-_DELTA = re.compile(r"\d{1,10}\Z", re.ASCII)
-
-
-def backoff_seconds(attempt: int, chance: float, first: float = 0.5, longest: float = 30.0) -> float:
-    """The wait before try number `attempt` + 1: doubling from `first` up to `longest`, of which `chance` (0 to 1) takes
-    away up to half, so that many failed requests do not come back in step.
-    """
-    ceiling = min(longest, first * 2.0 ** min(attempt - 1, 32))
-    return float(ceiling * (1.0 - chance / 2))
-
-
-def retry_after_seconds(value: str | None, date: str | None, now: float) -> float | None:
-    """The wait that a `Retry-After` header asks for, in seconds from now; None when there is none or it is unreadable.
-
-    An HTTP date is measured against the answer's own `date` header when it has one, because a source's time is never
-    compared with ours (DST-C8); else against `now`, seconds since the epoch.
-    """
-    if value is None:
-        return None
-    value = value.strip()
-    if _DELTA.match(value):
-        return float(value)
-    if (until := _http_date(value)) is None:
-        return None
-    answered_at = _http_date(date) if date else None
-    return max(0.0, until - (now if answered_at is None else answered_at))
-
-
-def _http_date(text: str) -> float | None:
-    from email.utils import mktime_tz, parsedate_tz  # imported here: rarely needed, slow to load
-
-    parts = parsedate_tz(text)
-    if parts is None:
-        return None
-    try:
-        return float(mktime_tz(parts))
-    except (ValueError, OverflowError):
-        return None
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from headwater.errors import Interrupted, UsageFault
+from headwater.retry_times import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
 from headwater.sync.network.authentication import SignInCredentials
 from headwater.sync.network.ca_bundle import CaBundle, ca_bundle
@@ -25,7 +26,7 @@ from headwater.sync.network.request_headers import RequestHeaders
 from headwater.sync.network.response import HASHERS, ResponseReceiver
 from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch
 from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer, StreamReceiver
-from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit, retry_after_seconds
+from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
 
 __all__ = [
     "FailureKind",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from headwater.retry_times import backoff_seconds
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.file_intents import intend
@@ -218,7 +219,7 @@ class ResultLog:
     def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
         """There is no way left; `wait_seconds`: what the source asks for."""
         tries = (work.tries or 0) + 1
-        next_at = now + backoff_seconds(tries) * SECOND
+        next_at = now + failure_pause_seconds(tries) * SECOND
         wait_until = None if wait_seconds is None else now + int(wait_seconds * SECOND)
         self._failed.append(
             _FailureRow(
@@ -290,6 +291,6 @@ def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def backoff_seconds(tries: int) -> int:
+def failure_pause_seconds(tries: int) -> int:
     """How long a service that follows waits before it tries a failed resource again (DST-F6)."""
-    return int(min(_BACKOFF_SECONDS * 2 ** min(tries - 1, 20), _LONGEST_BACKOFF_SECONDS))
+    return int(backoff_seconds(tries, 0.5, first=_BACKOFF_SECONDS, longest=_LONGEST_BACKOFF_SECONDS))
