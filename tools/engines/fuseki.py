@@ -1,4 +1,4 @@
-"""A real SPARQL 1.1 server for tests: Apache Jena Fuseki with an empty dataset in memory, fetched once and checked."""
+"""A real SPARQL 1.1 server for tests: Apache Jena Fuseki, fetched once and checked."""
 
 from __future__ import annotations
 
@@ -38,20 +38,28 @@ def jar() -> Path:
 
 
 @contextmanager
-def running() -> Iterator[str]:
-    """A server for the time of the block: the address of its dataset, below which are `/update` and `/query`."""
+def running(database: Path | None = None, memory: str = "512m") -> Iterator[str]:
+    """A server for the time of the block: the address of its dataset, below which are `/update` and `/query`.
+
+    The dataset is an empty one in memory, or that of a folder (TDB2), which is made if need be.
+    """
     home, server = java.find(artifacts.table()["jars"][NAME]["java"]).home, jar()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder = tempfile.mkdtemp(prefix="headwater-fuseki-")
-    command = [str(home / "bin" / "java"), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-jar", str(server)]
-    command += ["--localhost", "--port", str(port), "--update", "--mem", "/ds"]
+    command = [str(home / "bin" / "java"), f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-jar", str(server)]
+    command += ["--localhost", "--port", str(port), "--update"]
+    if database is None:
+        command += ["--mem", "/ds"]
+    else:
+        database.mkdir(parents=True, exist_ok=True)
+        command += ["--tdb2", f"--loc={database}", "/ds"]
     log = Path(folder, "log")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=folder, env={**os.environ, "FUSEKI_BASE": folder}, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             _wait(process, port, log)

@@ -27,7 +27,7 @@ class Chain:
         self.files = folder / "files"
         self.files.mkdir(parents=True)
         self._aside = folder / "aside"
-        self._ports = _free_ports(subscribers + 2)
+        self._ports = free_ports(subscribers + 2)
         self.copies = [folder / f"copy{number}" for number in range(subscribers)]
         self.to_hub = BadProxy(lambda _path: ("127.0.0.1", self._ports[0]), 1)
         self.to_subscribers = BadProxy(self._subscriber_of, 2)
@@ -111,7 +111,7 @@ def _tree(folder: Path) -> dict[str, bytes] | None:
     return None
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in sockets]
