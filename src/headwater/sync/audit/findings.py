@@ -177,6 +177,11 @@ def states_all(digests: str, listed: str | None) -> bool:
     return listed == digests or set(listed.split()) <= set(digests.split())
 
 
+def lacks_digests(digests: str | None, listed: str | None) -> bool:
+    """Whether digests that were computed, if any, are not all those that are listed and can be computed."""
+    return digests is None or any(f"{digest.algorithm}:" not in digests for digest in digests_of(listed))
+
+
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 

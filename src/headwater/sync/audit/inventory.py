@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 
 import msgspec
 
@@ -18,13 +19,14 @@ from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.processors import processors
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database, Row, Transaction
-from headwater.sync.audit.findings import states_all
+from headwater.storage.database_faults import DatabaseFault
 from headwater.sync.transfer.verification import digests_of
 
 PARALLEL_FROM = 3_000
 """With fewer files to hash, processes cost more than they save."""
 
 _CHUNK = 5_000
+_BATCH = 2_000
 
 _NO_SUCH_FILE = frozenset({errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 """A socket, or a name that no file can have here: there is nothing that could be read."""
@@ -33,15 +35,19 @@ TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS found(
   path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digests TEXT, errno INTEGER
 ) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS walked(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTEGER) WITHOUT ROWID;
 """
 
 _HELD = """
 SELECT id, path, coalesce(listed_hash, '') FROM resources WHERE id > ? AND path IS NOT NULL ORDER BY id LIMIT ?"""
-_EXPECTED = """
-SELECT e.uri, e.path, e.hash, f.digests FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path
-WHERE e.uri > ? ORDER BY e.uri LIMIT ?"""
+_UNHASHED = """
+SELECT u.uri, e.path, coalesce(e.hash, '') FROM temp.unhashed u JOIN temp.expected e ON e.uri = u.uri
+WHERE u.uri > ? ORDER BY u.uri LIMIT ?"""
+_KEEP = "INSERT OR REPLACE INTO temp.found(path, size, mtime_ns, digests, errno) VALUES (?, ?, ?, ?, ?)"
+_KEEP_SURPLUS = """
+INSERT OR IGNORE INTO temp.surplus(path) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
+AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = ?1)"""
 
 
 class WantedFile(msgspec.Struct, frozen=True, gc=False):
@@ -52,108 +58,88 @@ class WantedFile(msgspec.Struct, frozen=True, gc=False):
     octets: int = 0
 
 
-class HashedFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that was hashed; `size` None: there is no plain file. `errno`: why one that is there cannot be read."""
-
-    path: bytes
-    size: int | None
-    mtime_ns: int = 0
-    digests: str = ""
-    errno: int = 0
-
-
 class Inventory:
-    """Fills `found` and `walked`. What the state says is held is hashed from the beginning, while lists are fetched."""
+    """Fills `found` and `surplus`. What the state says is held is hashed from the beginning, while lists are fetched,
+    and is written down as it comes: what is held in memory does not grow with the copy."""
 
     def __init__(self, root: bytes, database: Database, listener: Listener) -> None:
         self._root = os.path.realpath(root)
         self._database = database
         self._listener = listener
-        self._blocks: list[list[HashedFile]] = []
         self._thread: threading.Thread | None = None
+        self._fault: DatabaseFault | None = None
+        self._hashed = 0
         with database.read() as t:
-            count = int(t.value("SELECT count(*) FROM resources WHERE path IS NOT NULL"))
-        self._ahead = self._hash(self._held(), count)
-        if _processes(count):
-            self._thread = threading.Thread(target=self._blocks.extend, args=(self._ahead,), daemon=True)
+            self._held_count = int(t.value("SELECT count(*) FROM resources WHERE path IS NOT NULL"))
+        if _processes(self._held_count):
+            self._thread = threading.Thread(target=self._hash_ahead, daemon=True)
             self._thread.start()
+
+    def _hash_ahead(self) -> None:
+        try:
+            for _ in self._hash(self._held(), self._held_count):
+                pass
+        except DatabaseFault as fault:
+            self._fault = fault
 
     def _held(self) -> Iterator[WantedFile]:
         for _, path, listed in _by_pages(self._database.read, _HELD, 0):
-            yield WantedFile(path, tuple(digest.algorithm for digest in digests_of(listed)))
+            yield WantedFile(path, _algorithms(listed))
 
-    def _hash(self, wanted: Iterator[WantedFile], count: int) -> Iterator[list[HashedFile]]:
-        """Hash these files, of which there are so many, and yield the results in blocks."""
+    def _hash(self, wanted: Iterator[WantedFile], count: int) -> Iterator[int]:
+        """Hash these files, of which there are so many, into `found`; gives how many have been, now and then."""
+        rows: list[Row] = []
         for block, found in HashPool(processes=_processes(count)).read(wanted, self._request):
-            yield [_hashed(one.path, result) for one, result in zip(block, found, strict=True)]
+            rows += [_found_row(one.path, result) for one, result in zip(block, found, strict=True)]
+            if len(rows) >= _BATCH:
+                yield self._keep(rows)
+                rows = []
+        yield self._keep(rows)
 
     def _request(self, wanted: WantedFile) -> HashRequest:
         return self._root + b"/" + wanted.path, wanted.algorithms, None
 
+    def _keep(self, rows: list[Row]) -> int:
+        with self._database.write() as t:
+            t.many(_KEEP, rows)
+        self._hashed += len(rows)
+        return self._hashed
+
     def wait(self) -> None:
-        """Let what was begun ahead come to its end."""
+        """Let what was begun ahead come to its end. Raises DatabaseFault where that could not be written down."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-            self._ahead = iter(self._blocks)
-            self._blocks = []
+            self._listener(Progress("hashing", self._hashed))
+        if self._fault is not None:
+            raise self._fault
 
-    def hash_expected(self) -> None:
-        """Have everything in `expected` that is there in `found`, with all the digests that are listed."""
-        self.wait()
-        self._keep(self._ahead)
-        with self._database.write() as t:
-            count = int(
-                t.value(
-                    "SELECT count(*) FROM temp.expected e WHERE NOT EXISTS"
-                    " (SELECT 1 FROM temp.found f WHERE f.path = e.path)"
-                )
-            )
-        self._keep(self._hash(self._unhashed(), count))
-
-    def _unhashed(self) -> Iterator[WantedFile]:
-        for _, path, listed, digests in _by_pages(self._database.write, _EXPECTED, ""):
-            if digests is not None and states_all(digests, listed):
-                continue
-            algorithms = tuple(digest.algorithm for digest in digests_of(listed))
-            if digests is None or any(f"{name}:" not in digests for name in algorithms):
-                yield WantedFile(path, algorithms)
-
-    def _keep(self, blocks: Iterator[list[HashedFile]]) -> None:
-        done = 0
-        for block in blocks:
-            with self._database.write() as t:
-                t.many(
-                    "INSERT OR REPLACE INTO temp.found(path, size, mtime_ns, digests, errno) VALUES (?, ?, ?, ?, ?)",
-                    [(one.path, one.size, one.mtime_ns, one.digests, one.errno) for one in block],
-                )
-            done += len(block)
+    def hash_unhashed(self, count: int) -> None:
+        """Have the files of all that is in `unhashed`, so many, in `found` with all the digests that are listed."""
+        for done in self._hash(self._unhashed(), count):
             self._listener(Progress("hashing", done))
 
+    def _unhashed(self) -> Iterator[WantedFile]:
+        for _, path, listed in _by_pages(self._database.write, _UNHASHED, ""):
+            yield WantedFile(path, _algorithms(listed))
+
     def walk(self, folder: str, others: list[str]) -> None:
-        """Have every file below the folder of one set in `walked`, so that what should not be there is seen.
+        """Have every file below the folder of one set in `surplus` that is neither in `expected` nor in `spared`.
 
         Folders that cannot be read are in `unread_folders`. `others` are the folders of the other sets, which may lie
         in it.
         """
         skip = {FOLDER.encode(), *(other.encode() for other in others if other)} if not folder else set()
         with self._database.write() as t:
-            t.run("DELETE FROM temp.walked")
+            t.run("DELETE FROM temp.surplus")
             t.run("DELETE FROM temp.unread_folders")
-        block: list[tuple[bytes]] = []
         unread: list[tuple[bytes, int]] = []
-        for path in _files(self._root, folder.encode(), skip, unread):
-            block.append((path,))
-            if len(block) >= _CHUNK:
-                self._keep_walked(block)
-                block = []
-        self._keep_walked(block)
+        files = _files(self._root, folder.encode(), skip, unread)
+        while block := [(path,) for path in islice(files, _CHUNK)]:
+            with self._database.write() as t:
+                t.many(_KEEP_SURPLUS, block)
         with self._database.write() as t:
             t.many("INSERT OR IGNORE INTO temp.unread_folders(path, errno) VALUES (?, ?)", unread)
-
-    def _keep_walked(self, block: list[tuple[bytes]]) -> None:
-        with self._database.write() as t:
-            t.many("INSERT OR IGNORE INTO temp.walked(path) VALUES (?)", block)
 
 
 def _processes(count: int) -> int:
@@ -162,21 +148,31 @@ def _processes(count: int) -> int:
     return found if found > 1 else 0
 
 
-def _hashed(path: bytes, result: HashResult) -> HashedFile:
+def _algorithms(listed: str) -> tuple[str, ...]:
+    """The algorithms of the digests that are listed; where one stands there alone, it need not be a digest as well."""
+    name, _, rest = listed.partition(":")
+    if name in hashing.HASHERS and rest.isalnum():
+        return (name,)
+    return tuple(digest.algorithm for digest in digests_of(listed))
+
+
+def _found_row(path: bytes, result: HashResult) -> Row:
+    """The row of `found` for a file that was hashed. Without a size there is no plain file; with an errno there is one
+    that cannot be read."""
     outcome, error, (size, mtime_ns, _, _), _, _, digests, _ = result
     if outcome == hashing.READ:
-        return HashedFile(path, size, mtime_ns, digests)
+        return path, size, mtime_ns, digests, 0
     if outcome == hashing.UNREADABLE and error not in _NO_SUCH_FILE:
-        return HashedFile(path, -1, errno=error or errno.EIO)
+        return path, -1, 0, "", error or errno.EIO
     is_changing = outcome == hashing.CHANGED and error != errno.ELOOP
-    return HashedFile(path, -1 if is_changing else None)  # a file, but no content that could be the right one
+    return path, -1 if is_changing else None, 0, "", 0  # a file, but no content that could be the right one
 
 
 def _by_pages(begin: Callable[[], AbstractContextManager[Transaction]], query: str, last: int | str) -> Iterator[Row]:
     """The rows of a query in the order of its first column, some thousand to a transaction: none stays open between."""
     while True:
         with begin() as t:
-            rows = list(t.rows(query, (last, _CHUNK)))
+            rows = t.fetch(query, (last, _CHUNK))
         if not rows:
             return
         last = rows[-1][0]
