@@ -24,8 +24,9 @@ FIRST_FILES = 8
 SERIAL_FILES = 256
 """So many files are read in this process before others are started: that takes about as long as starting them."""
 SERIAL_OCTETS = 16 << 20
-AHEAD = 24
-"""So many blocks each process may have in hand: it reads on while this process writes a batch down (50 to 80 ms)."""
+AHEAD = 40
+"""So many blocks each process may have in hand: it reads on while this process writes a batch down (100 to 150 ms). A
+pipe holds no more answers."""
 
 
 class HasSize(Protocol):

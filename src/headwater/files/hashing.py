@@ -28,7 +28,7 @@ from headwater.files.file_placement import (
 )
 from headwater.files.nofollow import OpenFolder, open_unlinked
 from headwater.files.version_copy import ALGORITHM, VersionFolders
-from headwater.files.version_spool import VersionSpool
+from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
 
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED = range(7)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno."""
@@ -147,8 +147,11 @@ def _read_open(
     copy = FileCopy(place, before) if place is not None and not is_placed(place, before, options.mode) else None
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""
-    keeps = options.versions is not None and ALGORITHM in algorithms
-    version = options.versions.copy(before.st_size) if keeps and options.versions is not None else None
+    spool = options.versions if ALGORITHM in algorithms else None
+    if spool is not None and copy is None and before.st_size <= PACKED_OCTETS:
+        digests, aside = _read_aside(descriptor, before, algorithms, spool)
+        return READ, 0, state_of(before), began, changed, digests, aside
+    version = spool.copy(before.st_size) if spool is not None else None
     sinks = [one for one in (copy, version) if one is not None]
     hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
     try:
@@ -164,9 +167,30 @@ def _read_open(
     finally:
         for one in sinks:
             one.discard()
-    digests = [f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)]
     error, aside = (version.errno, version.name) if version is not None else (0, "")
-    return READ, error, state_of(before), began, changed, " ".join(digests), aside
+    return READ, error, state_of(before), began, changed, _hash_text(algorithms, hashes), aside
+
+
+def _read_aside(
+    descriptor: int, before: os.stat_result, algorithms: tuple[str, ...], spool: VersionSpool
+) -> tuple[str, str]:
+    """Read a small open file to where its octets are set aside, and hash them there: its `hash`, and their name."""
+    size = before.st_size
+    room = spool.room(size)
+    octets = 0
+    while octets <= size and (read := os.readv(descriptor, (room[octets:],))):
+        octets += read
+        if octets >= size:
+            break
+    if octets != size or state_of(os.fstat(descriptor)) != state_of(before):
+        raise FileChanged
+    data = room[:size]
+    hashes = [HASHERS[name](data, usedforsecurity=False) for name in algorithms]
+    return _hash_text(algorithms, hashes), spool.take(hashes[algorithms.index(ALGORITHM)].digest(), size)
+
+
+def _hash_text(algorithms: tuple[str, ...], hashes: list[Any]) -> str:
+    return " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
 
 
 def _feed(descriptor: int, size: int, takers: list[Callable[[bytes], object]], stop: Callable[[], bool] | None) -> int:

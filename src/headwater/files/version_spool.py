@@ -6,10 +6,12 @@ import it. As in `version_copy`, what cannot be written is told by an errno, and
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import struct
+import sys
 from typing import Final
 
 from headwater.files.version_copy import VersionCopy, VersionFolders, refuse_little_room
@@ -22,9 +24,7 @@ HEADER: Final = struct.Struct("<4sQ32s")
 SPOOL_OCTETS: Final = 60 << 20
 """A spool that has so many is not written to any more: it becomes a pack of up to 64 MiB."""
 
-_HELD_OCTETS = (4 << 20) - PACKED_OCTETS - HEADER.size
-_PARTS = 1_000
-"""Linux writes no more than 1,024 pieces at once."""
+_BUFFER_OCTETS = 4 << 20
 
 
 class VersionSpool:
@@ -38,27 +38,40 @@ class VersionSpool:
         self._folders = folders
         self._reader = secrets.token_hex(8)
         self._number = 0
+        self._name = f"{self._reader}-0"
         self._descriptor = -1
         self._end = 0
-        self._held: list[bytes] = []
-        self._held_octets = 0
+        self._buffer = memoryview(b"")
+        self._held = 0
         self._failed: dict[str, int] = {}
 
     def copy(self, octets: int) -> VersionCopy | SpooledCopy:
         """What takes the octets of one file, of which there should be so many."""
         return SpooledCopy(self) if octets <= PACKED_OCTETS else VersionCopy(self._folders, octets)
 
+    def room(self, octets: int) -> memoryview:
+        """Where the next version is to be put, of up to PACKED_OCTETS: room for one octet more than these."""
+        start = self._held + HEADER.size
+        if start + octets >= len(self._buffer):
+            if self._held:
+                self._write()
+                start = HEADER.size
+            if not self._buffer:
+                self._buffer = memoryview(bytearray(_BUFFER_OCTETS))
+        return self._buffer[start : start + octets + 1]
+
+    def take(self, digest: bytes, octets: int) -> str:
+        """Take the version that lies in its `room`, with this SHA-256; returns what it is called."""
+        HEADER.pack_into(self._buffer, self._held, MAGIC, octets, digest)
+        start = self._held + HEADER.size
+        self._held = start + octets
+        return f"{self._name}:{self._end + start}"
+
     def add(self, digest: str, parts: list[bytes]) -> str:
         """Take one version; returns what it is called."""
         octets = sum(map(len, parts))
-        start = self._end + self._held_octets + HEADER.size
-        self._held.append(HEADER.pack(MAGIC, octets, bytes.fromhex(digest)))
-        self._held += parts
-        self._held_octets += HEADER.size + octets
-        name = f"{self._name}:{start}"
-        if self._held_octets >= _HELD_OCTETS:
-            self._write()
-        return name
+        self.room(octets)[:octets] = b"".join(parts)
+        return self.take(bytes.fromhex(digest), octets)
 
     def settle(self) -> dict[str, int]:
         """Write what is held. Raises nothing: what it returns are the spools that failed since the last call, by name,
@@ -70,24 +83,19 @@ class VersionSpool:
 
     def close(self) -> None:
         """Give up the file; the next version begins another one."""
-        self._held, self._held_octets = [], 0
+        self._held = 0
         self._begin_next()
 
-    @property
-    def _name(self) -> str:
-        return f"{self._reader}-{self._number}"
-
     def _write(self) -> None:
-        parts, octets = self._held, self._held_octets
-        self._held, self._held_octets = [], 0
+        octets, self._held = self._held, 0
         try:
             refuse_little_room(self._folders.aside, octets)
             if self._descriptor < 0:
                 path = self._folders.aside + b"/" + os.fsencode(self._name)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
                 self._descriptor = os.open(path, flags, 0o600)
-            for first in range(0, len(parts), _PARTS):
-                _write_all(self._descriptor, parts[first : first + _PARTS])
+            _write_all(self._descriptor, self._buffer[:octets])
+            _begin_writeback(self._descriptor, self._end, octets)
             self._end += octets
         except OSError as cause:
             self._failed[self._name] = cause.errno or errno.EIO
@@ -101,35 +109,51 @@ class VersionSpool:
             os.close(self._descriptor)
         self._descriptor, self._end = -1, 0
         self._number += 1
+        self._name = f"{self._reader}-{self._number}"
 
 
 class SpooledCopy:
-    """Takes the octets of one small file as they are read; `name` is what they are called aside in the end."""
+    """Takes the octets of one small file as they come; `name` is what they are called aside in the end, `errno` what
+    failed."""
 
-    __slots__ = ("_held", "_spool", "errno", "name")
+    __slots__ = ("_held", "_octets", "_spool", "errno", "name")
 
     def __init__(self, spool: VersionSpool) -> None:
         self.name = ""
         self.errno = 0
         self._spool = spool
         self._held: list[bytes] = []
+        self._octets = 0
 
     def write(self, data: bytes) -> None:
         """Take the next octets. Raises nothing."""
-        self._held.append(data)
+        self._octets += len(data)
+        if self._octets > PACKED_OCTETS:
+            self.errno = errno.EFBIG
+            self._held = []
+        else:
+            self._held.append(data)
 
     def finish(self, digest: str) -> None:
         """All is read, held still, and has this SHA-256. Raises nothing."""
-        self.name = self._spool.add(digest, self._held)
+        if not self.errno:
+            self.name = self._spool.add(digest, self._held)
 
     def discard(self) -> None:
         """Leave nothing behind, unless it is finished. Raises nothing."""
         self._held = []
 
 
-def _write_all(descriptor: int, parts: list[bytes]) -> None:
-    octets = sum(map(len, parts))
-    written = os.writev(descriptor, parts)
-    while written < octets:  # a signal, or a disk that is about to be full
-        rest = memoryview(b"".join(parts))[written:]
-        written += os.write(descriptor, rest)
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:  # a signal, or a disk that is about to be full
+        data = data[os.write(descriptor, data) :]
+
+
+def _begin_writeback(descriptor: int, start: int, octets: int) -> None:
+    """Let the disk begin with what has just been written: who makes it durable later waits for the rest alone.
+
+    On Linux this advice begins to write what is dirty, and leaves what is being written in memory.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, start, octets, os.POSIX_FADV_DONTNEED)

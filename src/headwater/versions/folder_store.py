@@ -272,17 +272,18 @@ class FolderVersionIntake:
         files: list[tuple[Path, str]] = []
         unnamed = [one.digest for one in wanted if not one.name and one.octets <= PACKED_OCTETS]
         packed = self._store._packs.touch(unnamed, now_us) if unnamed else set()
+        spool, records = "", []
         for one in wanted:
-            spool, _, start = one.name.partition(":")
-            if not one.name and one.digest in packed:
-                continue
-            if not start:
-                files.append((self._aside / spool if spool else Path(), one.digest))
-            elif one.digest[:2] in in_files and self._store._has_file(one.digest):
-                files.append((Path(), one.digest))
-            else:
-                record = bytes.fromhex(one.digest), int(start), one.octets, now_us
-                spools.setdefault(spool, []).append(record)
+            digest, name = one.digest, one.name
+            of, _, start = name.partition(":")
+            if start and not (in_files and digest[:2] in in_files and self._store._has_file(digest)):
+                if of != spool:
+                    spool, records = of, spools.setdefault(of, [])
+                records.append((bytes.fromhex(digest), int(start), one.octets, now_us))
+            elif start:
+                files.append((Path(), digest))
+            elif name or digest not in packed:
+                files.append((self._aside / name if name else Path(), digest))
         if spools:
             paths = {self._aside / name: records for name, records in spools.items()}
             appended = self._store._packs.append(paths, now_us, self._adopted)

@@ -135,6 +135,8 @@ class History:
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
     ) -> StateUpdate:
         """What a batch of the first load does to the rows: what `state` says, and which octets are not kept."""
+        if not lost and not self._catalog.rows_of(self._name, _NOT_KEPT, limit=1):
+            return state
         stated = {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
         rows = [StateRow(_NOT_KEPT, one) for one in sorted(set(lost) & stated) if one]
         kept = [(_NOT_KEPT, one) for one in sorted(self._not_kept(stated).difference(lost))]

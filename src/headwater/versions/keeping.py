@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import TypeVar
 
 import msgspec
 
@@ -25,6 +28,8 @@ from headwater.versions.interface import SetAside, VersionIntake, VersionStore
 
 Warn = Callable[[bytes, str], None]
 """Told the path whose octets are not kept, and why."""
+
+T = TypeVar("T")
 
 
 class BatchVersions(msgspec.Struct, kw_only=True):
@@ -55,13 +60,51 @@ class VersionKeeping:
         """Make durable what a batch needs, before it is recorded; returns the digests that are not kept."""
         if self._intake is None or versions is None:
             return set()
-        lost = self._intake.keep(versions.needed)
-        self._intake.drop(versions.unneeded)
+        return self._told(versions, _keep(self._intake, versions))
+
+    def kept(
+        self, batches: Iterable[T], versions_of: Callable[[T], BatchVersions | None]
+    ) -> Generator[tuple[T, set[str]], None, None]:
+        """The batches in their order, each with the digests that are not kept, once what it needs is durable.
+
+        That waits for the disk in a thread, while the next batch is read: for batches that do not depend on whether
+        those before them are recorded. Where reading ends by an exception, what was read before comes first. To be
+        closed.
+        """
+        if self._intake is None:
+            yield from ((one, set()) for one in batches)
+            return
+        with ThreadPoolExecutor(1, "headwater-versions") as thread:
+            waiting: deque[tuple[T, BatchVersions, Future[list[str]]]] = deque()
+            try:
+                for one in batches:
+                    versions = versions_of(one) or BatchVersions()
+                    waiting.append((one, versions, thread.submit(_keep, self._intake, versions)))
+                    if len(waiting) > 1:
+                        yield self._awaited(*waiting.popleft())
+            except Exception:
+                while waiting:
+                    yield self._awaited(*waiting.popleft())
+                raise
+            while waiting:
+                yield self._awaited(*waiting.popleft())
+
+    def _awaited(self, batch: T, versions: BatchVersions, lost: Future[list[str]]) -> tuple[T, set[str]]:
+        return batch, self._told(versions, lost.result())
+
+    def _told(self, versions: BatchVersions, lost: list[str]) -> set[str]:
+        """All that is not kept of a batch, told."""
         for path, error in versions.unkept:
             self._warn(path, f"its octets are not kept: {os.strerror(error)}")
         for digest in lost:
             self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
         return {*lost, *versions.lost}
+
+
+def _keep(intake: VersionIntake, versions: BatchVersions) -> list[str]:
+    lost = intake.keep(versions.needed)
+    intake.drop(versions.unneeded)
+    return lost
 
 
 @contextmanager

@@ -339,6 +339,10 @@ def _some(rows: list[PackedVersion]) -> list[PackedVersion]:
 
 def _unknown(records: Sequence[Record], known: set[bytes]) -> list[Record]:
     """The records whose digests are not `known`; then they are."""
+    digests = {one[0] for one in records}
+    if len(digests) == len(records) and known.isdisjoint(digests):
+        known |= digests
+        return list(records)
     fresh = []
     for one in records:
         if one[0] not in known:

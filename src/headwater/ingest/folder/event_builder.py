@@ -209,9 +209,8 @@ def _drop(found: HashResult, batch: EventBatch) -> None:
 
 def _sha256(digests: str) -> str:
     """The hex digits of a `hash` attribute's SHA-256; empty where it has none."""
-    if digests.startswith(_SHA256) and " " not in digests:
-        return digests[len(_SHA256) :]
-    return next((one[len(_SHA256) :] for one in digests.split() if one.startswith(_SHA256)), "")
+    start = digests.find(_SHA256)
+    return "" if start < 0 else digests[start + len(_SHA256) :].partition(" ")[0]
 
 
 def unreadable(path: bytes, error: str) -> ScanWarning:

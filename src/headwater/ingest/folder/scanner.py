@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain, takewhile
 
@@ -54,7 +54,7 @@ LONGEST_URI = 8_000
 LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
 
-LOAD_BATCH = 5_000
+LOAD_BATCH = 10_000
 """Files of one transaction of the first load, which nobody waits to see."""
 
 _ROWS = 5_000
@@ -362,14 +362,16 @@ class FolderScanner:
         first = self._hooks.versions if self._hooks.keeps_first else None
         with version_keeping(first, self._not_kept) as keeping:
             folders = keeping.folders
-            for batch in self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH, versions=folders):
-                self._hooks.before_change()
-                lost, history = keeping.keep(batch.versions), self._hooks.history
-                rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
-                self._catalog.load(self._name, batch.events, state=rows)
-                result.add(batch)
-                self._listener(Progress("read", result.read, None, result.octets))
-                self._pause()
+            batches = self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH, versions=folders)
+            with closing(keeping.kept(batches, lambda batch: batch.versions)) as kept:
+                for batch, lost in kept:
+                    self._hooks.before_change()
+                    history = self._hooks.history
+                    rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
+                    self._catalog.load(self._name, batch.events, state=rows)
+                    result.add(batch)
+                    self._listener(Progress("read", result.read, None, result.octets))
+                    self._pause()
 
 
 def _is_acceptable(uri: str) -> bool:
