@@ -317,8 +317,9 @@ def test_what_is_told_to_a_person(source: Source, site: Site, dest: Path) -> Non
 
 
 def test_swapped_arguments_are_told(dest: Path) -> None:
-    done = run_here("sync", dest, "https://example.org/")
-    assert b"'https://example.org/' is an address, and no folder: first comes URL, then DEST" in done.stderr
+    for url in (dest, "example.org"):
+        done = run_here("sync", url, "https://example.org/")
+        assert b"first comes URL, then DEST" in done.stderr
 
 
 def test_an_object_that_has_begun_is_not_spoilt(tmp_path: Path) -> None:

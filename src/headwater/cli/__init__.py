@@ -62,6 +62,8 @@ _WORDS = (
     (re.compile(r"(Directory|File) ('.*') does not exist\.$"), r"\2 does not exist."),
     (re.compile(r"Directory ('.*') is a file\.$"), r"\1 is a file, and a folder is needed."),
     (re.compile(r"File ('.*') is a directory\.$"), r"\1 is a folder, and a file is needed."),
+    (re.compile(r"(\S+) is not in the range (\S+?)<=x<=(\S+)\.$"), r"\1 is not between \2 and \3."),
+    (re.compile(r"(\S+) is not in the range x>=(\S+)\.$"), r"\1 is less than \2."),
     (re.compile(r"is not a valid (integer|int)( range)?\.$"), "is no whole number."),
     (re.compile(r"is not a valid float( range)?\.$"), "is no number."),
 )

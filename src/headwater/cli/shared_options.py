@@ -59,6 +59,35 @@ class Destination(click.Path):
         return super().convert(value, param, ctx)
 
 
+class SourceAddress(click.ParamType[str]):
+    """The address of a source, never the path of a folder: what is here is published, and not copied by its path."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = os.fsdecode(value)
+        first = text.partition("/")[0]
+        is_path = first in ("", ".", "..", "~") and text != ""
+        looks_like_host = "." in first or ":" in first or first == "localhost"
+        if is_path or (not looks_like_host and "://" not in text and os.path.exists(text)):
+            has_dest = ctx is not None and any(one.name == "dest" for one in ctx.command.params)
+            order = ": first comes URL, then DEST" if has_dest else ""
+            self.fail(f"{text!r} is a path on this machine, and no address{order}", param, ctx)
+        return text
+
+
+class ConfigFile(click.Path):
+    """The file of a configuration, never the folder to be published."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if os.path.isdir(value):
+            told = os.fsdecode(value)
+            self.fail(f"{told!r} is a folder, and a file is needed: publish it with --files {told}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+url_argument = click.argument("url", type=SourceAddress())
+config_argument = click.argument("config", required=False, type=ConfigFile(exists=True, dir_okay=False, path_type=Path))
 dest_argument = click.argument("dest", type=Destination(path_type=Path))
 profile_option = click.option(
     "--profile",

@@ -20,6 +20,7 @@ CUSTOMARY_NAMES = ("resourcesync.xml", "capabilitylist.xml", "resourcelist.xml",
 """Names by which tools write such documents; no rule of the standard leads to them."""
 
 _NO_HOST = re.compile(r"[@\s\x00-\x1f\x7f\"<>\\^`{|}]")
+_EXAMPLE = "Give an address such as https://example.org/, with a port up to 65535 if there is one."
 
 
 def starting_uri(url: str) -> str:
@@ -27,18 +28,25 @@ def starting_uri(url: str) -> str:
     text = url.strip()
     if "://" not in text:
         if re.match(r"https?(?::(?!\d)|//)", text, re.IGNORECASE):
-            raise UsageFault("an http or https address begins with http:// or https://", where=url)
+            raise UsageFault("an http or https address begins with http:// or https://", where=url, advice=_EXAMPLE)
         text = f"http://{text}"
     try:
         parts = urlsplit(text)
         host = parts.hostname
         _ = parts.port
     except ValueError:
-        host = None
-    if not host or parts.scheme.lower() not in ("http", "https") or _NO_HOST.search(parts.netloc):
-        raise UsageFault("the source must be an http or https address, without a user name", where=url)
+        parts, host = None, None
+    if parts is not None and "@" in parts.netloc:
+        raise UsageFault("a user name is not part of the address", where=_nameless(url), advice="Give it by --user.")
+    if parts is None or not host or parts.scheme.lower() not in ("http", "https") or _NO_HOST.search(parts.netloc):
+        raise UsageFault("the source must be an http or https address", where=url, advice=_EXAMPLE)
     text = text.partition("#")[0]
     return text if parts.path else resolve(text, "/")
+
+
+def _nameless(url: str) -> str:
+    """The address as it may be told: without user name and password."""
+    return re.sub(r"^((?:[a-zA-Z]+://)?)[^/?#]*@", r"\1", url)
 
 
 def is_host(url: str) -> bool:

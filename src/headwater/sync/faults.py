@@ -11,6 +11,7 @@ _SPECIAL = {
     "client certificate": _CERTIFICATE,
     "private key": _CERTIFICATE,
     "certificate": "Use the host name of the source's certificate; give the file of a private CA by --ca.",
+    "does not speak TLS": "Begin the address with http://, or name the port at which the server speaks TLS.",
     "HTTP status 407": "Give the proxy with user and password, by HTTPS_PROXY or --proxy.",
 }
 """What to do in cases that the network's answer tells apart."""
@@ -25,7 +26,14 @@ def cause_of(status: int) -> str | None:
     return f"HTTP status {status}" if status in _OF_A_HOST else None
 
 
-def _special(what: str) -> str | None:
+_TLS_PERHAPS = ("Connection reset", "Empty reply", "HTTP status 400", "the answer is not HTTP")
+"""How servers that speak TLS alone answer to plain HTTP."""
+
+
+def _special(what: str, where: str | None, usual: str) -> str | None:
+    """What to do in a special case; None where the usual advice will do."""
+    if where is not None and where.startswith("http://") and any(sign in what for sign in _TLS_PERHAPS):
+        return f"If the server speaks TLS alone, begin the address with https://. {usual}"
     return next((todo for sign, todo in _SPECIAL.items() if sign in what), None)
 
 
@@ -44,7 +52,7 @@ class Unreachable(SourceFault):
         advice: str | None = None,
         cause: str | None = None,
     ):
-        super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
+        super().__init__(what, where=where, rule=rule, advice=advice or _special(what, where, self.advice))
         self.cause = cause
 
 
@@ -66,7 +74,7 @@ class NotResourceSync(SourceFault):
     advice: ClassVar[str] = "Give the address of a Source Description, a Capability List, or a host that publishes one."
 
     def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
-        super().__init__(what, where=where, rule=rule, advice=advice or _special(what))
+        super().__init__(what, where=where, rule=rule, advice=advice or _special(what, where, self.advice))
 
 
 class PlainSitemap(SourceFault):

@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.destination.store_options import store_options, with_sparql_user
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import dest_argument
+from headwater.cli.shared_options import dest_argument, url_argument
 from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_seconds
 
@@ -21,7 +21,7 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 
 
 @click.command(name="audit")
-@click.argument("url")
+@url_argument
 @dest_argument
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option("--base", metavar="URI", help="The base of the names, for a copy by another tool.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import json_document, json_option, listening, printable
+from headwater.cli.shared_options import url_argument
 from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_octets
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="explore")
-@click.argument("url")
+@url_argument
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
     "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of sets to open."

@@ -13,7 +13,7 @@ import click
 
 from headwater.cli.destination.store_options import show_dataset, store_options, with_sparql_user
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable
-from headwater.cli.shared_options import Share, dest_argument
+from headwater.cli.shared_options import Share, dest_argument, url_argument
 from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit
 from headwater.quantities import human_octets, human_seconds
@@ -30,7 +30,7 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 
 
 @click.command(name="sync")
-@click.argument("url")
+@url_argument
 @dest_argument
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--delete/--no-delete", default=True, show_default=True, help="Delete what the source has deleted.")

@@ -18,7 +18,7 @@ import msgspec
 
 from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
-from headwater.cli.shared_options import DESCRIBING, catalog_option, describes_a_set, profile_option
+from headwater.cli.shared_options import DESCRIBING, catalog_option, config_argument, describes_a_set, profile_option
 from headwater.cli.source.catalog_argument import OUTPUT_STATE
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -34,7 +34,7 @@ _MEASURABLE = 1.0
 
 
 @click.command(name="publish", short_help="Publish a folder as static files, or those of a configuration.")
-@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@config_argument
 @click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(
     "--copy",
@@ -49,7 +49,11 @@ _MEASURABLE = 1.0
     help="Publish the RDF dataset of a file, or of all RDF files of a folder, instead of a folder of files.",
 )
 @click.option(
-    "--to", "out", type=click.Path(path_type=Path), metavar="OUT", help="The folder that a web server serves."
+    "--to",
+    "out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="OUT",
+    help="The folder that a web server serves.",
 )
 @click.option("--base-url", metavar="URL", help="The URL at which the web server serves that folder.")
 @click.option(
@@ -61,7 +65,7 @@ _MEASURABLE = 1.0
 )
 @click.option(
     "--state",
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Where the catalog is stored.  [default: OUT/.headwater]",
 )

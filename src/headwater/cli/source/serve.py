@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from headwater.cli.output import json_line, some_of
-from headwater.cli.shared_options import HowLongKept, catalog_option, describes_a_set, profile_option
+from headwater.cli.shared_options import HowLongKept, catalog_option, config_argument, describes_a_set, profile_option
 from headwater.cli.source.serve_options import configured, own_url, with_new_sets
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
@@ -36,7 +36,7 @@ _CONFIG = "config.json"
 
 
 @click.command(short_help="Publish folders over HTTP and follow their changes.")
-@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@config_argument
 @click.option(
     "--files",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -83,7 +83,7 @@ _CONFIG = "config.json"
 @click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
 @click.option(
     "--state",
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Where the catalog and the documents are kept.  [default: a folder of its own for each folder and set below"
     " $XDG_STATE_HOME/headwater, or else ~/.local/state/headwater]",

@@ -61,6 +61,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     if given and action != "prune":
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
     histories = _kept_versions(place)
+    _check_is_state(place)
     state, retention = _settings(place, kept["max_age"], kept["max_octets"])
     with closing(FolderVersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
         if action == "verify":
@@ -69,6 +70,16 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
             where = catalog or _catalog_of(place), histories
             return _prune(where, store, retention, dry_run=dry_run, as_json=as_json)
         return _list(store, as_json=as_json)
+
+
+def _check_is_state(place: Path) -> None:
+    """See that a folder is the state of a source; in another one nothing would be found. Raises NoCatalog."""
+    from headwater.cli.source.catalog_argument import NoCatalog
+    from headwater.files.folder_marks import is_state
+    from headwater.source.configured_source import CATALOG, VERSIONS
+
+    if place.is_dir() and not (is_state(bytes(place)) or any((place / one).exists() for one in (CATALOG, VERSIONS))):
+        raise NoCatalog("this folder is not the state of a source", where=str(place))
 
 
 def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:

@@ -63,6 +63,10 @@ _FAILURES: dict[int, tuple[FailureKind, bool]] = {
 """libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
 
 
+_NO_TLS = ("wrong version number", "packet length too long", "http request")
+"""Words of OpenSSL for what is no TLS, above all an answer in plain HTTP."""
+
+
 class _Socket(socket.socket):
     """A socket for libcurl, which takes a duplicate of its descriptor and has no use for it afterwards."""
 
@@ -208,6 +212,8 @@ class EasyHandle:
         if code == pycurl.E_OPERATION_TIMEDOUT:
             connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
             return FetchFailure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
+        if code == pycurl.E_SSL_CONNECT_ERROR and any(sign in text for sign in _NO_TLS):
+            return FetchFailure(FailureKind.TLS, "what answers there does not speak TLS")
         kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
         return FetchFailure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
 
