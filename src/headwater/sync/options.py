@@ -99,8 +99,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefer_types: tuple[str, ...] = ()
     """Media types, in order of preference, of alternates that are copied in place of the resource itself (DST-S3)."""
 
-    patches: Literal["on", "off"] = "on"
-    """Whether updates are done by patches, where the source has some that are fewer octets (DST-S1)."""
+    patches: Literal["on", "off", "all"] = "on"
+    """Whether updates are done by patches, where the source has some that are fewer octets (DST-S1); `all`: a dataset
+    is made from all of them also the first time (TIM-A6)."""
 
     only_described: bool = False
     """Copy only resources that a metadata record describes, and these records (RS-DST-16)."""

@@ -101,8 +101,9 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @click.option("--trust-mirrors", is_flag=True, help="Ask them also where the list states neither hash nor length.")
 @click.option(
     "--patches",
-    type=click.Choice(["on", "off"]),
-    help="Whether updates are fetched as patches, where the source has some that are smaller.  [default: on]",
+    type=click.Choice(["on", "off", "all"]),
+    help="Whether updates are fetched as patches, where the source has some that are smaller; all: an RDF dataset also"
+    " the first time, from its first change on.  [default: on]",
 )
 @store_options
 @source_options

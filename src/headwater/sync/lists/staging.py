@@ -182,9 +182,9 @@ class ChangeListStaging:
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
 
     def stated(self, ordinal: int) -> int | None:
-        """The time that an entry states."""
+        """The time that an entry states, if that is no coarse one."""
         low = self._lows[ordinal]
-        return None if low == _NONE else low
+        return None if low == _NONE or low != self._highs[ordinal] else low
 
     def times(self) -> list[Times]:
         """The times of every entry, in document order."""

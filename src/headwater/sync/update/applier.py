@@ -102,7 +102,7 @@ class Applier:
                 self._begun = True
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t)
             counts = PlanCounts()
-            objection = self._set.scope.objection if context.options.patches == "on" else None
+            objection = self._set.scope.objection if context.options.patches != "off" else None
             step(t, Difference(self._set.row, paths, counts, self._files, objection))
             if retry_queue and self._has_left(t):
                 left = RetryQueue(self._set.row, paths, counts)
@@ -125,6 +125,8 @@ class Applier:
             with context.database.write() as t:
                 paths.settle(t)
         try:
+            if table == "listed" and context.options.patches == "all":
+                self._bring_dataset(counts)
             self.bring(counts)
             if counts.failed:
                 self._note_failures()
@@ -142,6 +144,13 @@ class Applier:
         for _ in ordered:
             self._by_packages(counts)
             ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
+
+    def _bring_dataset(self, counts: PlanCounts) -> None:
+        """Make a dataset that is not held yet from its changes (TIM-A6)."""
+        from headwater.sync.datasets.first_import import FirstImport  # takes the RDF library along
+
+        held = self._set
+        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(counts)
 
     def _by_packages(self, counts: PlanCounts) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.

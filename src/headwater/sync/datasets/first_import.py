@@ -1,0 +1,196 @@
+"""The first import of a dataset from its changes: all patches of the Change List, executed on nothing (TIM-08, TIM-A6).
+
+What they make counts only with the hash that the Resource List states of the dataset: it waits aside, as what is newer
+than listed does, and gets its place where it fits. Else the dataset is fetched, and the reason told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headwater.errors import HeadwaterError, SourceFault
+from headwater.patches.registry import is_of_dataset
+from headwater.progress import Progress
+from headwater.rdf.applying import apply_patches
+from headwater.spec.namespaces import PATCH
+from headwater.spec.records import Link
+from headwater.storage.database import Transaction
+from headwater.sync.datasets.dataset_choice import NoSingleDataset
+from headwater.sync.datasets.disordered_patches import order_by_time
+from headwater.sync.datasets.held_datasets import listed_dataset
+from headwater.sync.datasets.patch_entries import restate_patches
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.entries import ListContext, links_of
+from headwater.sync.lists.position import Position
+from headwater.sync.network.fetch import Fetch, Fetched, Objection
+from headwater.sync.run_context import RunContext
+from headwater.sync.state.set_rows import SetRow
+from headwater.sync.transfer.patching import LARGEST_OF_DATASET
+from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
+from headwater.sync.transfer.verification import digests_of, strongest_of
+from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
+
+MOST_PATCHES: Final = 100_000
+_MOST_OCTETS: Final = 64 << 30
+_CHANGES: Final = (
+    "SELECT change, coalesce(stated, at), hash, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
+    " ORDER BY list, ordinal"
+)
+_WANTED: Final = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE uri = ? AND held IS NULL"  # noqa: S608  our own
+
+
+class _NoChain(Exception):
+    """The changes do not lead from nothing to the dataset; the text says why."""
+
+
+class DatasetChange(NamedTuple):
+    """A change of the dataset that the Change List tells."""
+
+    change: str
+    at: int | None
+    hash: str | None
+    links: str | None
+
+
+def patches_from_nothing(
+    changes: Sequence[DatasetChange],
+    listed_hash: str | None,
+    known_at: int | None,
+    objection: Callable[[str], str | None],
+) -> list[Link]:
+    """The patches that lead from nothing to the state with this hash, or of this time. Raises _NoChain."""
+    gone = max((n for n, one in enumerate(changes) if one.change == "deleted"), default=-1)
+    changes = changes[gone + 1 :]
+    wanted = set(map(str, digests_of(listed_hash)))
+    ends = [n for n, one in enumerate(changes) if wanted & set(map(str, digests_of(one.hash)))]
+    if ends:
+        changes = changes[: ends[-1] + 1]
+    elif known_at is not None:
+        changes = [one for one in changes if one.at is None or one.at <= known_at]
+    changes = [one for n, one in enumerate(changes) if not n or one != changes[n - 1]]  # of lists that overlap
+    if not changes:
+        raise _NoChain("the Change List has none of its changes")
+    if changes[0].change != "created" and changes[0].hash is not None:  # a patch at `loc` says only what became of it
+        raise _NoChain("the first change that is listed did not create it")
+    if len(changes) > MOST_PATCHES:
+        raise _NoChain("there are too many changes")
+    return [_patch(one, objection) for one in changes]
+
+
+def _patch(change: DatasetChange, objection: Objection) -> Link:
+    for link in links_of(change.links, PATCH):
+        if is_of_dataset(link.type) and not link.encoding and objection(link.href) is None:
+            return link
+    raise _NoChain("a change has no patch")
+
+
+class FirstImport:
+    """Brings the dataset of a set from its changes, where nothing is held of it yet."""
+
+    def __init__(
+        self, run: RunContext, row: SetRow, lists: ListContext, unconfirmed: UnconfirmedContent,
+        warn: Callable[[str, str, str | None], None],
+    ) -> None:  # fmt: skip
+        wanted = run.options.dataset
+        self._run = run
+        self._row = row
+        self._lists = msgspec.structs.replace(lists, restate=lambda t, set_id: _restated(t, set_id, wanted))
+        self._unconfirmed = unconfirmed
+        self._warn = warn
+
+    def bring(self, counts: PlanCounts) -> None:
+        """Have what the changes make wait aside, if there is a dataset to be fetched for the first time."""
+        work = self._work()
+        if work is None:
+            return
+        try:
+            patches = self._patches(work)
+            octets = self._made(work, patches)
+        except (_NoChain, SourceFault, OSError) as cause:
+            what = cause.what if isinstance(cause, HeadwaterError) else str(cause)
+            self._warn("TIM-A6", f"the dataset is fetched, not made from its changes: {what:.300}", work.uri)
+            return
+        counts.patched += 1
+        counts.octets += octets
+
+    def _work(self) -> Work | None:
+        with self._run.database.write() as t:
+            try:
+                dataset = listed_dataset(t, self._run.options.dataset)
+            except NoSingleDataset:
+                return None
+            row = None if dataset is None else t.one(_WANTED, (dataset.uri,))
+        return None if row is None else Work(*row)
+
+    def _patches(self, work: Work) -> list[Link]:
+        if strongest_of(work.hash) is None:
+            raise _NoChain("the Resource List states no hash of it")
+        reading = ChangeListReader(self._lists, self._row.id, self._row.offer, Position()).read()
+        if reading.outcome is not ReadingOutcome.READ:
+            raise _NoChain(reading.reason or "the Change List cannot be read")
+        with self._run.database.write() as t:
+            changes = [DatasetChange(*one) for one in t.rows(_CHANGES, (work.uri,))]
+            t.run("DELETE FROM temp.changed")
+            t.run("DELETE FROM temp.second_choices")
+        return patches_from_nothing(changes, work.hash, work.known_at, self._lists.scope.objection)
+
+    def _made(self, work: Work, patches: Sequence[Link]) -> int:
+        """Fetch all patches, and execute them in one pass; how many octets came."""
+        temp = Path(self._run.temp)
+        paths = [temp / f"first-{n}" for n in range(len(patches))]
+        target = temp / "first-import"
+        try:
+            received = self._fetched(patches, paths)
+            made = apply_patches(None, paths, target, scratch=temp, strict=True).dataset
+            digest = strongest_of(work.hash)
+            if digest is not None and digest.algorithm == "sha-256" and digest.hex != made.sha256:
+                raise _NoChain("its changes lead to something else")
+            self._unconfirmed.put(work, target.name, made.octets, f"sha-256:{made.sha256}", {})
+        finally:
+            for path in (*paths, target):
+                with suppress(OSError):
+                    path.unlink()
+        return received
+
+    def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
+        octets = 0
+        for done, fetched in enumerate(self._run.transport.many(map(self._fetch, range(len(paths)), patches, paths))):
+            _check(patches[int(str(fetched.fetch.key))], fetched)
+            octets += fetched.octets
+            if octets > _MOST_OCTETS:
+                raise _NoChain("its changes are too large")
+            self._run.listener(Progress("fetching changes", done + 1, len(paths), octets))
+        return octets
+
+    def _fetch(self, number: int, link: Link, path: Path) -> Fetch:
+        wanted = strongest_of(link.hash)
+        return Fetch(
+            link.href,
+            into=str(path),
+            algorithms=(wanted.algorithm if wanted else "sha-256",),
+            max_octets=min(LARGEST_OF_DATASET, link.length or LARGEST_OF_DATASET),
+            key=str(number),
+            objection=self._lists.scope.objection,
+        )
+
+
+def _check(link: Link, fetched: Fetched) -> None:
+    """Raises _NoChain where a patch is not what its link states."""
+    if not fetched.ok:
+        why = fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}"
+        raise _NoChain(f"{link.href}: {why}")
+    wanted = strongest_of(link.hash)
+    if link.length not in (None, fetched.octets) or (wanted and fetched.digests[wanted.algorithm] != wanted.hex):
+        raise _NoChain(f"{link.href} is not what its link states")
+    if fetched.headers.get("content-encoding", "identity") != "identity":
+        raise _NoChain(f"{link.href} has a content coding that nobody asked for")
+
+
+def _restated(t: Transaction, set_id: int, wanted: str | None) -> None:
+    restate_patches(t, set_id, wanted, listed=True)
+    order_by_time(t, set_id)

@@ -1,0 +1,123 @@
+"""The first import of a dataset from its changes: equal to a transfer of it, or that (TIM-08, TIM-A3, TIM-A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.copying import DONE, FAILED, check, go, is_clean
+from tests.support.fake_source import Reply, Source
+from tests.sync.datasets.test_existing_exporter import STATES, Dataset, diff, run, text_of
+
+PATCHES = [f"changes{n}.nqud" for n in range(1, 5)]
+
+
+def history(source: Source, *, hashes: bool = True, at_loc: bool = False) -> Dataset:
+    dataset = Dataset(source, hashes=hashes, at_loc=at_loc)
+    for state in STATES:
+        dataset.to(state)
+    return dataset.publish()
+
+
+def test_all_patches_make_what_a_transfer_brings(source: Source, dest: Path, tmp_path: Path) -> None:
+    """The same octets, and the same afterwards (TIM-A6)."""
+    dataset = history(source)
+    ran = go(source.base, dest, patches="all")
+    assert (ran.status, ran.one.created, ran.one.patched) == (DONE, 1, 1), ran.notices
+    assert dataset.fetched() == PATCHES
+    run(dataset, tmp_path / "whole")
+    assert dataset.fetched() == ["dataset.nq"]
+    assert (dest / "dataset.nq").read_bytes() == (tmp_path / "whole" / "dataset.nq").read_bytes()
+    assert check(source.base, dest).verdict == "in sync"
+    assert is_clean(dest)
+    assert go(source.base, dest, patches="all").one.process == "none"
+    dataset.to(STATES[0]).publish()
+    dataset.fetched()
+    assert go(source.base, dest, patches="all").one.patched == 1
+    assert dataset.fetched() == ["changes5.nqud"]
+
+
+def without(n: int) -> Callable[[Dataset], None]:
+    def spoil(dataset: Dataset) -> None:
+        dataset.entries.pop(n)
+        dataset.publish()
+
+    return spoil
+
+
+def gone(dataset: Dataset) -> None:
+    del dataset.site.source.pages["/set/resources/changes2.nqud"]
+
+
+def broken(dataset: Dataset) -> None:
+    dataset.site.source.pages["/set/resources/changes3.nqud"] = Reply(b"+<urn:a> .\n")
+
+
+def other(dataset: Dataset) -> None:
+    dataset.site.source.pages["/set/resources/changes3.nqud"] = Reply(diff(STATES[3], STATES[0]))
+
+
+def no_list(dataset: Dataset) -> None:
+    del dataset.site.source.pages["/set/changelist.xml"]
+
+
+WAYS_OUT = [
+    ("the first change is not listed", without(0), "did not create"),
+    ("a change is not listed", without(1), "something else"),
+    ("a patch is gone", gone, "404"),
+    ("a patch is broken", broken, "line 1"),
+    ("a patch is another", other, "something else"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "told"), [w[1:] for w in WAYS_OUT], ids=[w[0] for w in WAYS_OUT])
+def test_where_the_changes_do_not_lead_to_it_the_dataset_is_fetched(
+    source: Source, dest: Path, spoil: Callable[[Dataset], None], told: str
+) -> None:
+    dataset = history(source)
+    spoil(dataset)
+    dataset.fetched()
+    ran = go(source.base, dest, patches="all")
+    assert ran.status == DONE, ran.notices
+    assert (dest / "dataset.nq").read_bytes() == text_of(STATES[3])
+    assert any(one.rule == "TIM-A6" and told in one.message for one in ran.notices), ran.notices
+    assert "dataset.nq" in dataset.fetched()
+    assert is_clean(dest)
+
+
+def test_patches_at_loc_make_it_where_the_resource_list_has_a_hash(source: Source, dest: Path) -> None:
+    """TIM-A1; without any hash nothing could prove it, and the dataset is fetched."""
+    dataset = history(source, hashes=False, at_loc=True)
+    assert go(source.base, dest / "none", patches="all").one.patched == 0
+    site = dataset.site
+    site.publish_list([site.resource("dataset.nq")])
+    dataset.fetched()
+    ran = go(source.base, dest / "one", patches="all")
+    assert (ran.status, ran.one.patched) == (DONE, 1), ran.notices
+    assert dataset.fetched()[:4] == PATCHES
+    assert (dest / "one" / "dataset.nq").read_bytes() == text_of(STATES[3])
+
+
+def test_changes_after_the_resource_list_and_out_of_order(source: Source, dest: Path) -> None:
+    """What is listed decides where the chain ends; what comes after is done as an increment."""
+    dataset = Dataset(source).to(STATES[0]).to(STATES[1]).publish()
+    listed = source.pages["/set/resourcelist.xml"]
+    dataset.to(STATES[2]).to(STATES[3])
+    dataset.entries = [dataset.entries[n] for n in (1, 0, 3, 2)]
+    dataset.publish()
+    source.pages["/set/resourcelist.xml"] = listed
+    ran = go(source.base, dest, patches="all")
+    assert (ran.status, ran.one.failed) == (DONE, 0), ran.notices
+    assert "dataset.nq" not in dataset.fetched()
+    assert (dest / "dataset.nq").read_bytes() == text_of(STATES[3])
+
+
+def test_what_is_no_dataset_is_copied_as_ever(source: Source, dest: Path) -> None:
+    dataset = Dataset(source)
+    dataset.site.put("a.txt", b"no RDF")
+    dataset.site.publish()
+    assert go(source.base, dest, patches="all").status == DONE
+    no_list(dataset)
+    assert go(source.base, dest / "2", patches="all").status != FAILED
