@@ -261,8 +261,16 @@ def test_requests_that_cannot_be_taken(hub: HubProcess, headers: dict[str, str],
 def test_private_addresses_are_refused_unless_allowed(tmp_path: Path, subscriber: Subscriber) -> None:
     hub = HubProcess(tmp_path, private=False)
     try:
-        assert hub.ask("subscribe", "http://8.8.8.8/t", f"{subscriber.url}/inside")[0] == 202
-        subscriber.wait(lambda: hub.counts()["pending"] == 0)
+        for inside in (
+            "http://127.0.0.1:1",
+            "http://10.0.0.1",
+            "http://[::ffff:10.0.0.1]",
+            "http://localhost",
+            subscriber.url,
+        ):
+            for mode in ("subscribe", "unsubscribe"):
+                status, words = hub.ask(mode, "http://8.8.8.8/t", f"{inside}/inside")
+                assert (status, "hub.callback cannot be used" in words) == (403, True), words  # WS-H-02, WS-H-17
         assert hub.publish("http://127.0.0.1/t", b"x")[0] == 403
         assert hub.form({"hub.mode": "publish", "hub.url": "http://[::1]/t"})[0] == 403
         assert hub.counts()["subscriptions"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 
 from headwater.http.hub import endpoint
 from headwater.http.hub.endpoint import HubEndpoint
-from headwater.notify.http_client import HttpAnswer, HttpClient, HttpFailure
+from headwater.notify import http_client
+from headwater.notify.http_client import HttpClient
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.outgoing import delivery, topics
@@ -303,3 +306,39 @@ def test_messages_of_all_topics_together_are_bounded(tmp_path: Path) -> None:
     assert (store.counts().messages, store.counts().message_octets) == (5, 100)
     assert {one.topic: one.messages for one in store.topics(9)} == {"http://t/large": 4, "http://t/small": 1}
     store.close()
+
+
+def test_names_that_are_looked_up_slowly_delay_no_subscription(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WS-H-02: whoever names callbacks whose names are looked up slowly gets no early word, and delays nobody."""
+    answers = threading.Event()
+
+    def look_up(host: str) -> list[str]:
+        if host.endswith(".slow.example"):
+            answers.wait(60)
+            return ["10.0.0.1"]
+        return {"inside.example": ["10.0.0.1"], "both.example": ["8.8.8.8", "10.0.0.1"]}.get(host, ["127.0.0.1"])
+
+    monkeypatch.setattr(http_client, "_looked_up", look_up)
+    monkeypatch.setattr(http_client, "_EARLY_SECONDS", 0.05)
+
+    async def use(hub: Hub) -> None:
+        def ask(callback: str) -> Awaitable[RequestRefusal | None]:
+            return hub.subscribe(SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback=callback))
+
+        for inside in ("http://inside.example/", "http://both.example/", "http://10.0.0.1/"):
+            refused = await ask(inside)
+            assert refused is not None
+            assert (refused.status, "not" in refused.text) == (403, True)
+        assert "10.0.0.1" not in (await ask("http://inside.example/")).text  # type: ignore[union-attr]
+        flood = [ask(f"http://{number}.slow.example/") for number in range(20)]
+        assert await asyncio.gather(*flood) == [None] * 20
+        assert await ask(subscriber.url.replace("127.0.0.1", "me.example") + "/fine") is None
+        await until(lambda: subscriber.asked("/fine"))
+        answers.set()
+
+    try:
+        with_hub(tmp_path, use)
+    finally:
+        answers.set()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.callbacks import denial_url, link_header, verification_url
 from headwater.notify.hub.outgoing.delivery import DeliveryJudgement, judged
 from headwater.notify.hub.outgoing.fair_queue import FairQueue

@@ -14,46 +14,24 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, cast
+from typing import Final
 
-import httptools
-import msgspec
-
+from headwater.notify.http_connection import HttpAnswer, HttpConnection, HttpFailure
 from headwater.spec import uris
 
-_HEAD_OCTETS: Final = 64 << 10
 _IDLE_SECONDS: Final = 20.0
 _IDLE_OF_ORIGIN: Final = 256
 _NAME_SECONDS: Final = 5.0
 _NAMES: Final = 10_000
 _LOOKUPS: Final = 32
+_EARLY_LOOKUPS: Final = 4
+_EARLY_SECONDS: Final = 1.0
 _ADDRESSES: Final = 3
 _LARGE_OCTETS: Final = 64 << 10
 """A body from here on is not put into one message with the head: a copy for each of many requests takes memory."""
 
 Place = tuple[str, str, int]
 """Scheme, host and port."""
-
-
-class HttpFailure(msgspec.Struct, frozen=True):
-    """There is no answer that can be used: why. `is_final`: another try will not help."""
-
-    text: str
-    is_final: bool = False
-    is_too_long: bool = False
-
-
-class HttpAnswer(msgspec.Struct, frozen=True):
-    """An answer: names of headers are in lower case, several of one name joined by commas."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes = b""
-
-    @property
-    def ok(self) -> bool:
-        """A 2xx."""
-        return 200 <= self.status < 300
 
 
 class HttpClient:
@@ -66,10 +44,12 @@ class HttpClient:
         self._user_agent = user_agent
         self._authorities = authorities
         self._tls: ssl.SSLContext | None = None
-        self._idle: dict[Place, list[_Connection]] = {}
+        self._idle: dict[Place, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
         self._lookups = ThreadPoolExecutor(_LOOKUPS, "names")
-        self._open: set[_Connection] = set()
+        self._early_lookups = ThreadPoolExecutor(_EARLY_LOOKUPS, "early names")
+        self._early = 0
+        self._open: set[HttpConnection] = set()
 
     async def request(  # noqa: PLR0913  what is sent, and what may come of it
         self,
@@ -119,12 +99,46 @@ class HttpClient:
         found = (self._objection(address) for address in await self._addresses(host))
         return next((f"{host}: {why}" for why in found if why), None)
 
+    async def early_objection_to(self, url: str) -> str | None:
+        """Why the host of a URL is not connected to, where that is known within a second; None: the connection decides.
+
+        Names are looked up apart from those of requests and few at a time: whoever floods us with names whose servers
+        are slow delays no request, and gets no early word. The addresses of a name are not told to a stranger.
+        """
+        host = uris.origin(url).host
+        with contextlib.suppress(ValueError):
+            return self._objection(str(ipaddress.ip_address(host.strip("[]"))))
+        known = self._names.get(host)
+        found = known[1] if known is not None and known[0] > time.monotonic() else await self._looked_up_early(host)
+        objected = any(self._objection(address) for address in found)
+        return f"{host} leads to an address that is not public" if objected else None
+
+    async def _looked_up_early(self, host: str) -> list[str]:
+        """The addresses of a name; none where that is not known within a second, or too many are looked up."""
+        if self._early >= _EARLY_LOOKUPS:
+            return []
+        self._early += 1
+        looking = asyncio.get_running_loop().run_in_executor(self._early_lookups, _looked_up, host)
+        looking.add_done_callback(self._looked)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EARLY_SECONDS):
+                found = await asyncio.shield(looking)
+                self._keep_name(host, found)
+                return found
+        return []
+
+    def _looked(self, looking: asyncio.Future[list[str]]) -> None:
+        self._early -= 1
+        if not looking.cancelled():
+            looking.exception()  # nobody may wait for it any more
+
     def close(self) -> None:
         """Give up all connections."""
         for connection in list(self._open):
             connection.abort()
         self._idle.clear()
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        for lookups in (self._lookups, self._early_lookups):
+            lookups.shutdown(wait=False, cancel_futures=True)
 
     def drop_idle(self, now: float) -> None:
         """Close what was not used for a while, and forget names."""
@@ -139,7 +153,7 @@ class HttpClient:
                 del self._idle[place]
         self._names = {name: found for name, found in self._names.items() if found[0] > now}
 
-    def _idle_connection(self, place: Place) -> _Connection | None:
+    def _idle_connection(self, place: Place) -> HttpConnection | None:
         held = self._idle.get(place)
         while held:
             connection = held.pop()
@@ -147,7 +161,7 @@ class HttpClient:
                 return connection
         return None
 
-    def _done_with(self, connection: _Connection, place: Place) -> None:
+    def _done_with(self, connection: HttpConnection, place: Place) -> None:
         if not connection.is_usable:
             connection.abort()
             return
@@ -158,7 +172,7 @@ class HttpClient:
         else:
             connection.abort()
 
-    async def _connect(self, place: Place) -> _Connection | HttpFailure:
+    async def _connect(self, place: Place) -> HttpConnection | HttpFailure:
         scheme, host, port = place
         addresses = await self._addresses(host)
         if not addresses:
@@ -170,7 +184,7 @@ class HttpClient:
         for address in addresses[:_ADDRESSES]:
             try:
                 _transport, connection = await loop.create_connection(
-                    lambda: _Connection(self._open),
+                    lambda: HttpConnection(self._open),
                     address,
                     port,
                     ssl=self._context() if scheme == "https" else None,
@@ -191,11 +205,14 @@ class HttpClient:
         known = self._names.get(host)
         if known is not None and known[0] > now:
             return known[1]
+        found = await asyncio.get_running_loop().run_in_executor(self._lookups, _looked_up, host)
+        self._keep_name(host, found)
+        return found
+
+    def _keep_name(self, host: str, found: list[str]) -> None:
         if len(self._names) >= _NAMES:
             self._names.clear()
-        found = await asyncio.get_running_loop().run_in_executor(self._lookups, _looked_up, host)
-        self._names[host] = now + _NAME_SECONDS, found
-        return found
+        self._names[host] = time.monotonic() + _NAME_SECONDS, found
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -225,158 +242,3 @@ def _message(method: str, url: str, head: bytes, body: bytes | None, agent: str)
     if body is None:
         return (whole_head,)
     return (whole_head + body,) if len(body) < _LARGE_OCTETS else (whole_head, body)
-
-
-class _Connection(asyncio.Protocol):
-    """One connection, with one request at a time."""
-
-    def __init__(self, opened: set[_Connection]) -> None:
-        self._opened = opened
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
-        self._max_octets = 0
-        self._has_room: Callable[[int], bool] = lambda _octets: True
-        self._heard = False
-        self._came = 0
-        self._clear()
-        self.used_at = 0.0
-        self.is_usable = True
-
-    def _clear(self) -> None:
-        self._headers: dict[str, str] = {}
-        self._head_octets = 0
-        self._body: list[bytes] = []
-        self._octets = 0
-        self._has_head = self._is_complete = False
-
-    async def ask(
-        self, message: tuple[bytes, ...], max_octets: int, has_room: Callable[[int], bool]
-    ) -> HttpAnswer | HttpFailure | None:
-        """Send a request and wait for the answer; None when the connection ended before a single octet came."""
-        assert self._transport is not None
-        self._clear()
-        self._heard = False
-        self._came = 0
-        self._max_octets, self._has_room = max_octets, has_room
-        self._answer = asyncio.get_running_loop().create_future()
-        for block in message:
-            self._transport.write(block)
-        try:
-            return await self._answer
-        except BaseException:
-            self.is_usable = False  # what it is at is not known
-            raise
-        finally:
-            self._answer = None
-            self._body.clear()
-
-    def abort(self) -> None:
-        """Close it at once."""
-        self.is_usable = False
-        if self._transport is not None:
-            self._transport.abort()
-
-    # -- what the event loop calls ------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none of asyncio's
-        self._opened.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended; so has an answer whose length is that of the connection."""
-        self.is_usable = False
-        self._opened.discard(self)
-        if not self._heard:
-            self._end(None)
-        elif self._has_head and exc is None and self._ends_by_closing():
-            self._end(self._whole())
-        else:
-            self._end(HttpFailure("the answer was cut off"))
-
-    def data_received(self, data: bytes) -> None:
-        """Parse what comes."""
-        if self._answer is None:  # nobody has asked
-            self.abort()
-            return
-        self._heard = True
-        self._came += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _AnswerTooLongError) as error:
-            self.is_usable = False
-            if isinstance(error.__context__, _NoRoomError):
-                self._end(HttpFailure(str(error.__context__)))
-                return
-            cause = error.__context__ or error if isinstance(error, httptools.HttpParserError) else error
-            said, is_too_long = str(cause)[:200], isinstance(cause, _AnswerTooLongError)
-            self._end(HttpFailure(f"the answer cannot be read: {said}", is_final=True, is_too_long=is_too_long))
-            return
-        if self._is_complete:
-            self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
-            self._end(self._whole())
-        elif self._has_head and not self._max_octets:
-            self.is_usable = False  # the rest of the body is not waited for
-            self._end(self._whole())
-        elif self._came > 2 * (_HEAD_OCTETS + self._max_octets):  # words of 1xx without end, extensions of chunks
-            self.is_usable = False
-            self._end(HttpFailure("the answer has no end", is_final=True))
-
-    def _end(self, answer: HttpAnswer | HttpFailure | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
-
-    def _whole(self) -> HttpAnswer:
-        return HttpAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body))
-
-    def _ends_by_closing(self) -> bool:
-        return "content-length" not in self._headers and "transfer-encoding" not in self._headers
-
-    # -- what the parser calls ----------------------------------------------------------------------------------------
-
-    def on_status(self, status: bytes) -> None:
-        """The reason phrase."""
-        self._grow(len(status))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._grow(len(name) + len(value) + 32)
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        held = self._headers.get(key)
-        self._headers[key] = text if held is None else f"{held}, {text}"
-
-    def on_headers_complete(self) -> None:
-        """The head is there; one of a 1xx is only word that the answer comes."""
-        self._has_head = self._parser.get_status_code() >= 200
-
-    def on_body(self, body: bytes) -> None:
-        """Octets of the body."""
-        if not self._max_octets:
-            return
-        self._octets += len(body)
-        if self._octets > self._max_octets:
-            raise _AnswerTooLongError(f"the body has more than {self._max_octets:,} octets")
-        if not self._has_room(len(body)):
-            raise _NoRoomError("too many answers come at this moment")
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        """The answer is there to its end."""
-        if self._has_head:
-            self._is_complete = True
-        else:
-            self._clear()
-
-    def _grow(self, octets: int) -> None:
-        self._head_octets += octets
-        if self._head_octets > _HEAD_OCTETS:
-            raise _AnswerTooLongError(f"the head has more than {_HEAD_OCTETS:,} octets")
-
-
-class _AnswerTooLongError(Exception):
-    """The answer is longer than it may be."""
-
-
-class _NoRoomError(Exception):
-    """There is no room for the answer now."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.subscriber import leases
 from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_early

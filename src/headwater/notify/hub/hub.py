@@ -106,6 +106,8 @@ class Hub:
         host = host_of(request.callback)
         if self.verifications.pending >= limits.pending or self.verifications.pending_of(host) >= limits.host_pending:
             return RequestRefusal(503, "too many requests wait to be verified")
+        if why := await self._client.early_objection_to(request.callback):  # no word of ours could reach it (WS-H-17)
+            return RequestRefusal(403, f"hub.callback cannot be used: {why}, and this hub asks no such address")
         now = time.time()
         self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now)))
         return None

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.notify.http_client import HttpAnswer, HttpClient
+from headwater.notify.http_client import HttpClient
+from headwater.notify.http_connection import HttpAnswer
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.subscriber.records import NotificationChannel
 from headwater.notify.topic_links import TopicLinks, topic_links

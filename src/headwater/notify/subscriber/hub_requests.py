@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.subscriber.leases import WANTED_SECONDS
 from headwater.notify.subscriber.records import Subscription

@@ -14,7 +14,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from headwater.notify.http_client import HttpAnswer, HttpClient, HttpFailure
+from headwater.notify.http_client import HttpClient
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.payload_post import (
     PayloadPost,
     PostOutcome,

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.task_group import TaskGroup

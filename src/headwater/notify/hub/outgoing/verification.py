@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
