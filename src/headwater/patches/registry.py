@@ -9,12 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from headwater.patches import nquads
-from headwater.patches.json import applying as json_applying
-from headwater.patches.json import making as json_making
-from headwater.patches.xml import applying as xml_applying
-from headwater.patches.xml import making as xml_making
-
 
 class PatchFormat(NamedTuple):
     """A kind of patch. `name` is what settings call it, `media_type` that of the patches.
@@ -38,21 +32,57 @@ class PatchFormat(NamedTuple):
         return any(essence.endswith(one) if one.startswith("+") else essence == one for one in self.essences)
 
 
+def _make_json(old: bytes, new: bytes) -> bytes | None:
+    from headwater.patches.json import making  # these are imported where they are used: most runs meet no patch
+
+    return making.make(old, new)
+
+
+def _apply_json(old: bytes, patch: bytes) -> bytes:
+    from headwater.patches.json import applying
+
+    return applying.apply(old, patch)
+
+
+def _make_xml(old: bytes, new: bytes) -> bytes | None:
+    from headwater.patches.xml import making
+
+    return making.make(old, new)
+
+
+def _apply_xml(old: bytes, patch: bytes) -> bytes:
+    from headwater.patches.xml import applying
+
+    return applying.apply(old, patch)
+
+
+def _make_nquads(old: bytes, new: bytes) -> bytes | None:
+    from headwater.patches import nquads
+
+    return nquads.make(old, new)
+
+
+def _apply_nquads(old: bytes, patch: bytes) -> bytes:
+    from headwater.patches import nquads
+
+    return nquads.apply(old, patch)
+
+
 JSON: Final = PatchFormat(
     "json",
     "application/json-patch+json",
     "json",
     ("application/json", "text/json", "+json"),
-    json_making.make,
-    json_applying.apply,
+    _make_json,
+    _apply_json,
 )
 XML: Final = PatchFormat(
     "xml",
     "application/xml-patch+xml",
     "xml",
     ("application/xml", "text/xml", "+xml"),
-    xml_making.make,
-    xml_applying.apply,
+    _make_xml,
+    _apply_xml,
 )
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.applying`)."""
@@ -61,8 +91,8 @@ N_QUADS: Final = PatchFormat(
     N_QUADS_DIFF,
     "nqud",
     ("application/n-quads", "application/n-triples"),
-    nquads.make,
-    nquads.apply,
+    _make_nquads,
+    _apply_nquads,
 )
 FORMATS: Final = {one.media_type: one for one in (JSON, XML, N_QUADS)}
 NAMES: Final = tuple(one.name for one in FORMATS.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ def command(
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
+    gc.freeze()  # as `sync` does
+    gc.set_threshold(50_000, 20, 20)
     with listening() as listener:
         report = audit(url, dest, options, listener=listener)
     if as_json:

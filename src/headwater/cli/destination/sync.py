@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -198,6 +199,8 @@ def command(
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
         return _follow(task, follow, longest, output)
+    gc.freeze()  # what is imported stays; rows by the hundred thousand make no cycles worth looking for
+    gc.set_threshold(50_000, 20, 20)
     with output.listening() as progress:
         report = synchronise(replace(task, listener=progress, stopped=progress.beat))
         progress.close(report.exit_status)

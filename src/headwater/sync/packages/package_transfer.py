@@ -163,7 +163,7 @@ class PackageTransfer:
         ways: dict[str, TransferWay] = {}
         failed = 0
         for chosen in chain.from_iterable(map(self._plan.packages, DUMPS)):
-            if failed >= _MOST_FAILED or not self._plan.wanted().resources:
+            if failed >= _MOST_FAILED or not self._plan.is_any_wanted():
                 break
             name = way_of(chosen.kind)
             way = ways.setdefault(name, TransferWay(way=name, why=chosen.why, taken=True))

@@ -34,6 +34,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 
 _WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
+_ANY_WANTED = f"SELECT 1 FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608  our own names
 
 
 _OF_CHANGES = " AND changed_at IS NOT NULL"
@@ -97,10 +98,15 @@ class TransferPlan:
         with self._context.database.write() as t:
             return _demand(t, _WANTED + also, values)
 
+    def is_any_wanted(self, also: str = "") -> bool:
+        """Whether that is anything, which is soon known."""
+        with self._context.database.write() as t:
+            return t.one(f"{_ANY_WANTED}{also} LIMIT 1") is not None
+
     def packages(self, capability: str) -> list[ChosenPackage]:
         """The packages of the dump of this capability (one of `DUMPS`) that are worth their octets."""
         uri = self.offer.documents.get(capability)
-        if uri is None or not self.wanted(_OF_CHANGES if capability == CHANGE_DUMP else "").resources:
+        if uri is None or not self.is_any_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
             return []
         try:
             dump = read_dump(self._context.documents, uri, self._scope.objection)
@@ -168,7 +174,7 @@ class TransferPlan:
         """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
         if self.prefer is not Prefer.LISTS and self.is_list(kind):
             also = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
-            return Prefer.ONLY_DUMPS if self.wanted(also).resources else self.prefer
+            return Prefer.ONLY_DUMPS if self.is_any_wanted(also) else self.prefer
         return self.prefer
 
     def demand(self) -> tuple[WayDecision, BatchBounds] | None:

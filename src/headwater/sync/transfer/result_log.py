@@ -100,6 +100,7 @@ _PLACED = _upsert(
 )
 _FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
 SETTLED_ROUND = -1
+_COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
 _SETTLE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
 """What a way other than requests has settled is in no round any more."""
 
@@ -135,9 +136,7 @@ class ResultLog:
         self._flushed_at = time.monotonic()
         self._last_n, self._at_end = 0, False
         with database.write() as t:
-            self.total = int(t.value("SELECT count(*) FROM temp.work"))
-            self._done = int(t.value(f"SELECT count(*) FROM temp.work WHERE round = {SETTLED_ROUND}"))  # noqa: S608
-            self._last_round = int(t.value("SELECT coalesce(max(round), -1) FROM temp.work"))
+            self.total, self._done, self._last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
     def has_round(self, number: int) -> bool:
