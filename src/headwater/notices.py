@@ -77,6 +77,11 @@ VERSION_NOT_KEPT = _known(
     "The octets of a changed file cannot be kept: the change is published, its Change Dump perhaps not.",
     "Make room where the state folder lies, or turn change_dump off.",
 )
+NOT_CANONICAL = _known(
+    "HW-ING-24",
+    "An RDF document has no canonical hash: it cannot be parsed, or takes too much; it is stated by its digests.",
+    "Correct the document, or leave it: whoever copies it verifies its octets.",
+)
 CHANGE_DUMP_ANEW = _known(
     "HW-PUB-13",
     "The octets of a change cannot be had, so no package may cover its time: Change Dumps begin anew after it.",

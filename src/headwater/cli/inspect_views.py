@@ -17,7 +17,7 @@ from headwater.cli.output import begin_json, printable
 from headwater.errors import SourceFault
 from headwater.quantities import human_octets
 from headwater.spec.datetimes import Coarse, format_datetime
-from headwater.spec.extensions import dump_offer
+from headwater.spec.extensions import CANONICAL, canonical_digest, dump_offer
 from headwater.spec.kinds import RULES
 from headwater.spec.namespaces import DUMP
 from headwater.spec.reader import Reader, Warned
@@ -269,7 +269,11 @@ def _facts(entry: Entry) -> Iterator[str]:
     if entry.length is not None:
         yield human_octets(entry.length)
     yield from map(printable, _stated(entry.type, entry.encoding, entry.path, entry.changefreq))
+    if (digest := canonical_digest(entry.extra)) is not None:
+        yield f"canonical sha-256:{digest}"
     for name, value in entry.extra:
+        if name == CANONICAL and digest is not None:
+            continue
         yield f"{printable(name)}={printable(value)}"
 
 

@@ -1,4 +1,4 @@
-"""One job in a process of its own, which is ended when it takes too long or too much memory: for what cannot be bounded
+"""Jobs in a process of their own, which is ended when one takes too long or too much memory: for what cannot be bounded
 from within, such as a library that is given hostile input."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
-from contextlib import suppress
-from io import BytesIO
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +23,77 @@ class JobEnded(Exception):
     """The process was ended: it took longer than it may, or died of its job (memory, a fault of a library)."""
 
 
-def do_limited(function: Callable[[Any], Callable[[Any], Any]], job: Any, *, seconds: float, octets: int) -> Any:
-    """What `function(octets)(job)` gives, done by a process that is killed after so many seconds.
+class LimitedProcess:
+    """A process that does jobs one after the other, is ended when one takes too long or too much memory, and is started
+    anew with the next. Close it.
 
-    `function` is one of a module; it calls `limit_memory` with the octets that it is given. Job and answer are values
-    that `marshal` knows, and not None. Raises JobEnded.
+    It does what `function(octets)(job)` gives: `function` is one of a module, and calls `limit_memory` with the octets
+    that it is given. Jobs and answers are values that `marshal` knows, and not None.
     """
-    name = f"{function.__module__}:{function.__qualname__}"
-    paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME)))
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _START, name, *paths],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        answer, _nothing = process.communicate(encode_message(octets) + encode_message(job), timeout=seconds)
-    except subprocess.TimeoutExpired as error:
-        raise JobEnded(f"it takes more than {seconds:,.0f} seconds") from error
-    finally:
-        if process.poll() is None:
+
+    def __init__(self, function: Callable[[Any], Callable[[Any], Any]], octets: int) -> None:
+        self._name = f"{function.__module__}:{function.__qualname__}"
+        self._octets = octets
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def do(self, job: Any, seconds: float) -> Any:
+        """The answer to a job. Raises JobEnded."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
             process.kill()
-        process.communicate()
-    value = read_message(BytesIO(answer))
-    if value is None:
-        raise JobEnded("the process that does it has died")
-    return value
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(encode_message(job))
+                process.stdin.flush()
+            value = read_message(process.stdout)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+        if value is None:
+            self.close()
+            if late.is_set():
+                raise JobEnded(f"it takes more than {seconds:,.0f} seconds")
+            raise JobEnded("the process that does it has died")
+        return value
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            with suppress(BrokenPipeError):
+                self._process.communicate()
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME)))
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _START, self._name, *paths],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(encode_message(self._octets))
+        return self._process
+
+
+def do_limited(function: Callable[[Any], Callable[[Any], Any]], job: Any, *, seconds: float, octets: int) -> Any:
+    """What a `LimitedProcess` for one job gives. Raises JobEnded."""
+    with closing(LimitedProcess(function, octets)) as process:
+        return process.do(job, seconds)
 
 
 def limit_memory(octets: int) -> None:

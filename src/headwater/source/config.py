@@ -94,6 +94,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ("md5", "sha-256")
+    canonical_hash: Literal["beside", "instead"] | None = None
     watch: bool = True
     rescan_seconds: Seconds = 300.0
     max_delete: Share = 0.2
@@ -138,6 +139,11 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if is_on and self.root is None:
                 raise BadPushConfig(
                     f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
+                )
+            if is_on and self.canonical_hash == "instead":
+                raise BadPushConfig(
+                    f'{key} needs the digests that canonical_hash = "instead" leaves out',
+                    advice='Give canonical_hash = "beside", or leave one of them out.',
                 )
 
     @property

@@ -29,7 +29,7 @@ PUSH_KEYS = (
     "token_env",
     "token_file",
 )
-FOLDER_KEYS = ("include", "exclude", "hashes", "watch", "rescan_seconds", "max_delete")
+FOLDER_KEYS = ("include", "exclude", "hashes", "canonical_hash", "watch", "rescan_seconds", "max_delete")
 """Keys of one kind of set that mean nothing to the other."""
 
 

@@ -1,7 +1,8 @@
-"""What Headwater adds to ResourceSync documents in its own namespace: the offer of packages made on demand.
+"""What Headwater adds to ResourceSync documents in its own namespace: packages made on demand, canonical hashes.
 
 A Capability List has a root link to the address that makes them, with their limits as attributes; foreign readers
-ignore links whose relation they do not know (docs/extensions.md, docs/decisions/031-dumps-on-demand.md).
+ignore links whose relation they do not know (docs/extensions.md, docs/decisions/031-dumps-on-demand.md). An entry of an
+RDF document may have the hash of what it says (docs/decisions/062-hashes-of-canonical-n-quads.md).
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import Final
 import msgspec
 
 from headwater.spec.namespaces import DUMP, HEADWATER
-from headwater.spec.records import Document, Link
+from headwater.spec.records import Document, Extra, Link
 
+CANONICAL: Final = f"{{{HEADWATER}}}canonical"
+"""The attribute of an entry: the hash of the canonical N-Quads of an RDF document."""
+_canonical = re.compile("sha-256:([0-9a-f]{64})", re.ASCII | re.IGNORECASE).fullmatch
 _LIMITS: Final = ("resources", "octets", "requests")
 _number = re.compile("[0-9]{1,18}", re.ASCII).fullmatch
 
@@ -55,3 +59,14 @@ def dump_offer(document: Document) -> DumpOffer | None:
     resources, octets, requests = map(int, values)
     limits = DumpLimits(resources=resources, octets=octets, requests=requests)
     return DumpOffer(href=link.href, limits=limits, past=stated.get(f"{{{HEADWATER}}}past") in ("true", "1"))
+
+
+def canonical_attribute(digest: str) -> Extra:
+    """The attribute that states the SHA-256 (hexadecimal) of an RDF document's canonical N-Quads."""
+    return ((CANONICAL, f"sha-256:{digest}"),)
+
+
+def canonical_digest(extra: Extra) -> str | None:
+    """The SHA-256 that it states; None without it, or where it cannot be read."""
+    found = _canonical(dict(extra).get(CANONICAL, "").strip())
+    return None if found is None else found[1].lower()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import msgspec
 
@@ -24,6 +25,9 @@ from headwater.ingest.folder.signature import RACY, TICK_NS, rules_mark, settled
 from headwater.ingest.folder.walking.walk import ScanWarning, path_of
 from headwater.versions.interface import SetAside
 from headwater.versions.keeping import BatchVersions
+
+if TYPE_CHECKING:
+    from headwater.ingest.rdf.document_hashes import DocumentHashes
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
@@ -74,7 +78,11 @@ class EventBuilder:
         keeps: Callable[[Metadata], bool] = lambda _metadata: True,
         keeps_present: bool = False,
     ) -> None:
-        self.mark = rules_mark(RULES, *folder.algorithms, *(["versions"] if keeps_present else []))
+        rules = [*folder.algorithms, *(["versions"] if keeps_present else [])]
+        if folder.canonical is not None:
+            rules.append("canonical instead" if folder.canonical.replaces else "canonical")
+        self.mark = rules_mark(RULES, *rules)
+        self._documents: DocumentHashes | None = None
         self._folder = folder
         self._clock = clock
         self._stop = stop
@@ -104,14 +112,29 @@ class EventBuilder:
         keeps = versions is not None
         items: list[Candidate] = []
         results: list[HashResult] = []
-        for block, found in pool.read(candidates, self._request):
-            items += block
-            results += found
-            if len(items) >= size:
+        with self._document_hashes():
+            for block, found in pool.read(candidates, self._request):
+                items += block
+                results += found
+                if len(items) >= size:
+                    yield self._batch(items, results, held, overtaken, keeps=keeps)
+                    items, results = [], []
+            if items:
                 yield self._batch(items, results, held, overtaken, keeps=keeps)
-                items, results = [], []
-        if items:
-            yield self._batch(items, results, held, overtaken, keeps=keeps)
+
+    @contextmanager
+    def _document_hashes(self) -> Iterator[None]:
+        if self._folder.canonical is None:
+            yield
+            return
+        from headwater.ingest.rdf.document_hashes import DocumentHashes  # with it come the parsers
+
+        with closing(DocumentHashes(self._folder.canonical, self._no_canonical_hash)) as self._documents:
+            yield
+        self._documents = None
+
+    def _no_canonical_hash(self, path: bytes, why: str) -> None:
+        self._warn(ScanWarning(notices.NOT_CANONICAL, f"it is stated without a canonical hash: {why}", path))
 
     def _batch(
         self,
@@ -155,11 +178,10 @@ class EventBuilder:
         if memo == RACY and changed_ns < read_at_ns + TICK_NS:  # a time in the future would never settle
             batch.racy.append(path_of(one.uri))
         was = known.metadata if known is not None else None
-        event = Upsert(
-            one.uri,
-            describe(one.uri, state, digests, was, now),
-            memo,
-        )
+        metadata = describe(one.uri, state, digests, was, now)
+        if self._documents is not None:
+            metadata = self._documents.stated(one.path, one.uri, metadata)
+        event = Upsert(one.uri, metadata, memo)
         if known is None:
             batch.created += 1
         elif known.metadata != event.metadata:

@@ -19,13 +19,22 @@ class FolderUnusable(UsageFault):
     advice: ClassVar[str] = "Name an existing folder that this user may read."
 
 
+class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):
+    """RDF documents are stated with the hash of their canonical N-Quads, relative IRIs resolved below `prefix`; where
+    it `replaces` digests and length, these are not stated: the octets that are served vary."""
+
+    prefix: str
+    replaces: bool = False
+
+
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that is a set: where it is, which files of it belong, how they are published.
 
     `avoid` are real paths of folders never to be entered (state, published tree), nor are copies of the source at
     `base_url`. `place` is the folder in which every file of the set gets its place, as `place_mode` (link or copy)
     says; None when files are served from where they are. `uri_prefix_length` is the length of what is put before a
-    relative URI. `processes` read files beside this one (None: one for each core).
+    relative URI. `processes` read files beside this one (None: one for each core). `canonical`: by what RDF documents
+    are stated.
     """
 
     root: bytes
@@ -38,3 +47,4 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     place_mode: str = LINK
     uri_prefix_length: int = 0
     processes: int | None = None
+    canonical: CanonicalHashes | None = None

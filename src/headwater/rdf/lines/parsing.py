@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pyoxigraph import parse
 
@@ -101,8 +101,9 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
             for number, (path, syntax, base, where) in enumerate(documents):
                 one = RdfInput(Path(path), NAMES[syntax], base, where)
                 try:
-                    for block in _statements(one, RdfBounds(octets=most)):
-                        file.write(_treated(block, DocumentNodes(nodes), first + number, where))
+                    with one.path.open("rb") as document:
+                        for block in statements_of(one, document, RdfBounds(octets=most)):
+                            file.write(_treated(block, DocumentNodes(nodes), first + number, where))
                 except BadRdf as error:
                     what = error.what if error.line is None else error.what.partition(": ")[2]
                     return number, _FAULTS.index(type(error)), what, error.line, error.rule
@@ -122,16 +123,17 @@ def _treated(block: bytes, nodes: DocumentNodes, document: int, where: str) -> b
     )
 
 
-def _statements(one: RdfInput, bounds: RdfBounds) -> Iterator[bytes]:
+def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[bytes]:
+    """The statements of an open document as blocks of canonical lines. Raises BadRdf. There are documents at which the
+    parser dies: for a limited process."""
     try:
-        with one.path.open("rb") as file:
-            stream = OctetStream(octets(file, one.where, bounds))
-            quads = parse(stream, one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
-            while some := list(islice(quads, _QUADS)):
-                block = canonical_quads(some, one.where)
-                if one.syntax is N3 and any(str(quad.graph_name).startswith("_:") for quad in some):
-                    raise BadRdf("formulas of N3 are no RDF dataset", where=one.where)
-                yield block
+        stream = OctetStream(octets(file, one.where, bounds))
+        quads = parse(stream, one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
+        while some := list(islice(quads, _QUADS)):
+            block = canonical_quads(some, one.where)
+            if one.syntax is N3 and any(str(quad.graph_name).startswith("_:") for quad in some):
+                raise BadRdf("formulas of N3 are no RDF dataset", where=one.where)
+            yield block
     except SyntaxError as error:
         raise syntax_fault(error, one.where) from error
     except ValueError as error:

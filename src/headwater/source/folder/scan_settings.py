@@ -13,7 +13,7 @@ from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import UsageFault
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.version_copy import ALGORITHM as VERSION_ALGORITHM
-from headwater.ingest.folder.folder_settings import Folder
+from headwater.ingest.folder.folder_settings import CanonicalHashes, Folder
 from headwater.ingest.folder.walking.path_filter import PathFilter
 from headwater.ingest.folder.watching.hint_paths import above
 from headwater.patterns import Selection
@@ -72,7 +72,14 @@ def scan_settings(
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
+        canonical=_canonical_hashes(config, site),
     )
+
+
+def _canonical_hashes(config: SetConfig, site: Site) -> CanonicalHashes | None:
+    if config.canonical_hash is None:
+        return None
+    return CanonicalHashes(prefix=site.resource_prefix(config.name), replaces=config.canonical_hash == "instead")
 
 
 def _algorithms(config: SetConfig) -> tuple[str, ...]:
@@ -80,7 +87,8 @@ def _algorithms(config: SetConfig) -> tuple[str, ...]:
     algorithms = config.hashes
     if config.classic and "md5" not in algorithms:
         algorithms = ("md5", *algorithms)
-    if (config.change_dump or config.patch or config.versions) and VERSION_ALGORITHM not in algorithms:
+    needs_sha256 = config.change_dump or config.patch or config.versions or config.canonical_hash is not None
+    if needs_sha256 and VERSION_ALGORITHM not in algorithms:
         algorithms = (*algorithms, VERSION_ALGORITHM)
     return algorithms
 

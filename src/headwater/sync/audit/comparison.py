@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Notice
 from headwater.storage.database import Row
+from headwater.sync.audit.document_audit import judge_documents
 from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
     CHANGED,
@@ -86,6 +87,7 @@ class SetComparison:
             if unhashed := self._compare(_COMPARED, lacks_digests):
                 self._inventory.hash_unhashed(unhashed)
                 self._compare(_COMPARED_LATER, lambda _found, _listed: False)
+            judge_documents(self._database, self._inventory.file, self.result)
             self._inventory.walk(self._row.folder, others)
             self._changed_meanwhile()
             self._tally()

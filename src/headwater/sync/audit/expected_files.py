@@ -28,7 +28,8 @@ from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
-  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, newer INTEGER, verdict TEXT
+  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, newer INTEGER, verdict TEXT,
+  extra TEXT, type TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 """
@@ -78,8 +79,8 @@ class ExpectedFiles:
         with self._database.write() as t:
             t.run("DELETE FROM temp.expected")
             t.run(
-                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
-                " FROM temp.listed WHERE NOT refused"
+                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+                " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
             )
             keep_representations(t, self._row.id, whole=True)  # of our private copy of the state
             paths = self._claims_of(t)
@@ -117,8 +118,9 @@ class ExpectedFiles:
                 " (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')"
             )
             t.run(
-                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
-                " FROM temp.changed WHERE pending AND change != 'deleted'"
+                "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+                " SELECT uri, length, hash, lastmod, extra, type FROM temp.changed"
+                " WHERE pending AND change != 'deleted'"
             )
             takes = paths.takes_refused
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))

@@ -97,7 +97,11 @@ class Inventory:
         yield self._keep(rows)
 
     def _request(self, wanted: WantedFile) -> HashRequest:
-        return self._root + b"/" + wanted.path, wanted.algorithms, None
+        return self.file(wanted.path), wanted.algorithms, None
+
+    def file(self, path: bytes) -> bytes:
+        """Where a file of the copy lies."""
+        return self._root + b"/" + path
 
     def _keep(self, rows: list[Row]) -> int:
         with self._database.write() as t:

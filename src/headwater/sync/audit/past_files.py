@@ -15,8 +15,8 @@ from headwater.sync.source_times import format_micros
 
 _DOUBTFUL = f"SELECT uri FROM temp.doubts WHERE state <> {WITHOUT_HASH}"  # noqa: S608  our own number
 _EXPECT = (
-    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod) SELECT uri, length, hash, lastmod"
-    " FROM temp.listed WHERE NOT refused"
+    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+    " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
 )
 
 

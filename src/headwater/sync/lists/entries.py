@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.progress import Listener
+from headwater.spec.extensions import CANONICAL, canonical_digest
 from headwater.spec.namespaces import PATCH
-from headwater.spec.records import Entry, Link
+from headwater.spec.records import Entry, Extra, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
@@ -55,6 +56,7 @@ def _as_text(value: object) -> str:
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
 _DECODER = msgspec.json.Decoder(list[Link])
+_ATTRIBUTES = msgspec.json.Decoder(Extra)
 
 
 class StagedEntry(NamedTuple):
@@ -231,6 +233,11 @@ def without_links(kept: str, relation: str) -> str | None:
 def links_of(kept: str | None, relation: str) -> list[Link]:
     """The links of one relation among those that were kept, best `pri` first."""
     return [link for link in _DECODER.decode(kept) if link.rel == relation] if kept else []
+
+
+def canonical_hash_of(kept: str | None) -> str | None:
+    """The SHA-256 of canonical N-Quads that is stated among the attributes that were kept (docs/extensions.md)."""
+    return canonical_digest(_ATTRIBUTES.decode(kept)) if kept and CANONICAL in kept else None
 
 
 def scope_origins(*uris: str | None) -> frozenset[Origin]:

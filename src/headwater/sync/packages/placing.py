@@ -16,6 +16,7 @@ from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.copy.placing_process import FileContent, Placement, PlacementOutcome, PlacingProcess
+from headwater.sync.lists.entries import canonical_hash_of
 from headwater.sync.network.response import HASHERS
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
@@ -239,6 +240,8 @@ def verified_digest(
         return None
     wanted = strongest_of(work.hash)
     if wanted is None:
+        if canonical_hash_of(work.extra) is not None:
+            return None  # to be verified by what it says, which a transfer does
         if stated is None or stated.length not in (None, octets):
             return None
         wanted = strongest_of(stated.hash)

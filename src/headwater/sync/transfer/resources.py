@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
@@ -15,11 +16,12 @@ import msgspec
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
 from headwater.sync.alternates.preference import accept_header
+from headwater.sync.copy.canonical_fixity import CanonicalFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
-from headwater.sync.lists.entries import links_of
+from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.network.authentication import REFUSED, Presented
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
@@ -37,6 +39,7 @@ from headwater.sync.transfer.verification import (
     Judgement,
     ListedResource,
     Verdict,
+    differing,
     fits,
     judge,
     strongest_of,
@@ -101,6 +104,7 @@ class ResourceTransfer:
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._results = ResultLog(context.database, row, context.run_number, self._told)
+        self._fixity = CanonicalFixity()
         self._patching = Patching(context.tree, context.temp)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
@@ -116,6 +120,7 @@ class ResourceTransfer:
             results.flush()
             self._parts.clean()
         finally:
+            self._fixity.close()
             results.flush()
             self._tell_noted()
 
@@ -143,6 +148,8 @@ class ResourceTransfer:
                 yield work
 
     def _adopted(self, work: Work) -> bool:
+        if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
+            return False  # neither length nor time say what it says
         found = adopt_existing(self._tree, work)
         if found is None:
             return False
@@ -255,6 +262,8 @@ class ResourceTransfer:
             verdict = self._reviewed(work, wanted, fetched, verdict)
         if self._negotiated and not verdict.verified and (why := _other_type(work, fetched)):
             verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
+        if wanted is None and verdict.judgement is Judgement.GOOD:
+            verdict = self._by_canonical_hash(work, fetched, verdict, body)
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"
@@ -283,6 +292,17 @@ class ResourceTransfer:
         """The verdict, after whatever else has to be said of an answer than hash and length say."""
         return verdict
 
+    def _by_canonical_hash(self, work: Work, fetched: Fetched, verdict: Verdict, body: bytes | None) -> Verdict:
+        """The verdict on an RDF document of which the canonical hash is listed, and no digest."""
+        listed = canonical_hash_of(work.extra)
+        if listed is None:
+            return verdict
+        path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
+        types = (work.type, fetched.headers.get("content-type"))
+        if not (why := self._fixity.objection(listed, work.uri, types, path, body)):
+            return Verdict(Judgement.GOOD, verdict.form)
+        return differing(_listed(work), _own_time(work, fetched), verdict.form, why)
+
     def _may_stand(self, work: Work, before: UnconfirmedFile | None, digest: str, modified: str | None) -> bool:
         """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
         if before is None or before.digest != digest or before.headers.get("last-modified") != modified:
@@ -291,7 +311,7 @@ class ResourceTransfer:
 
     def _judged(self, work: Work, wanted: Digest | None, fetched: Fetched, coding: str) -> tuple[Verdict, int, str]:
         """The verdict, and of the octets that it is about their number and digest."""
-        listed = ListedResource(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
+        listed = _listed(work)
         forms = {BodyForm.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
         if coding in ("", "identity"):
             verdict = judge(listed, wanted, forms, _own_time(work, fetched))
@@ -400,6 +420,10 @@ class ResourceTransfer:
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
         self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
         self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
+
+
+def _listed(work: Work) -> ListedResource:
+    return ListedResource(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
 
 
 def _other_type(work: Work, fetched: Fetched) -> str | None:

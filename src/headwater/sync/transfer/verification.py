@@ -98,9 +98,12 @@ def judge(
         if not reason:
             return Verdict(Judgement.GOOD, form, verified=digest is not None or listed.length is not None)
     chosen = BodyForm.DECODED if BodyForm.DECODED in forms and not listed.encoding else BodyForm.RECEIVED
-    if is_newer(listed, last_modified):
-        return Verdict(Judgement.NEWER, chosen, reasons[0])
-    return Verdict(Judgement.DIFFERENT, chosen, reasons[0])
+    return differing(listed, last_modified, chosen, reasons[0])
+
+
+def differing(listed: ListedResource, last_modified: str | None, form: BodyForm, reason: str) -> Verdict:
+    """The verdict on what is not as listed: it may be newer."""
+    return Verdict(Judgement.NEWER if is_newer(listed, last_modified) else Judgement.DIFFERENT, form, reason)
 
 
 def _objection(listed: ListedResource, digest: Digest | None, octets: int, found: str | None) -> str:
