@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import Any
 
 
 def human_octets(octets: float) -> str:
@@ -66,3 +68,36 @@ def seconds_from(text: str) -> float | None:
     found = _QUANTITY.match(text)
     factor = _SECONDS.get(found[2].lower()) if found else None
     return None if found is None or factor is None else float(found[1]) * factor
+
+
+def kept_from(text: str) -> bool | dict[str, str] | None:
+    """How long something is kept, and how many octets of it, as a person writes it: `30 days`, `1 year, 20 GB`, `all`.
+
+    As a table of texts with `keep` and `octets`, or True for all; None when it is no such text.
+    """
+    if text.strip() == "all":
+        return True
+    keep, _, octets = (part.strip() for part in text.partition(","))
+    if not keep and not octets:
+        return None
+    if (keep and seconds_from(keep) is None) or (octets and octets_from(octets) is None):
+        return None
+    return {name: said for name, said in (("keep", keep), ("octets", octets)) if said}
+
+
+def spelled_out(value: Any, lists: Collection[str], key: str = "") -> Any:
+    """A table of a configuration, and those in it, without short forms. What is none is left for others to refuse.
+
+    A text stands for a list with it alone at the keys of `lists`, and for a number where the key says its unit.
+    """
+    if isinstance(value, dict):
+        return {name: spelled_out(one, lists, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [spelled_out(one, lists) for one in value]
+    if not isinstance(value, str):
+        return value
+    if key in lists:
+        return [value]
+    read = seconds_from if key.endswith("_seconds") else octets_from if key.endswith("_octets") else None
+    number = None if read is None else read(value)
+    return value if number is None else number

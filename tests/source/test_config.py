@@ -99,13 +99,63 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid value '1.0', expected one of 1.1"),
         ('state = "s"\n[[set]]\nprofile = "rdf"\ndataset = "d"', "invalid value 'rdf', expected one of rdf-dataset"),
         ('state = "s"\n[set]\nfiles = "f"', "write [[set]], in double brackets"),
-        ('state = "s"\n[[set]]\nfiles = "f"\nversions = "1 day"', "expected true or false, or a table, got text"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = "soon"', "versions says not how long: 'soon'"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = "20 GB"', "versions says not how long: '20 GB'"),
+        (
+            'state = "s"\n[[set]]\nfiles = "f"\nversions = 30',
+            "versions: expected true or false, or text, or a table, got",
+        ),
+        ('state = "s"\n[[set]]\nfiles = "f"\narchive = "1 year"', "archive: expected true or false, got text"),
+        ('state = "s"\n[[set]]\nfiles = "f"\npatch = "html"', "patch 1: invalid value 'html', expected one of json"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "soon"', "retention_seconds: expected a number"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "0 d"', "retention_seconds: expected a number > 0"),
     ],
 )
 def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(BadConfiguration) as refused:
         read_config(write(tmp_path, text))
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ('versions = "30 days"', 'versions = { keep = "30 days" }'),
+        ('versions = "1 year, 20 GB"', 'versions = { keep = "1 year", octets = "20 GB" }'),
+        ('versions = ", 20 GB"', 'versions = { octets = "20 GB" }'),
+        ('versions = "all"', "versions = true"),
+        ('patch = "json"', 'patch = ["json"]'),
+        ('include = "*.pdf"', 'include = ["*.pdf"]'),
+        ('exclude = "*.tmp"', 'exclude = ["*.tmp"]'),
+        ('hashes = "sha-512"', 'hashes = ["sha-512"]'),
+        ('mirrors = "http://m.example/{path}"', 'mirrors = ["http://m.example/{path}"]'),
+        ('retention_seconds = "30 days"', "retention_seconds = 2592000"),
+        ('rescan_seconds = "10 min"', "rescan_seconds = 600"),
+        ('archive = true\narchive_kept_seconds = "1 year"', "archive = true\narchive_kept_seconds = 31557600"),
+        ('archive = true\narchive_octets = "20 GB"', "archive = true\narchive_octets = 20000000000"),
+        ('package_octets = "1 GiB"', "package_octets = 1073741824"),
+    ],
+)
+def test_short_forms_of_values(tmp_path: Path, short: str, long: str) -> None:
+    def read(line: str) -> SetConfig:
+        config = read_config(write(tmp_path, f'state = "s"\n[[set]]\nfiles = "f"\n{line}\n'))
+        assert config.versions_seconds == 604_800
+        return config.sets[0]
+
+    one, other = read(short), read(long)
+    assert one.kept_versions == other.kept_versions
+    assert one.settings() == other.settings()
+    fields = (one.include, one.exclude, one.hashes, one.rescan_seconds, bool(one.versions))
+    assert fields == (other.include, other.exclude, other.hashes, other.rescan_seconds, bool(other.versions))
+
+
+def test_units_of_the_whole_source(tmp_path: Path) -> None:
+    lines = 'state = "s"\nversions_seconds = "2 weeks"\nversions_octets = "5 GB"\n[[set]]\nfiles = "f"\n'
+    lines += '[notify]\nhubs = "https://hub.example/"\nbatch_seconds = "1 min"\n'
+    config = read_config(write(tmp_path, lines))
+    assert (config.versions_seconds, config.versions_octets) == (1_209_600, 5_000_000_000)
+    assert config.notify is not None
+    assert (config.notify.hubs, config.notify.batch_seconds) == (("https://hub.example/",), 60)
 
 
 @pytest.mark.parametrize("line", ['name = "Bad"', 'describedby = "nowhere"', 'resource_base = "ftp://x"'])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.quantities import octets_from, seconds_from
+from headwater.quantities import kept_from
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,14 +39,9 @@ class HowLongKept(click.ParamType["bool | dict[str, str]"]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bool | dict[str, str]:
         if isinstance(value, bool | dict):
             return value
-        text = str(value).strip()
-        if text == "all":
-            return True
-        keep, _, octets = (part.strip() for part in text.partition(","))
-        given = {name: said for name, said in (("keep", keep), ("octets", octets)) if said}
-        right = {"keep": seconds_from, "octets": octets_from}
-        if not given or any(right[name](said) is None for name, said in given.items()):
-            self.fail(f'{text!r} says not how long: give "30 days", "1 year, 20 GB" or "all"', param, ctx)
+        given = kept_from(str(value))
+        if given is None:
+            self.fail(f'{str(value)!r} says not how long: give "30 days", "1 year, 20 GB" or "all"', param, ctx)
         return given
 
 

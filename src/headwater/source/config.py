@@ -21,7 +21,7 @@ from headwater.publish.datasets.names import description_name
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site
-from headwater.quantities import octets_from, seconds_from
+from headwater.quantities import kept_from, octets_from, seconds_from, spelled_out
 from headwater.source.notifications.hub_config import HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig, PushConfig
@@ -117,7 +117,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     archive_kept_seconds: Seconds = 31_536_000.0
     archive_octets: Count = 20_000_000_000
     archive_documents: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 2_000
-    versions: bool | KeptVersions = False
+    versions: bool | KeptVersions | str = False
     package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     package_octets: Count = 268_435_456
     mirrors: tuple[str, ...] = ()
@@ -130,6 +130,11 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.versions, str) and kept_from(self.versions) is None:
+            raise BadConfiguration(
+                f"versions says not how long: {self.versions[:80]!r}",
+                advice='Write true, "30 days", "1 year, 20 GB", or { keep = "30 days", octets = "20 GB" }.',
+            )
         for key, is_on in (
             ("dump", self.dump),
             ("change_dump", self.change_dump),
@@ -155,9 +160,11 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def kept_versions(self) -> VersionRetention | None:
         """How long past states of the resources are kept; None where none are."""
-        if isinstance(self.versions, bool):
-            return VersionRetention() if self.versions else None
-        return VersionRetention(seconds=self.versions.seconds, octets=self.versions.most_octets)
+        kept = kept_from(self.versions) if isinstance(self.versions, str) else self.versions
+        if not kept or kept is True:
+            return VersionRetention() if kept else None
+        kept = KeptVersions(**kept) if isinstance(kept, dict) else kept
+        return VersionRetention(seconds=kept.seconds, octets=kept.most_octets)
 
     def settings(self, dumps: DumpLimits | None = None) -> SetSettings:
         """What the publisher has to know of the set; with `dumps`, it offers packages on demand if it can.
@@ -289,6 +296,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
+_LISTS = ("exclude", "hashes", "hubs", "include", "mirrors", "patch", "resource_sets", "variants")
+
 
 def read_config(path: Path) -> SourceConfig:
     """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
@@ -298,6 +307,7 @@ def read_config(path: Path) -> SourceConfig:
         raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
+    data = spelled_out(data, _LISTS)
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         _read_set(table, f"{path}, [[set]] {number} {name!r}")
