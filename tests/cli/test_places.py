@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,3 +134,30 @@ def test_status_says_what_is_at_a_place(
         done = run_here("status", place)
         assert done.returncode == status, place
         assert said in done.stdout.decode() + done.stderr.decode(), place
+
+
+def refuse(error: int) -> Callable[..., None]:
+    """A function that the system refuses."""
+
+    def refusing(*_arguments: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return refusing
+
+
+def test_a_full_disk_and_a_low_port_are_told(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status is what is asked for on a full disk; who may not listen is told which ports are free for all."""
+    with face(files, tmp_path / "serving") as source:
+        sync(source, tmp_path / "copy")
+    nothing = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr("os.statvfs", lambda _folder: nothing)
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.sync.copy.destination_folder.DestinationFolder.open", refuse(errno.ENOSPC))
+        done = run_here("status", tmp_path / "copy")
+    assert (done.returncode, b"1 file" in done.stdout) == (Exit.DONE, True)
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.source.state_lock.mark_folder", refuse(errno.ENOSPC))
+        assert "Free space" in publish(files, "--to", tmp_path / "out", status=Exit.STORE)
+    monkeypatch.setattr("socket.socket.bind", refuse(errno.EACCES))
+    done = run_here("serve", "--files", files, "--state", tmp_path / "other", "--port", "80")
+    assert (done.returncode, b"from 1024 on" in done.stderr) == (Exit.STORE, True)

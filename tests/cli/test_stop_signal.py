@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -37,3 +39,19 @@ def test_without_a_signal_the_handlers_are_put_back() -> None:
         pass
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
     assert stop.exit_status is Exit.DONE
+
+
+def test_a_program_that_is_being_loaded_ends_without_a_word() -> None:
+    """Ctrl-C right after the return key showed how far the imports had come."""
+    pressed = """
+import os, signal, sys
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "headwater.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+from headwater.__main__ import main
+sys.meta_path.insert(0, Pressed())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", pressed], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import sys
 import time
 from pathlib import Path
@@ -62,7 +63,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.notify.hub.schema import FILE as HUB
 
-    if (Path(place) / HUB).is_file():
+    if os.path.isfile(os.path.join(place, HUB)):
         return _hub(Path(place), names, watch, max_age, as_json=as_json)
     if (copy := copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +32,13 @@ def make_state(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, STATE_MARK)
     except OSError as cause:
-        raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
+        raise _unusable(folder, cause) from cause
+
+
+def _unusable(folder: Path, cause: OSError) -> StateUnusable:
+    is_full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "Free space there, or name a folder on another file system with --state." if is_full else None
+    return StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder), advice=advice)
 
 
 class StateLock:
@@ -42,7 +49,7 @@ class StateLock:
         try:
             self._descriptor = lock_exclusive(folder / "lock")
         except OSError as cause:
-            raise StateUnusable(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
+            raise _unusable(folder, cause) from cause
         except LockHeld as cause:
             holder = cause.holder.decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"

@@ -13,8 +13,8 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.links import added_links
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.allowance import Allowance
-from headwater.publish.links.faults import BadLinkRule
 from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.links.partners import BadLinkRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering import documents, worker

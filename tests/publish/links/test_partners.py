@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.publish.links.faults import BadLinkRule
-from headwater.publish.links.partners import DescribedRule, generic_of, partners, variants_of
+from headwater.publish.links.partners import BadLinkRule, DescribedRule, generic_of, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.publisher import PublishResult
 from headwater.publish.site import SetSettings

@@ -18,6 +18,9 @@ class AddressInUse(StoreFault):
     )
 
 
+_RIGHTS = "Take a port from 1024 on: the system keeps those below for programs with more rights."
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
     try:
@@ -34,7 +37,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as cause:
         listener.close()
         what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
-        raise AddressInUse(what, where=f"{host}:{port}") from cause
+        advice = _RIGHTS if cause.errno == errno.EACCES else None
+        raise AddressInUse(what, where=f"{host}:{port}", advice=advice) from cause
     return listener
 
 

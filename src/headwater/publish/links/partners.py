@@ -10,14 +10,14 @@ import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS
 from headwater.catalog.interface import Change, Resource
+from headwater.errors import UsageFault
 from headwater.publish.links.allowance import Allowance
-from headwater.publish.links.faults import BadLinkRule
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
 from headwater.spec.writing.markup import MarkupWriter
@@ -29,6 +29,13 @@ _LINK_OCTETS: Final = 460
 _suffix = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(?:\.[A-Za-z0-9][A-Za-z0-9_+-]{0,30})?").fullmatch
 _type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullmatch
 _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
+
+
+class BadLinkRule(UsageFault):
+    """A rule for links is invalid."""
+
+    code: ClassVar[str] = "HW-CFG-05"
+    advice: ClassVar[str] = "docs/links.md shows each kind of rule by an example and what comes of it."
 
 
 class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -15,8 +15,7 @@ import msgspec
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS
 from headwater.patterns import BadPattern, Selection
 from headwater.publish.links.allowance import NOTHING, ROOM, Allowance
-from headwater.publish.links.faults import BadLinkRule
-from headwater.publish.links.partners import DescribedRule, variants_allowance, variants_of
+from headwater.publish.links.partners import BadLinkRule, DescribedRule, variants_allowance, variants_of
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute

@@ -19,6 +19,7 @@ from headwater.sync.faults import DestinationLocked, DestinationNotFree, Destina
 from headwater.sync.state.schema import PARTIAL_PREFIX
 
 _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
+_ROOM = 1 << 17  # what SQLite's shared memory and a few pages of its log take
 WAIT_SECONDS = 10.0
 """For the short runs of a copy that follows its source, and for what a run that was killed has left."""
 
@@ -186,11 +187,12 @@ def writable_state(home: DestinationFolder) -> Iterator[Database]:
 def readable_state(home: DestinationFolder) -> Iterator[Database]:
     """The state of a copy that is there, for reading only, also while a run is at work. Raises NoCopy.
 
-    What an older version has written, or what this user may not write to, is read from a private copy.
+    What an older version has written, what this user may not write to, and what lies on a full disk is read from a
+    private copy.
     """
     _is_copy(home)
     path = home.folder / "state.sqlite"
-    writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK)
+    writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK) and _has_room(home.folder)
     with home.open() if writable and _is_current(path) else state_copy(home) as database:
         yield database
 
@@ -198,6 +200,12 @@ def readable_state(home: DestinationFolder) -> Iterator[Database]:
 def _is_copy(home: DestinationFolder) -> None:
     if not (home.folder / "state.sqlite").is_file():
         raise NoCopy("this folder is no copy", where=str(home.root))
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether a file can be made beside the state, as whoever opens it has to."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= _ROOM
 
 
 def _is_current(path: Path) -> bool:
