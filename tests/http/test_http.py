@@ -284,6 +284,12 @@ def test_home_page_is_for_people_and_claims_no_set_for_itself(server: Face) -> N
     assert 'rel="resourcesync"' not in page, "RS-DISC-04: the page is in no set"
 
 
+def test_home_page_tells_the_name_of_a_set_beside_its_title(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    with face(tmp_path / "files", tmp_path / "state", name="a-name", title="A & B", publish=True) as running:
+        assert "A &amp; B <code>a-name</code>" in running.get("/").body.decode()
+
+
 def test_every_request_is_logged(server: Face) -> None:
     server.get("/files/resources/plain.txt?a=b")
     last = server.served[-1]

@@ -69,9 +69,10 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
     ("text", "words"),
     [
         ("state = ", "not TOML"),
-        ("", "there is no key state"),
+        ("", "the key state is missing"),
         ('state = "s"', "there is no [[set]] table"),
         ('state = "s"\nset = []', "no set"),
+        ('state = "s"\n[hub]\nqqq = 1', "unknown key: qqq; possible are "),
         ('state = "s"\nhots = "h"\n[[set]]\nfiles = "f"', "hots"),
         ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),
         ('state = "s"\n[[set]]\nfiles = "f"\nrefresh_second = 1', "(did you mean refresh_seconds?)"),
@@ -82,7 +83,7 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ),
         (
             'state = "s"\n[[set]]\nfiles = "f"\n[[set.described]]\ncontent = "c"',
-            "described 1: there is no key record",
+            "described 1: the key record is missing",
         ),
         (
             'state = "s"\n[[set]]\nfiles = "f"\nversions = { keeep = "1 day" }',

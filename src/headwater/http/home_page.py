@@ -24,8 +24,9 @@ _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:3rem auto;padding:0 1rem}
 h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
 table{border-collapse:collapse;width:100%}
-td,th{text-align:left;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
-th{font-weight:600}.t,.n,th{white-space:nowrap}code{overflow-wrap:anywhere}.n{text-align:right;font-variant-numeric:tabular-nums}
+td,th{text-align:left;vertical-align:top;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
+th{font-weight:600}.t,.n,th,td+td a{white-space:nowrap}code{overflow-wrap:anywhere}
+.n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
@@ -66,6 +67,8 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     name = escape(settings.title or settings.name)
     if settings.describedby:
         name = f'<a href="{escape(settings.describedby)}">{name}</a>'
+    if settings.title:  # by its name it is chosen: `headwater sync --set NAME`
+        name = f"{name} <code>{escape(settings.name)}</code>"
     if is_waiting:
         return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">waiting for its first records</td></tr>'
     if state is None or not ready:

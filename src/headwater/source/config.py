@@ -34,6 +34,7 @@ DEFAULT_PORT = 8000
 ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 """Limits of packages made on demand, unless others are configured; a manifest has 50,000 entries (RS-LIM-05)."""
 
+_MOST_NAMED = 16  # keys of a small table; those of a large one are in the manual
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _ENUM = re.compile(r"Invalid enum value")
@@ -342,13 +343,14 @@ def refusal(words: str, kind: type[msgspec.Struct]) -> str:
     if unknown := _UNKNOWN.match(what):
         names = [one.encode_name for one in _fields(kind, re.sub(r"\[\d+\]", "", place))]
         meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
-        what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+        possible = f"; possible are {', '.join(names)}" if 0 < len(names) <= _MOST_NAMED else ""
+        what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else possible)
     elif _ENUM.match(what) and (values := _values(kind, place)):
         what = f"{what.replace('enum ', '')}, expected one of {', '.join(values)}"
     elif key == "set" and what.endswith("got `object`"):
         what = "write [[set]], in double brackets: there may be several"
     elif missing := _MISSING.match(what):
-        what = f"there is no {f'[[{missing[1]}]] table' if missing[1] == 'set' else f'key {missing[1]}'}"
+        what = f"{f'there is no [[{missing[1]}]] table' if missing[1] == 'set' else f'the key {missing[1]} is missing'}"
     what = re.sub(r"`([a-z]+(?: \| [a-z]+)*)`", lambda told: _kinds(told[1]), what)
     return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
 

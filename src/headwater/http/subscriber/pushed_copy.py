@@ -319,9 +319,9 @@ class PushedCopy:
         self._positions = {one.identity: one.position for one in followed}
         self._without_channel = {one.name for one in followed if one.changes is None}
         self._channels = {
-            topic: NotificationChannel(kind=kind, identity=one.identity, topic=topic, hubs=hubs)
+            channel.topic: NotificationChannel(identity=one.identity, **channel._asdict())
             for one in followed
-            for kind, topic, hubs in one.channels
+            for channel in one.channels
         }
         return followed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,20 +19,28 @@ _RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHE
 _KINDS = (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)
 
 
+class OfferedChannel(NamedTuple):
+    """A channel of a set: kind, topic and hubs."""
+
+    kind: Kind
+    topic: str
+    hubs: tuple[str, ...]
+
+
 class FollowedSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of a copy: its Capability List, how far its lists have led, and its channels as kind, topic and hubs."""
+    """A set of a copy: its Capability List, how far its lists have led, and its channels."""
 
     name: str
     identity: str
     position: Position
-    channels: tuple[tuple[Kind, str, tuple[str, ...]], ...] = ()
+    channels: tuple[OfferedChannel, ...] = ()
     retry_at: int | None = None
     """When the first resource that could not be had may be asked for again, in microseconds since 1970."""
 
     @property
     def changes(self) -> str | None:
         """The topic of its Change Notifications."""
-        return next((topic for kind, topic, _ in self.channels if kind is Kind.CHANGE_NOTIFICATION), None)
+        return next((one.topic for one in self.channels if one.kind is Kind.CHANGE_NOTIFICATION), None)
 
 
 def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[FollowedSet]:
@@ -47,7 +56,7 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
             scope = remembered_scope(t, task.url, task.options, row.offer)
             offered = ((kind, row.offer.documents.get(kind.value)) for kind in _KINDS)
             channels = tuple(
-                (kind, topic, row.offer.hubs.get(kind.value, ()))
+                OfferedChannel(kind, topic, row.offer.hubs.get(kind.value, ()))
                 for kind, topic in offered
                 if topic is not None and scope.refusal(topic) is None
             )
