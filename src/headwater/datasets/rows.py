@@ -10,6 +10,7 @@ import msgspec
 from headwater.catalog.interface import Catalog
 from headwater.catalog.state import RowKey, StateRow
 from headwater.datasets.counts import DatasetCounts
+from headwater.spec.records import Link
 
 DATASET_FILE: Final = "dataset.nq"
 """The URI of a dataset's only resource, below the URL of its set (TIM-07)."""
@@ -18,6 +19,7 @@ PATCH_TYPE: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """Of its patches (NQUD-03); `rdf.syntaxes` has it, too, and with it the parsers."""
 DATASET_KEY: Final[RowKey] = ("dataset", "state")
 SEEN_KEY: Final[RowKey] = ("dataset", "seen")
+ORIGIN_KEY: Final[RowKey] = ("dataset", "origin")
 PATCH_KIND: Final = "dataset-patch"
 _AT_ONCE: Final = 1_000
 
@@ -72,6 +74,17 @@ class SeenInput(msgspec.Struct, frozen=True, array_like=True):
     def row(self) -> StateRow:
         """The row that it is kept in."""
         return StateRow(*SEEN_KEY, msgspec.msgpack.encode(self))
+
+
+def origin_row(origin: Link) -> StateRow:
+    """The row of where a dataset that is republished has come from: a link with the relation `via` (DST-S9)."""
+    return StateRow(*ORIGIN_KEY, msgspec.msgpack.encode(origin))
+
+
+def read_origin(catalog: Catalog, name: str) -> Link | None:
+    """Where the dataset has come from; None where nothing says that it was copied. Raises UnknownSet."""
+    row = catalog.rows(name, [ORIGIN_KEY]).get(ORIGIN_KEY)
+    return None if row is None else msgspec.msgpack.decode(row.value, type=Link)
 
 
 def read_dataset(catalog: Catalog, name: str) -> DatasetState | None:

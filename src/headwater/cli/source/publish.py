@@ -46,7 +46,7 @@ _MEASURABLE = 1.0
     "--dataset",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="Publish the RDF dataset of a file, or of all RDF files of a folder, instead of a folder of files.",
+    help="Publish the RDF dataset of a file, of all RDF files of a folder, or of a copy, instead of a folder of files.",
 )
 @click.option(
     "--to",

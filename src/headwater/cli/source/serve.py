@@ -53,7 +53,7 @@ _CONFIG = "config.json"
     "--dataset",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="Publish the RDF dataset of a file that is replaced, or of all RDF files of a folder.",
+    help="Publish the RDF dataset of a file that is replaced, of all RDF files of a folder, or of a copy.",
 )
 @click.option(
     "--set",

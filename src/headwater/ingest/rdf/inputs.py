@@ -55,7 +55,7 @@ class FileInput:
 
     def signature(self) -> bytes | None:
         """By what the system says of the file."""
-        return _signature([(b"", _regular(self._path))])
+        return signature_of_files([(b"", _regular(self._path))])
 
     def changed_at_ns(self) -> int:
         """The later of the times of its content and of its name."""
@@ -79,7 +79,7 @@ class FolderInput:
 
     def signature(self) -> bytes | None:
         """By what the system says of each."""
-        return _signature((os.fsencode(path), found) for path, _syntax, found in self._files())
+        return signature_of_files((os.fsencode(path), found) for path, _syntax, found in self._files())
 
     def changed_at_ns(self) -> int:
         """That of the file that changed last."""
@@ -192,7 +192,7 @@ class StoreInput:
 
     def signature(self) -> bytes | None:
         """By what the system says of the files with its data."""
-        return _signature((os.fsencode(path.name), found) for path, found in self._files())
+        return signature_of_files((os.fsencode(path.name), found) for path, found in self._files())
 
     def changed_at_ns(self) -> int:
         """Not needed: it is read under its own lock."""
@@ -234,7 +234,8 @@ class StoreInput:
             raise UnusableInput(f"cannot be read: {cause.strerror or cause}", where=self.where) from cause
 
 
-def _signature(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
+def signature_of_files(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
+    """Another one where one of the files is another one, as far as the system tells."""
     digest = hashlib.sha256()
     for name, one in files:
         digest.update(b"%s\0%d %d %d %d\0" % (name, one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino))

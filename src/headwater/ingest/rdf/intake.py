@@ -39,6 +39,7 @@ from headwater.datasets.rows import (
     DatasetPatch,
     DatasetState,
     SeenInput,
+    origin_row,
     patches_from,
     read_dataset,
     read_seen,
@@ -49,7 +50,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import ChangeKind, Link
 
 SETTLED_SECONDS: Final = 1.0
 """What changed more recently may be under way, and its times do not tell one change from the next."""
@@ -104,6 +105,9 @@ class DatasetIntake:
         self.may_record: Callable[[], None] = lambda: None
         self.stop: Callable[[], bool] = lambda: False
         self.listener: Listener = silent
+        self.origin: Callable[[], Link | None] = lambda: None
+        """Where what was read last has come from, if it was copied."""
+
         self._catalog = catalog
         self._input = input_
         self._rules = rules
@@ -163,6 +167,8 @@ class DatasetIntake:
         self.check()
         new, signature = self._read()
         seen_row = [] if signature is None else [SeenInput(signature).row()]
+        if (origin := self.origin()) is not None:
+            seen_row.append(origin_row(origin))
         if before is not None and new.sha256 == before.sha256:
             if seen_row:
                 self._record([], self._seen(), seen_row, [])

@@ -1,15 +1,29 @@
-"""The link of each change of an RDF dataset to its patch: the only link of the entry (TIM-A1, TIM-A2)."""
+"""The links of an RDF dataset: of each change to its patch alone (TIM-A1, TIM-A2), of the dataset to its origin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.catalog.interface import Catalog, Change
-from headwater.datasets.rows import PATCH_TYPE, patches_at
+from headwater.catalog.interface import Catalog, Change, Resource
+from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
 from headwater.publish.datasets.names import dataset_patch_name
+from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.site import Site
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
+
+
+class OriginLinks:
+    """The `via` of a republished dataset (DST-S9), in the Resource List alone: a change has one link (TIM-A2)."""
+
+    def __init__(self, name: str, catalog: Catalog) -> None:
+        self._name = name
+        self._catalog = catalog
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[tuple[Link, ...]]:
+        """As it is noted at this moment."""
+        origin = read_origin(self._catalog, self._name) if place is EntryPlace.RESOURCE_LIST else None
+        return [() if origin is None else (origin,)] * len(rows)
 
 
 def dataset_patch_links(site: Site, name: str, catalog: Catalog, changes: Sequence[Change]) -> dict[int, Link]:

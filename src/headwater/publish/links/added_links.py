@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Catalog, Change, Limits, Resource
-from headwater.publish.datasets.patch_links import dataset_patch_links
+from headwater.publish.datasets.patch_links import OriginLinks, dataset_patch_links
 from headwater.publish.links.allowance import ROOM
 from headwater.publish.links.link_sources import (
     ChangeListLinks,
@@ -59,7 +59,10 @@ class AddedLinks:
             if has_patches:
                 self._sources += (ChangeListLinks(partial(patch_links, site, name, catalog)),)
             if settings.dataset:
-                self._sources += (ChangeListLinks(partial(dataset_patch_links, site, name, catalog)),)
+                self._sources += (
+                    ChangeListLinks(partial(dataset_patch_links, site, name, catalog)),
+                    OriginLinks(name, catalog),
+                )
         self._segment_octets = settings.segment_octets
 
     def room(self, weight: int, count: int) -> LinkRoom:

@@ -75,6 +75,7 @@ class DatasetSets:
 
     def _set(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetSet:
         from headwater.datasets.dataset_folder import DatasetFolder
+        from headwater.ingest.rdf.copied_input import PathOrCopy
         from headwater.ingest.rdf.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
         from headwater.source.rdf.dataset_set import DatasetSet
@@ -85,7 +86,10 @@ class DatasetSets:
             may_be_empty=config.may_be_empty,
         )
         folder = DatasetFolder(context.state, config.name)
-        intake = DatasetIntake(context.catalog, config.name, folder, _input(config), rules, context.clock)
+        made_of = _input(config, self._site.base_url)
+        intake = DatasetIntake(context.catalog, config.name, folder, made_of, rules, context.clock)
+        if isinstance(made_of, PathOrCopy):
+            intake.origin = made_of.origin
         intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
         return DatasetSet(context, intake, config.dataset_pause)
 
@@ -95,8 +99,9 @@ class DatasetSets:
         return f"{parts.scheme}://{parts.netloc}/.well-known/genid/{name}/"
 
 
-def _input(config: SetConfig) -> DatasetInput:
+def _input(config: SetConfig, base_url: str) -> DatasetInput:
     from headwater.ingest.rdf import inputs
+    from headwater.ingest.rdf.copied_input import PathOrCopy
     from headwater.rdf.syntaxes import NAMES
 
     if config.sparql is not None:
@@ -107,4 +112,5 @@ def _input(config: SetConfig) -> DatasetInput:
     if config.oxigraph is not None:
         return inputs.StoreInput(Path(config.oxigraph))
     assert config.dataset is not None
-    return inputs.PathInput(Path(config.dataset), NAMES[config.syntax] if config.syntax is not None else None)
+    path = Path(config.dataset)
+    return inputs.PathInput(path, NAMES[config.syntax]) if config.syntax is not None else PathOrCopy(path, base_url)

@@ -31,7 +31,7 @@ from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.lists.staging import any_patches_alone, any_patches_out_of_order
+from headwater.sync.lists.staging import any_patches, any_patches_alone
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
@@ -169,7 +169,7 @@ class _Audit:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
-        if any_patches_out_of_order(t):
+        if any_patches(t):
             for uri in order_by_time(t, set_id):  # which state is the last one the content tells
                 t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
 

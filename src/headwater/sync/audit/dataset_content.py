@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, is_named
 from headwater.errors import SourceFault
 from headwater.rdf.canonical import write_canonical
 from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.database import Database
 from headwater.sync.audit.findings import DIFFERENT, SAME, UNREADABLE, UNVERIFIABLE, ContentVerdict
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.datasets.dataset_choice import NoSingleDataset, RdfFile, is_named
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
 from headwater.sync.lists.entries import ListContext

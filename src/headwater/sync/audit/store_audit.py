@@ -10,12 +10,12 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import SourceFault, StoreFault
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
-from headwater.sync.datasets.dataset_choice import RdfFile
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
 from headwater.sync.datasets.stores import WantedStore, wanted_stores

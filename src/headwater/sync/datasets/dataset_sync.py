@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
-from headwater.sync.datasets.dataset_choice import RdfFile
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import KeptStates
 from headwater.sync.datasets.store_following import bring_up

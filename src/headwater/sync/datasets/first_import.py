@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headwater.copies.dataset_choice import NoSingleDataset
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.patches.registry import is_of_dataset
 from headwater.progress import Progress
@@ -20,7 +21,6 @@ from headwater.rdf.applying import apply_patches
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
-from headwater.sync.datasets.dataset_choice import NoSingleDataset
 from headwater.sync.datasets.disordered_patches import order_by_time
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
+from headwater.copies.dataset_choice import RdfFile
 from headwater.rdf.canonical import BlankNodes, write_canonical
 from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.durable import replace_file, sync_folder
-from headwater.sync.datasets.dataset_choice import RdfFile
 
 _NOTE: Final = "state.json"
 _NEXT: Final = "next"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from headwater.copies.dataset_choice import NoSingleDataset, name_of
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.rdf.syntaxes import is_patch
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
-from headwater.sync.datasets.dataset_choice import NoSingleDataset, name_of
 from headwater.sync.datasets.held_datasets import held_dataset, listed_dataset
-from headwater.sync.lists.entries import encode_links
+from headwater.sync.lists.entries import all_links, encode_links
 
 _FOUND: Final = (
     "SELECT rowid, uri, coalesce(loc, uri), type, hash, length FROM temp.changed WHERE change != 'deleted'"
@@ -21,6 +21,27 @@ _RESTATE: Final = (
     "UPDATE temp.changed SET uri = ?, loc = NULL, lastmod = NULL, length = NULL, hash = NULL, type = NULL,"
     " encoding = NULL, extra = NULL, change = 'updated', refused = 0, links = ? WHERE rowid = ?"
 )
+
+
+_WITH_PATCH: Final = (
+    "SELECT c.n, c.links, r.links, c.hash IS NOT NULL AND c.hash = r.listed_hash FROM temp.changed c"
+    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.links IS NOT NULL WHERE c.pending AND c.links LIKE ?"
+)
+
+
+def keep_links(t: Transaction, set_id: int) -> None:
+    """Have changes of datasets say what is held of them: they have one link, to the patch (TIM-A2).
+
+    What a link said of another state than this one, its hash for instance, is left out.
+    """
+    found = []
+    for n, links, held, same in t.rows(_WITH_PATCH, (set_id, f"%{N_QUADS_DIFF}%")):
+        told = all_links(links)
+        if all(link.rel == PATCH for link in told):
+            kept = (link for link in all_links(held) if link.rel != PATCH)
+            told += [link if same else Link(rel=link.rel, href=link.href, type=link.type) for link in kept]
+            found.append((encode_links(told), n))
+    t.many("UPDATE temp.changed SET links = ? WHERE n = ?", found)
 
 
 def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: bool = False) -> None:

@@ -230,6 +230,11 @@ def without_links(kept: str, relation: str) -> str | None:
     return _ENCODER.encode(links).decode() if links else None
 
 
+def all_links(kept: str) -> list[Link]:
+    """The links that were kept."""
+    return _DECODER.decode(kept)
+
+
 def links_of(kept: str | None, relation: str) -> list[Link]:
     """The links of one relation among those that were kept, best `pri` first."""
     return [link for link in _DECODER.decode(kept) if link.rel == relation] if kept else []

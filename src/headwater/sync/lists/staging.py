@@ -209,12 +209,10 @@ def any_patches_alone(t: Transaction) -> bool:
     return t.one(_PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None
 
 
-_OUT_OF_ORDER = "SELECT 1 FROM temp.changed WHERE pending AND NOT exact AND stated IS NOT NULL AND links LIKE ? LIMIT 1"
-
-
-def any_patches_out_of_order(t: Transaction) -> bool:
-    """Whether there are staged changes with patches of datasets whose stated time was not believed (DST-C9)."""
-    return t.one(_OUT_OF_ORDER, (f"%{N_QUADS_DIFF}%",)) is not None
+def any_patches(t: Transaction) -> bool:
+    """Whether there are pending changes with patches of datasets."""
+    query = "SELECT 1 FROM temp.changed WHERE pending AND links LIKE ? LIMIT 1"
+    return t.one(query, (f"%{N_QUADS_DIFF}%",)) is not None
 
 
 _AND_LATER = """

@@ -17,7 +17,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.staging import any_patches_alone, any_patches_out_of_order
+from headwater.sync.lists.staging import any_patches, any_patches_alone
 from headwater.sync.metadata.statements import forget_statements
 from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
@@ -70,8 +70,11 @@ class SetContext:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
-        if any_patches_out_of_order(t):
+        if any_patches(t):
+            from headwater.sync.datasets.patch_entries import keep_links
+
             order_by_time(t, set_id)
+            keep_links(t, set_id)
 
     @property
     def rescoped(self) -> bool:
