@@ -29,7 +29,7 @@ _STATEMENTS = 400
 _PHASES = """
 import os, signal, sys, threading
 from headwater.triplestores import embedded_store, sparql_store, sparql_text
-from headwater.sync.datasets import kept_states, store_following
+from headwater.sync.datasets import kept_states
 
 sparql_text.MOST_STATEMENTS = 50
 left = [int(sys.argv[1])]
@@ -49,7 +49,7 @@ def dying(home, name):
 
 for home, name in [
     (kept_states, "write_canonical"), (kept_states, "replace_file"), (kept_states, "sync_folder"),
-    (kept_states.KeptStates, "keep_only"), (store_following, "write_patch"),
+    (kept_states.KeptStates, "keep_only"), (kept_states, "write_patch"), (kept_states, "_copied"),
     (embedded_store, "sync_folder"), (embedded_store.shutil, "rmtree"), (embedded_store.EmbeddedStore, "apply"),
     (embedded_store.Path, "rename"), (sparql_store.SparqlStore, "_send"), (sparql_store.SparqlStore, "_note"),
     (sparql_store.SparqlStore, "_conclude"), (sparql_store.SparqlStore, "_check"),

@@ -6,6 +6,7 @@ store has gone from it: killed anywhere, the files of both ends of what was unde
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,12 +18,17 @@ import msgspec
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.rdf.canonical import BlankNodes, write_canonical
-from headwater.rdf.syntaxes import RdfInput
+from headwater.rdf.differences import PatchSummary, write_patch
+from headwater.rdf.faults import BadRdf
+from headwater.rdf.lines.reading import is_plain
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.durable import replace_file, sync_folder
 
+_PIECE: Final = 1 << 20
 _NOTE: Final = "state.json"
 _NEXT: Final = "next"
-_LEFT_BEHIND: Final = (_NEXT, f".{_NEXT}.*.part", "rdf-*", ".state-*", "changes.nqud", "oxigraph.new", "oxigraph.old")
+_CHANGES: Final = "changes.nqud"
+_LEFT_BEHIND: Final = (_NEXT, f".{_NEXT}.*.part", "rdf-*", ".state-*", _CHANGES, "oxigraph.new", "oxigraph.old")
 """Names of what a killed run may have left."""
 
 
@@ -45,6 +51,8 @@ class KeptStates:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._changes = folder / _CHANGES
+        self._compared: tuple[str, str, PatchSummary] | None = None
         for pattern in _LEFT_BEHIND:
             for path in folder.glob(pattern):
                 if path.is_dir() and not path.is_symlink():
@@ -67,15 +75,49 @@ class KeptStates:
         aside = self._folder / _NEXT
         source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
         try:
-            made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes_of(dataset))
-            state = KeptState(dataset.digest, made.sha256, made.quads)
-            aside.rename(self.path(made.sha256))
+            state = None
+            if noted is not None and noted.sha256 in self and dataset.syntax is N_QUADS and is_plain(source.path):
+                state = self._continued(noted, dataset.digest, source.path, aside)
+            if state is None:
+                made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes_of(dataset))
+                state = KeptState(dataset.digest, made.sha256, made.quads)
+            aside.rename(self.path(state.sha256))
         finally:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
         sync_folder(self._folder)
         replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
         return state
+
+    def _continued(self, before: KeptState, digest: str, source: Path, aside: Path) -> KeptState | None:
+        """The state of a file that is canonical already, copied: the comparison with the state before proves it.
+
+        None where it is not, or has other octets than were verified. What differs is kept for `changes`.
+        """
+        sha256 = _copied(source, aside)
+        if digest.startswith("sha-256:") and digest != f"sha-256:{sha256}":
+            return None
+        try:
+            with self._changes.open("wb") as file:
+                summary = write_patch(self.path(before.sha256), aside, file)
+        except BadRdf:
+            return None
+        self._compared = before.sha256, sha256, summary
+        return KeptState(digest, sha256, before.quads - summary.removed + summary.added)
+
+    def changes(self, before: str, after: str) -> tuple[Path, PatchSummary]:
+        """What leads from one state that is kept to another: removals and then additions; overwritten by the next."""
+        if self._compared is not None and self._compared[:2] == (before, after) and self._changes.is_file():
+            return self._changes, self._compared[2]
+        with self._changes.open("wb") as file:
+            summary = write_patch(self.path(before), self.path(after), file)
+        self._compared = before, after, summary
+        return self._changes, summary
+
+    def forget_changes(self) -> None:
+        """Remove the file of changes."""
+        self._compared = None
+        self._changes.unlink(missing_ok=True)
 
     def keep_only(self, sha256: str) -> None:
         """Remove the files of other states."""
@@ -91,3 +133,15 @@ class KeptStates:
             return msgspec.json.decode((self._folder / _NOTE).read_bytes(), type=KeptState)
         except (OSError, msgspec.DecodeError):
             return None
+
+
+def _copied(source: Path, target: Path) -> str:
+    """Copy a file; the SHA-256 of what was copied."""
+    digest = hashlib.sha256()
+    with source.open("rb") as old, target.open("wb") as new:
+        while piece := old.read(_PIECE):
+            digest.update(piece)
+            new.write(piece)
+        new.flush()
+        os.fsync(new.fileno())
+    return digest.hexdigest()

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Protocol
 
-from headwater.rdf.differences import PatchSummary, write_patch
+from headwater.rdf.differences import PatchSummary
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.options import StoreReport
 from headwater.triplestores.positions import StorePosition, StoreState
 from headwater.triplestores.value_forms import forms_still_there
-
-_CHANGES: Final = "changes.nqud"
 
 
 class FollowingStore(Protocol):
@@ -60,6 +58,7 @@ def bring_up(
     if held is None or held.sha256 != wanted.sha256:
         store.load(kept.path(wanted.sha256), place)
         report.done, report.removed, report.added = "loaded", 0, wanted.quads
+    kept.forget_changes()
     kept.keep_only(wanted.sha256)
     return report
 
@@ -79,17 +78,15 @@ def _patched(
     store: FollowingStore, kept: KeptStates, before: str, position: StorePosition, most: int
 ) -> PatchSummary | None:
     """Apply what differs between two states; None where that is too much."""
-    path = kept.path(position.sha256).with_name(_CHANGES)
     try:
-        with path.open("wb") as file:
-            changes = write_patch(kept.path(before), kept.path(position.sha256), file)
+        path, changes = kept.changes(before, position.sha256)
         if changes.removed + changes.added > most:
             return None
         with path.open("rb") as removals, path.open("rb") as again, path.open("rb") as additions:
             restored = forms_still_there(_signed(again, b"-"), kept.path(position.sha256))
             store.apply(_signed(removals, b"-"), _both(_signed(additions, b"+"), restored), position)
     finally:
-        path.unlink(missing_ok=True)
+        kept.forget_changes()
     return changes
 
 

@@ -1,0 +1,115 @@
+"""The quick ways of following a dataset give what the thorough ones give: a patch merged, a state that is copied."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.copies.dataset_choice import RdfFile
+from headwater.patches.faults import PatchRefused
+from headwater.rdf.applying import apply_patches
+from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.sync.copy import dataset_patching
+from headwater.sync.copy.dataset_patching import applied_to_file
+from headwater.sync.datasets.kept_states import KeptStates
+from tests.triplestores.test_embedded_store import POOL
+
+POOLED = sorted(set(POOL))
+SIGNED = st.tuples(st.sampled_from([b"+", b"-"]), st.sampled_from(POOLED))
+
+
+def digest_of(path: Path) -> str:
+    return f"sha-256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+@settings(max_examples=60)
+@given(st.sets(st.sampled_from(POOLED)), st.lists(SIGNED, max_size=30), st.sampled_from([1, 200, 1 << 14]))
+def test_a_merged_patch_gives_what_an_applied_one_gives(
+    state: set[bytes], patch: list[tuple[bytes, bytes]], block: int
+) -> None:
+    """NQUD-A4, NQUD-A5: the last sign of a statement counts, whatever was there; in blocks of any size."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patcher:
+        base, steps, made, merged = (Path(folder, name) for name in ("base", "patch", "made", "merged"))
+        base.write_bytes(b"".join(sorted(state)))
+        steps.write_bytes(b"".join(sign + line for sign, line in patch))
+        apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
+        patcher.setattr(dataset_patching, "_BLOCK", block)
+        patcher.setattr(dataset_patching, "apply_patches", None)  # the quick way alone
+        assert applied_to_file(base, steps, merged, digest_of(made), None) == made.stat().st_size
+        assert merged.read_bytes() == made.read_bytes()
+        for algorithm in ("md5", "sha-512"):
+            wanted = f"{algorithm}:{hashlib.new(algorithm.replace('-', ''), made.read_bytes()).hexdigest()}"
+            merged.unlink()
+            applied_to_file(base, steps, merged, wanted, None)
+
+
+ODD = [
+    ("in another order", b"".join(reversed(POOLED[:9]))),
+    ("a line twice", POOLED[0] + b"".join(POOLED[:9])),
+    ("without the last LF", b"".join(POOLED[:9])[:-1]),
+    ("in another form", b"".join(POOLED[:9]).replace(b" .\n", b"   .\n")),
+]
+
+
+@pytest.mark.parametrize("base", [one for _, one in ODD], ids=[name for name, _ in ODD])
+def test_a_file_that_is_not_canonical_is_read_line_by_line(tmp_path: Path, base: bytes) -> None:
+    """The hash of the result decides: what a source makes canonical is found all the same."""
+    (tmp_path / "base").write_bytes(base)
+    (tmp_path / "patch").write_bytes(b"-" + POOLED[3] + b"+" + POOLED[20])
+    wanted = b"".join(sorted({*POOLED[:3], *POOLED[4:9], POOLED[20]}))
+    result = f"sha-256:{hashlib.sha256(wanted).hexdigest()}"
+    made = tmp_path / "made"
+    assert applied_to_file(tmp_path / "base", tmp_path / "patch", made, result, len(wanted)) == len(wanted)
+    assert made.read_bytes() == wanted
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [(b"+" + POOLED[20] + b"+<urn:a> .\n", "line 2"), (b"+" + POOLED[20], "something else")],
+    ids=["malformed", "of another state"],
+)
+def test_what_is_wrong_with_a_patch_is_told(tmp_path: Path, patch: bytes, told: str) -> None:
+    (tmp_path / "base").write_bytes(b"".join(POOLED[:9]))
+    (tmp_path / "patch").write_bytes(patch)
+    with pytest.raises(PatchRefused, match=told):
+        applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", f"sha-256:{'0' * 64}", None)
+
+
+FILES = [
+    ("canonical", lambda lines: b"".join(lines)),
+    ("empty", lambda _: b""),
+    ("in another order", lambda lines: b"".join(reversed(lines))),
+    ("in another form", lambda lines: b"".join(lines).replace(b" .\n", b"\t.\n")),
+]
+
+
+@pytest.mark.parametrize("form", [form for _, form in FILES], ids=[name for name, _ in FILES])
+@pytest.mark.parametrize("said", [True, False], ids=["as verified", "altered since"])
+def test_a_kept_state_is_the_canonical_form_of_the_file(tmp_path: Path, form: object, said: bool) -> None:
+    """Copied or made anew, it has the same octets, and what has changed is the difference of the two states."""
+    kept = KeptStates(tmp_path / "kept")
+    states: list[set[bytes]] = []
+    hashes: list[str] = []
+    for number, lines in enumerate((POOLED[:40], POOLED[10:50])):
+        path = tmp_path / f"{number}.nq"
+        path.write_bytes(form(lines))  # type: ignore[operator]
+        digest = digest_of(path) if said else f"sha-256:{number:064x}"
+        state = kept.state_of(RdfFile("http://a.example/dataset.nq", path.name.encode(), N_QUADS, digest), tmp_path)
+        thorough = tmp_path / "thorough"
+        made = write_canonical([RdfInput(path, N_QUADS)], thorough, scratch=tmp_path, blank_nodes=BlankNodes.KEPT)
+        assert (state.sha256, state.quads) == (made.sha256, made.quads)
+        assert kept.path(state.sha256).read_bytes() == thorough.read_bytes()
+        hashes.append(state.sha256)
+        states.append(set(thorough.read_bytes().splitlines(keepends=True)))
+        if number:
+            changes, summary = kept.changes(*hashes)
+            told = changes.read_bytes().splitlines(keepends=True)
+            old, new = states
+            assert set(told) == {b"-" + one for one in old - new} | {b"+" + one for one in new - old}
+            assert (summary.removed, summary.added) == (len(old - new), len(new - old))
