@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,9 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from headwater.http.access_record import AccessRecord
 from headwater.http.hub import endpoint
+from headwater.http.hub.app import HubApplication
 from headwater.http.hub.endpoint import HubEndpoint
 from headwater.notify import http_client
 from headwater.notify.http_client import HttpClient
@@ -25,6 +27,7 @@ from headwater.notify.hub.policy import AddressPolicy, HubLimits
 from headwater.notify.hub.records import Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.source.tokens import AccessTokens
 from tests.notify.subscriber import Answer, Came, Subscriber
 
@@ -97,6 +100,34 @@ def test_the_rate_is_that_of_strangers(client: str, statuses: list[int], tmp_pat
         takes = HubEndpoint(hub, AccessTokens([]))
         form = scope(client, b"application/x-www-form-urlencoded")
         assert [(await takes.answer(form, coming(FORM, more=False))).status for _ in statuses] == statuses
+
+    with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
+
+
+def test_behind_a_trusted_proxy_each_client_is_bounded_by_its_own_address(tmp_path: Path) -> None:
+    async def ask(hub: Hub) -> None:
+        served: list[AccessRecord] = []
+        takes = HubEndpoint(hub, AccessTokens([]))
+        app = HubApplication(hub, takes, served.append, TrustedProxies(["127.0.0.1", "10.0.0.0/8"]))
+
+        async def status(forwarded: bytes, peer: str = "127.0.0.1") -> int:
+            answers: list[MutableMapping[str, Any]] = []
+
+            async def send(message: MutableMapping[str, Any]) -> None:
+                answers.append(message)
+
+            form = scope(peer, b"application/x-www-form-urlencoded")
+            form |= {"type": "http", "method": "POST", "raw_path": b"/"}
+            form["headers"] = [*form["headers"], (b"x-forwarded-for", forwarded)]
+            await app(form, coming(FORM, more=False), send)
+            return int(answers[0]["status"])
+
+        one = [await status(b"%d.1.1.1, 192.0.2.1, 10.1.1.1" % number) for number in range(1, 5)]
+        assert one == [202, 202, 429, 429], "whatever it says that it passes on"
+        assert await status(b"192.0.2.2") == 202
+        direct = [await status(b"192.0.2.%d" % number, "198.51.100.1") for number in range(10, 14)]
+        assert direct == [202, 202, 429, 429], "nobody believes who is no proxy of ours"
+        assert [one.client for one in served[3:6]] == ["192.0.2.1", "192.0.2.2", "198.51.100.1"]
 
     with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
 

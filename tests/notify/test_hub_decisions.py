@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections import Counter
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.address_levels import client_network
 from headwater.notify.http_connection import HttpAnswer, HttpFailure
 from headwater.notify.hub.outgoing.callbacks import denial_url, link_header, verification_url
 from headwater.notify.hub.outgoing.delivery import DeliveryJudgement, judged
@@ -18,6 +20,7 @@ from headwater.notify.hub.outgoing.retries import LONGEST_SECONDS, pause_seconds
 from headwater.notify.hub.outgoing.verification import is_confirmed, may_try_again
 from headwater.notify.hub.policy import AddressPolicy, BadHubPolicy, HubLimits, RequestRate, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.topic_links import topic_links
 
@@ -280,3 +283,39 @@ def test_links_of_topics_ws_s_01(
 ) -> None:
     found = topic_links(header, body, media_type, "http://t/topic")
     assert (found.hubs, found.canonical) == (hubs, canonical)
+
+
+FORWARDED: dict[str, tuple[str, list[bytes], str]] = {
+    "nobody is trusted but proxies": ("198.51.100.1", [b"192.0.2.1"], "198.51.100.1"),
+    "one proxy": ("127.0.0.1", [b"192.0.2.1"], "192.0.2.1"),
+    "a row of proxies": ("127.0.0.1", [b"192.0.2.1, 10.1.2.3,10.9.9.9"], "192.0.2.1"),
+    "what a client invents stands on the left": ("127.0.0.1", [b"203.0.113.9, 127.0.0.1, 192.0.2.1"], "192.0.2.1"),
+    "several fields": ("127.0.0.1", [b"203.0.113.9", b"192.0.2.1, 10.0.0.1"], "192.0.2.1"),
+    "proxies alone": ("127.0.0.1", [b"10.0.0.1, 10.0.0.2"], "10.0.0.1"),
+    "no field": ("127.0.0.1", [], "127.0.0.1"),
+    "an empty field": ("127.0.0.1", [b""], "127.0.0.1"),
+    "no address": ("127.0.0.1", [b"192.0.2.1, unknown"], "127.0.0.1"),
+    "no address, behind two": ("127.0.0.1", [b"192.0.2.1, x\xff\x00, 10.0.0.1"], "10.0.0.1"),
+    "a port": ("127.0.0.1", [b"192.0.2.1:4711"], "192.0.2.1"),
+    "IPv6": ("127.0.0.1", [b"2001:db8::1"], "2001:db8::1"),
+    "IPv6 with a port": ("127.0.0.1", [b"[2001:db8::1]:4711"], "2001:db8::1"),
+    "IPv4 within IPv6": ("::ffff:127.0.0.1", [b"::ffff:192.0.2.1, ::ffff:10.0.0.1"], "::ffff:192.0.2.1"),
+    "a long one": ("127.0.0.1", [b"192.0.2.1," * 100_000 + b"192.0.2.2"], "192.0.2.2"),
+    "a long row of proxies": ("127.0.0.1", [b"192.0.2.1," + b"10.0.0.1," * 1_000 + b"10.0.0.2"], "10.0.0.1"),
+    "a socket without an address": ("", [b"192.0.2.1"], ""),
+}
+
+
+@pytest.mark.parametrize("case", FORWARDED)
+def test_which_client_asks(case: str) -> None:
+    peer, fields, client = FORWARDED[case]
+    headers = [(b"host", b"hub.example"), *((b"x-forwarded-for", value) for value in fields)]
+    found = TrustedProxies(["127.0.0.1", "10.0.0.0/8"]).client(peer, headers)
+    assert client_network(found) == client_network(client)
+    assert TrustedProxies().client(peer, headers) == peer
+
+
+@given(st.binary(max_size=200))
+def test_no_forwarded_address_raises(value: bytes) -> None:
+    client = TrustedProxies(["127.0.0.1"]).client("127.0.0.1", [(b"x-forwarded-for", value)])
+    assert ipaddress.ip_address(client)

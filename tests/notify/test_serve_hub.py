@@ -151,6 +151,7 @@ def test_where_one_command_is_not_enough(tmp_path: Path, options: tuple[str, ...
         'base_url = "ftp://hub.example/"',
         'lease_bounds = "5"',
         'allow_private = ["somewhere"]',
+        'trusted_proxies = ["my-proxy.example"]',
         'signature = "md5"',
         'hubs = ["http://h.example/"]',
     ],

@@ -46,6 +46,13 @@ from headwater.errors import Exit, UsageFault
     help="Let callbacks and topics be at private and loopback addresses: all, or this address or network.  Repeatable.",
 )
 @click.option(
+    "--trust-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe the reverse proxy at this address or network which client asks (X-Forwarded-For).  Repeatable.",
+)
+@click.option(
     "--lease-bounds", metavar="MIN..MAX", help="Seconds that a subscription may last.  [default: 300..2678400]"
 )
 @click.option(
@@ -153,6 +160,7 @@ def _run(options: dict[str, Any]) -> Exit:
         **given,
         listen=options["address"] or HubConfig().listen,
         allow_private="all" in private or private,
+        trusted_proxies=options["proxies"],
         signature=options["signature"],
     )
     tokens = table.tokens()
@@ -165,6 +173,7 @@ def _run(options: dict[str, Any]) -> Exit:
             options=told,
             addresses=table.addresses,
             tokens=tokens,
+            proxies=table.proxies,
             on_fault=log.fault,
             on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
             on_served=None if options["quiet"] else log.served,

@@ -41,6 +41,7 @@ class OwnHub:
             options=options,
             addresses=table.addresses,
             tokens=table.tokens([self._token] if self._token is not None else []),
+            proxies=table.proxies,
             on_fault=log.fault,
             on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
             on_served=None if quiet else log.served,

@@ -17,6 +17,7 @@ from headwater.http.metrics.text_format import CONTENT_TYPE, Family, exposition
 from headwater.http.responses import Response, fields, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -31,25 +32,34 @@ class HubApplication:
     """Serves one hub; `on_served` hears of each answered request."""
 
     def __init__(
-        self, hub: Hub, endpoint: HubEndpoint, on_served: Callable[[AccessRecord], None] | None = None
+        self,
+        hub: Hub,
+        endpoint: HubEndpoint,
+        on_served: Callable[[AccessRecord], None] | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
+        """`proxies`: whose word of where a request comes from is taken."""
         self._hub = hub
         self._endpoint = endpoint
         self._on_served = on_served
+        self._proxies = proxies or TrustedProxies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"only http is spoken here, not {scope['type']}")
         began = time.perf_counter()
+        peer, port = scope.get("client") or ("", 0)
+        client = self._proxies.client(peer, scope["headers"])
+        if client != peer:
+            scope = {**scope, "client": (client, port)}
         response = await self._respond(scope, receive)
         is_head = scope["method"] == "HEAD"
         await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
         await send({"type": "http.response.body", "body": b"" if is_head else response.content()})
         if self._on_served is not None:
             target = request_target(scope["raw_path"], scope.get("query_string", b""))
-            client = scope.get("client") or ("-", 0)
-            self._on_served(access_record(client[0], scope["method"], target, response, began, complete=True))
+            self._on_served(access_record(client or "-", scope["method"], target, response, began, complete=True))
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         method, path = scope["method"], scope["raw_path"]

@@ -19,6 +19,7 @@ from headwater.http.server.uvicorn_server import UvicornServer, event_loop
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.source.tokens import AccessTokens
 
 
@@ -33,6 +34,7 @@ class HubSetup(msgspec.Struct, frozen=True, kw_only=True):
     options: HubOptions
     addresses: AddressPolicy
     tokens: AccessTokens
+    proxies: TrustedProxies = TrustedProxies()
     on_fault: Callable[[HeadwaterError], None] = _ignore
     on_topic_fault: Callable[[str, str], None] = _ignore
     on_served: Callable[[AccessRecord], None] | None = None
@@ -93,7 +95,8 @@ class HubServer:
         )
         try:
             hub.start()
-            app = HubApplication(hub, HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault), setup.on_served)
+            endpoint = HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault)
+            app = HubApplication(hub, endpoint, setup.on_served, setup.proxies)
             self._server = make_plain_server(app, on_ready=on_ready)
             await self._server.serve(sockets=[self._listener])
         finally:

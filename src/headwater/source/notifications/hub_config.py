@@ -12,6 +12,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
 from headwater.notify.hub.requests import objection_to_url
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.source.tokens import AccessTokens, token_texts
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token_file: str | None = None
     token_env: str | None = None
     allow_private: bool | tuple[str, ...] = False
+    trusted_proxies: tuple[str, ...] = ()
     lease_bounds: str | None = None
     signature: Literal["sha1", "sha256", "sha384", "sha512"] = "sha256"
     authorities: str | None = None
@@ -54,6 +56,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise BadHubConfig(f"the hub's base URL cannot be used: {why}")
         self.limits  # noqa: B018  told when the file is read, not when the hub is started
         self.addresses  # noqa: B018
+        self.proxies  # noqa: B018
 
     @property
     def address(self) -> tuple[str, int]:
@@ -74,6 +77,11 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if isinstance(self.allow_private, bool):
             return AddressPolicy(everything=self.allow_private)
         return AddressPolicy(self.allow_private)
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Whose word of where a request comes from is taken. Raises BadHubPolicy."""
+        return TrustedProxies(self.trusted_proxies)
 
     @property
     def receivers(self) -> str:
