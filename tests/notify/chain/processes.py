@@ -6,11 +6,12 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.notify.chain.bad_proxy import BadProxy, Upstream
@@ -24,9 +25,10 @@ class Chain:
     """The processes: 0 is the hub, 1 the source, the others are subscribers, each with a copy."""
 
     def __init__(self, folder: Path, subscribers: int, *, poll_seconds: float = 30.0) -> None:
+        self._folder = folder
         self.files = folder / "files"
         self.files.mkdir(parents=True)
-        self._aside = folder / "aside"
+        self.aside = folder / "aside"
         self._ports = free_ports(subscribers + 2)
         self.copies = [folder / f"copy{number}" for number in range(subscribers)]
         self.to_hub = BadProxy(lambda _path: ("127.0.0.1", self._ports[0]), 1)
@@ -50,6 +52,7 @@ class Chain:
             self.commands.append([*sync, "--push", "--listen", at, "--callback-url", callback])
         self.processes = [self._start(command) for command in self.commands]
         self.kills: Counter[int] = Counter()
+        self._seconds: defaultdict[int, dict[int, float]] = defaultdict(dict)
 
     def _subscriber_of(self, path: str) -> Upstream | None:
         number = path.split("/")[1]
@@ -61,13 +64,14 @@ class Chain:
 
     def put(self, name: str, content: bytes) -> None:
         """Have a file at once."""
-        self._aside.write_bytes(content)
-        self._aside.rename(self.files / name)
+        self.aside.write_bytes(content)
+        self.aside.rename(self.files / name)
 
     def kill(self, number: int) -> None:
         """Kill one, and start it again."""
         process = self.processes[number]
         self.kills[number] += 1
+        self._note_work(number, process)
         process.kill()
         process.wait(_LONGEST_SECONDS)
         self.processes[number] = self._start(self.commands[number])
@@ -88,10 +92,32 @@ class Chain:
         """How often each fault of the proxies happens."""
         self.to_hub.chance = self.to_subscribers.chance = chance
 
-    def equal_copies(self) -> int:
-        """How many copies are what the source has."""
-        wanted = tree(self.files)
-        return sum(_tree(copy) == wanted for copy in self.copies)
+    def is_equal(self, copy: Path) -> bool:
+        """Whether a copy is what the source has; the content is read only where the names are the same."""
+        return _names(copy) == _names(self.files) and _tree(copy) == tree(self.files)
+
+    def recorded(self) -> int:
+        """How many changes the source has recorded: it sees states, not each write."""
+        catalog = sqlite3.connect(
+            f"file:{self._folder}/state/catalog.sqlite?mode=ro", uri=True, timeout=_LONGEST_SECONDS
+        )
+        try:
+            return int(catalog.execute("SELECT count(*) FROM change").fetchone()[0])
+        finally:
+            catalog.close()
+
+    def work(self) -> str:
+        """The processor time that each kind of process has taken."""
+        for number, process in enumerate(self.processes):
+            self._note_work(number, process)
+        seconds = [sum(self._seconds[number].values()) for number in range(len(self.processes))]
+        each = sum(seconds[2:]) / len(self.copies)
+        return f"hub {seconds[0]:.0f} s, source {seconds[1]:.0f} s, a subscriber {each:.1f} s of processor time"
+
+    def _note_work(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(OSError, IndexError):
+            told = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            self._seconds[number][process.pid] = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End all."""
@@ -103,6 +129,12 @@ class Chain:
             process.wait(max(1.0, until - time.monotonic()))
         self._stack.close()
         self._log.close()
+
+
+def _names(folder: Path) -> set[str]:
+    with contextlib.suppress(OSError):
+        return {one for one in os.listdir(folder) if not one.startswith(".")}
+    return set()
 
 
 def _tree(folder: Path) -> dict[str, bytes] | None:
