@@ -44,16 +44,21 @@ def test_a_line_that_is_too_long_is_dropped_as_it_comes_and_counted() -> None:
     ("octets", "fault"),
     [
         (b"x\n" * 1_000_000, TooMuch),
-        (gzip.compress(b"\n" * (1 << 26)), TooMuch),
         (gzip.compress(gzip.compress(gzip.compress(b"a"))), TooMuch),
         (gzip.compress(b"a\n" * 50)[:-4], Damaged),
         (gzip.compress(b"a\n" * 50)[:-8] + b"\0" * 8, Damaged),
     ],
-    ids=["too much", "a bomb", "too many layers", "cut off", "damaged"],
+    ids=["too much", "too many layers", "cut off", "damaged"],
 )
 def test_hostile_octets(octets: bytes, fault: type[Exception]) -> None:
     with pytest.raises(fault):
         read_in_blocks(octets)
+
+
+def test_a_bomb() -> None:
+    bomb = gzip.compress(b"\n" * (1 << 26), 1)
+    with pytest.raises(TooMuch):
+        read_in_blocks(bomb)
 
 
 def read_in_blocks(octets: bytes) -> None:

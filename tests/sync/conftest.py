@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from headwater.sync.network.transport import TransportOptions
 from tests.support.fake_source import Site, Source
 
 
@@ -28,8 +30,11 @@ def site(source: Source) -> Site:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a source has to tell in a moment, these sources tell at once."""
+    """What a source has to tell in a moment, these sources tell at once; and who comes again need not pause before."""
     monkeypatch.setattr("headwater.sync.update.set_sync._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.sync.update.increment._RACE_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.sync.lists.resource_lists._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.sync.run.TransportOptions", partial(TransportOptions, first_backoff_seconds=0.01))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.sync.copy import destination_folder
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from tests.support.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
 from tests.support.documents import zeros_in_gzip
@@ -537,10 +538,9 @@ def test_dry_run_writes_nothing(source: Source, site: Site, dest: Path) -> None:
     assert sorted((str(p), p.stat().st_mtime_ns) for p in dest.rglob("*")) == before
 
 
-def test_a_second_run_is_locked_out(source: Source, site: Site, dest: Path) -> None:
-    from headwater.sync.copy.destination_folder import DestinationFolder
-
-    home = DestinationFolder(dest)
+def test_a_second_run_is_locked_out(source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination_folder, "WAIT_SECONDS", 0.05)
+    home = destination_folder.DestinationFolder(dest)
     home.prepare()
     try:
         assert go(source.base, dest).status == STORE

@@ -702,7 +702,7 @@ def test_one_broken_set_does_not_make_the_others_wait(
 ) -> None:
     """DST-F1, DST-F2: polls come as often as asked for; longer and longer waits are for a source that fails as a whole.
 
-    Twenty polls would take eleven minutes with those.
+    Twenty polls would take nine minutes with those.
     """
     describe(source, "p00", "p01", "p02")
     go(source.base, dest)
@@ -719,7 +719,7 @@ def test_one_broken_set_does_not_make_the_others_wait(
 
     watch = threading.Timer(240, ended.set)
     watch.start()
-    follow(SyncTask(url=source.base, destination=dest), PollInterval(0.1), tell, stop=ended)
+    follow(SyncTask(url=source.base, destination=dest), PollInterval(0.02), tell, stop=ended)
     watch.cancel()
     assert len(polls) == 20
     assert {one.exit_status for one in polls} == {SOURCE}

@@ -14,6 +14,7 @@ import pytest
 from headwater.cli import run
 from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
+from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import copy_status
 from tests.support.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, check, go, tree
@@ -271,10 +272,11 @@ def test_a_folder_that_is_no_copy(command: str, tmp_path: Path, ask: Asked) -> N
 
 
 def test_while_a_run_is_at_work_it_is_told_and_nothing_is_changed(
-    source: Source, site: Site, dest: Path, ask: Asked
+    source: Source, site: Site, dest: Path, ask: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
     go(source.base, dest)
+    monkeypatch.setattr(destination_folder, "WAIT_SECONDS", 0.05)
     home = DestinationFolder(dest)
     home.prepare()
     try:

@@ -170,7 +170,6 @@ BOMBS = {
     "an external entity": b'<!DOCTYPE u [<!ENTITY x SYSTEM "file:///etc/passwd">]><urlset>&x;</urlset>',
     "an external DTD": b'<!DOCTYPE u SYSTEM "http://127.0.0.1:1/u.dtd"><urlset/>',
     "depth": b"<urlset>" + b"<a>" * 100_000,
-    "inflation": gzip.compress(b"<urlset>" + b" " * (100 << 20)),
     "attributes": b"<urlset " + b" ".join(b'a%d="x"' % n for n in range(5_000)) + b"/>",
     "no XML": b"\x00\xff" * 1_000,
     "nothing": b"",
@@ -180,9 +179,10 @@ BOMBS = {
 
 
 def test_xml_bombs_and_other_documents_are_refused(copy: Following, site: PushedSite, hub: Hub, dest: Path) -> None:
-    for bomb in BOMBS.values():
+    bombs = [*BOMBS.values(), gzip.compress(b"<urlset>" + b" " * (100 << 20), 1)]
+    for bomb in bombs:
         assert hub.deliver(site.topic(), bomb) == 202
-    until(lambda: len([one for one in copy.notices if one.message.startswith("the payload")]) == len(BOMBS))
+    until(lambda: len([one for one in copy.notices if one.message.startswith("the payload")]) == len(bombs))
     until(lambda: polls(site) > 0)
     sound(site, hub, dest)
 

@@ -64,12 +64,6 @@ class Archive:
         return [path.removeprefix("/set/") for path in self.site.source.requests()]
 
 
-@pytest.fixture(autouse=True)
-def _no_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gap is not looked at twice with a pause: these sources do not write while they are read."""
-    monkeypatch.setattr("headwater.sync.update.increment._RACE_SECONDS", 0.0)
-
-
 @pytest.fixture
 def archive(site: Site, dest: Path) -> Archive:
     return Archive(site, dest)
