@@ -71,9 +71,7 @@ class Watching:
 def watching(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
     (tmp_path / "root" / "sub").mkdir(parents=True)
     if request.param == "watchfiles":
-        monkeypatch.setattr(
-            watch_module, "_paths", lambda base, stop, _coverage: watch_module._by_watchfiles(base, stop)
-        )
+        monkeypatch.setattr(watch_module, "_paths", lambda base, stop, *_: watch_module._by_watchfiles(base, stop))
     one = Watching(os.fsencode(tmp_path / "root"))
     one.by_watchfiles = request.param == "watchfiles"
     yield one
@@ -294,9 +292,7 @@ def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error
         monkeypatch.setattr(watch_module, name, refuse)
         with pytest.raises(CannotWatch, match=os.strerror(error)):
             next(hints(os.fsencode(tmp_path), lambda: False))
-        monkeypatch.setattr(
-            watch_module, "_paths", lambda base, stop, _coverage: watch_module._by_watchfiles(base, stop)
-        )
+        monkeypatch.setattr(watch_module, "_paths", lambda base, stop, *_: watch_module._by_watchfiles(base, stop))
 
 
 @pytest.mark.parametrize(

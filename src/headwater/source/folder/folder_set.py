@@ -51,7 +51,7 @@ class FolderSet:
         self._caught_up_at = 0.0
         if config.watch:
             watch = SetWatch(folder, self, self.health, scheduler.stopping, listener)
-            scheduler.add_loop(watch.run)
+            scheduler.add_loop(watch.run, watch.end)
             self._schedule.retry_at = now + WATCH_PAUSE  # what changes during the first scan is to be hinted at
 
     # What the watch tells

@@ -44,13 +44,33 @@ class SetWatch:
         self._health = health
         self._stopping = stopping
         self._listener = listener
+        self._lock = threading.Lock()
+        self._waker: int | None = None
+
+    def end(self) -> None:
+        """Have `run` see at once that it is stopping."""
+        with self._lock:
+            if self._waker is not None:
+                os.write(self._waker, b"\0")
 
     def run(self) -> None:
         """Pass on hints. After a time without watching, everything is hinted at."""
+        woken, waker = os.pipe()
+        with self._lock:
+            self._waker = waker
+        try:
+            self._watch(woken)
+        finally:
+            with self._lock:
+                self._waker = None
+            os.close(woken)
+            os.close(waker)
+
+    def _watch(self, woken: int) -> None:
         missed = False
         while not self._stopping.is_set():
             try:
-                for found in hints(self._folder.root, self._stopping.is_set, self._health):
+                for found in hints(self._folder.root, self._stopping.is_set, self._health, woken):
                     if not self._health.watching:
                         self._health.watching, self._health.watch_error = True, None
                         self._taker.watch_changed()

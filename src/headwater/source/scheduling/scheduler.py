@@ -69,6 +69,7 @@ class Scheduler:
         self._tasks: list[Task] = []
         """In the order in which they began last: where there is no room for all, none waits for ever."""
         self._loops: list[Callable[[], None]] = []
+        self._at_stop: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
         self._task_count = 0
         """Threads for tasks that there are: as many as tasks were ever under way at once."""
@@ -82,9 +83,11 @@ class Scheduler:
         """Run this task, too; before `start`."""
         self._tasks.append(task)
 
-    def add_loop(self, loop: Callable[[], None]) -> None:
-        """Run this in a thread of its own; before `start`."""
+    def add_loop(self, loop: Callable[[], None], at_stop: Callable[[], None] | None = None) -> None:
+        """Run this in a thread of its own; before `start`. Where it may wait long, `at_stop` ends that."""
         self._loops.append(loop)
+        if at_stop is not None:
+            self._at_stop.append(at_stop)
 
     def put(self, job: Job, priority: Priority) -> None:
         """Put a short job in the queue."""
@@ -124,6 +127,8 @@ class Scheduler:
         for _ in range(TASK_THREADS):
             self._begun.put(None)
         self.wake()
+        for end_waiting in self._at_stop:
+            end_waiting()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; False when it has not come in time."""

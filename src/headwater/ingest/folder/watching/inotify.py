@@ -57,10 +57,11 @@ class _Node:
 class FolderWatch:
     """Watches the folder `base`, a real path, and all below it, until `stop`. A context manager, for one thread.
 
+    Nothing is waited for while the descriptor `wake` can be read.
     Raises OSError where the system gives no watch: EMFILE and ENOSPC tell of its limits.
     """
 
-    def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False, wake: int | None = None) -> None:
         self._base = base
         self._stop = stop
         self._nodes: dict[int, _Node] = {}
@@ -73,6 +74,8 @@ class FolderWatch:
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), base)
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
+        if wake is not None:
+            self._poll.register(wake, select.POLLIN)
         try:
             self._root = self._watch(b"")
             self._descend(self._root)

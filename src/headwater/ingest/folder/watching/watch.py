@@ -61,11 +61,14 @@ class _Untold:
     unwatched = 0
 
 
-def hints(root: bytes, stop: Callable[[], bool], coverage: Coverage | None = None) -> Iterator[frozenset[bytes]]:
+def hints(
+    root: bytes, stop: Callable[[], bool], coverage: Coverage | None = None, wake: int | None = None
+) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
     The first is empty and says that watching has begun: what happens from then on is hinted. A set with the empty path
-    among others hints everything. `coverage` is kept up to date. Raises CannotWatch.
+    among others hints everything. `coverage` is kept up to date. Once the descriptor `wake` can be read, `stop` is
+    looked at without delay, where the system allows for that. Raises CannotWatch.
     """
     base = os.path.realpath(root)
     told = _Untold() if coverage is None else coverage
@@ -75,7 +78,7 @@ def hints(root: bytes, stop: Callable[[], bool], coverage: Coverage | None = Non
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         watched = _identity(root)
         try:
-            for found in _paths(base, stop, told):
+            for found in _paths(base, stop, told, wake):
                 if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
                     yield EVERYTHING
                     raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
@@ -98,15 +101,17 @@ def hints(root: bytes, stop: Callable[[], bool], coverage: Coverage | None = Non
             raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
 
 
-def _paths(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterator[frozenset[bytes]]:
+def _paths(base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None) -> Iterator[frozenset[bytes]]:
     """What has changed, as relative paths; an empty set now and then."""
-    return _by_inotify(base, stop, coverage) if sys.platform == "linux" else _by_watchfiles(base, stop)
+    return _by_inotify(base, stop, coverage, wake) if sys.platform == "linux" else _by_watchfiles(base, stop)
 
 
-def _by_inotify(base: bytes, stop: Callable[[], bool], coverage: Coverage) -> Iterator[frozenset[bytes]]:
+def _by_inotify(
+    base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None
+) -> Iterator[frozenset[bytes]]:
     seconds = 0.0  # the first says that watching has begun
     hinted_at = 0.0
-    with FolderWatch(base, stop) as watched:
+    with FolderWatch(base, stop, wake) as watched:
         while not stop():
             coverage.unwatched = len(watched.closed)
             found = watched.changes(seconds)
