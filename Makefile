@@ -22,8 +22,8 @@ demo:
 test:
 	@$(PYTHON) tools/environment.py test
 	@$(BIN)/python -m compileall -q src  # tests start many a process: half of a start would be compiling
-	@# tests wait a lot: two workers to a core; what pytest compiles of them is kept, or each worker would compile it
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@# tests wait half of their time: three workers to each of two cores; what pytest compiles of them is kept, or each worker would compile it
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long:
 	@$(PYTHON) tools/environment.py test

@@ -41,6 +41,7 @@ def pytest_collection(session: pytest.Session) -> None:
     pytest compiles a file anew for its assertions, which costs more than the rest of collecting, and keeps what comes
     of it: so each file is compiled by one of the workers, and not by each. Where nothing is kept there is nothing won.
     """
+    gc.disable()  # until all is there: nothing of it is garbage
     config = session.config
     told = getattr(config, "workerinput", None)
     if told is None or config.args != config.getini("testpaths"):
@@ -54,6 +55,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep what is there by now, hundreds of thousands of objects, out of every collection of garbage to come."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -24,7 +24,7 @@ from headwater.testing.catalog import CatalogContract, machine_for
 from headwater.testing.catalog.cases import START, opened, up
 from tests.support.engines import LAYOUT, ClusterBackend, access, prefix
 
-pytestmark = pytest.mark.long(130)
+pytestmark = pytest.mark.long(80)
 
 RARELY = settings(
     max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

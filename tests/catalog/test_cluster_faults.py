@@ -26,7 +26,7 @@ from tests.catalog.cluster_proxy import Proxy
 from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by
 from tests.catalog.recorder import START, batch
 
-pytestmark = pytest.mark.long(120)
+pytestmark = pytest.mark.long(85)
 
 STEPS = ["write_ahead", "keep", "commit", "finish", "release"]
 

@@ -20,7 +20,7 @@ from tests.catalog.recorder import START
 from tests.support.engines import demand
 from tests.test_engines import call, names_itself, paused_resumed_and_killed, stopped_in_order
 
-pytestmark = pytest.mark.long(90)
+pytestmark = pytest.mark.long(35)
 
 BATCHES = 12
 BETWEEN = "keep 12"

@@ -41,6 +41,8 @@ from tests.support.documents import read_bytes
 from tests.support.serving import Answer, Face, drain, face, request
 from tests.support.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.long(10)
+
 JSON = {"content-type": "application/json"}
 
 

@@ -17,6 +17,8 @@ from headwater.http.server.uvicorn_server import ServerLimits
 from tests.support.serving import Face, drain, face
 from tests.support.waiting import DEADLINE, settle, until
 
+pytestmark = pytest.mark.long(10)
+
 SMALL, LARGE = b"small", b"large" * 100_000
 IDLE_SECONDS = 1
 

@@ -20,6 +20,8 @@ from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.support.push_set import PushSet, change, resource
 
+pytestmark = pytest.mark.long(25)
+
 MAPPINGS = {
     "modern": {
         "dynamic": True,

@@ -35,6 +35,8 @@ from tests.support.examples import MANY
 from tests.support.push_set import PushSet, change, resource
 from tests.support.waiting import START, until
 
+pytestmark = pytest.mark.long(10)
+
 
 class Shards(Index):
     """An index in memory: each shard shows what it holds as of its own last refresh."""

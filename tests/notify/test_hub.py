@@ -20,6 +20,8 @@ from tests.notify.hub_process import TOKEN, HubProcess
 from tests.notify.subscriber import Answer, Came, Subscriber
 from tests.support.scripted_server import Request, ScriptedServer
 
+pytestmark = pytest.mark.long(25)
+
 
 @pytest.fixture(scope="module")
 def subscriber() -> Iterator[Subscriber]:

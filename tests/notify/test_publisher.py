@@ -23,6 +23,8 @@ from tests.support.documents import read_bytes
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(25)
+
 FAST = 'batch_seconds = 0.02\ntoken = "a-token-of-the-tests"\n'
 
 

@@ -24,6 +24,8 @@ from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put
 
+pytestmark = pytest.mark.long(15)
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> PublishedCatalog:

@@ -27,6 +27,8 @@ from headwater.storage.cluster_faults import (
     reason_of,
 )
 
+pytestmark = pytest.mark.long(15)
+
 HANG_UP = 0
 
 

@@ -27,6 +27,8 @@ from tests.notify.following.pushing import (
 from tests.support.fake_source import at, document, ln, url
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(15)
+
 
 def changed(site: PushedSite) -> bytes:
     site.put("new.txt", b"new")

@@ -24,6 +24,8 @@ from tests.notify.following.pushing import (
 from tests.support.fake_source import Source
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(15)
+
 
 def test_a_subscription_has_a_secret_and_a_callback_of_its_own(source: Source, hub: Hub, dest: Path) -> None:
     """RS-NT-08, WS-S-02, WS-S-04, WS-S-05."""

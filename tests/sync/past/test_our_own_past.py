@@ -16,6 +16,8 @@ from tests.support.copying import DONE, FAILED, UNDETERMINED, go, tree
 from tests.support.serving import Face, face
 from tests.support.waiting import settle
 
+pytestmark = pytest.mark.long(10)
+
 ROUNDS = 6
 ARCHIVE = {"archive": True, "archive_seconds": 0.5, "retention_seconds": 0.5, "segment_seconds": 0.2}
 KEPT: dict[str, dict[str, Any]] = {
