@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Catalog
+from headwater.datasets.faults import UnusableInput
 from headwater.datasets.rows import read_origin
 from headwater.source.source import Source
 from tests.source.rdf.dataset_source import Rounds, file_set, triples
@@ -195,3 +196,11 @@ def test_other_rdf_files_of_a_copy_are_not_mixed_with_the_dataset(tmp_path: Path
         origin = read_origin(catalog, "d")
     assert origin is not None
     assert origin.href == site.uri("dataset.nq")
+
+
+def test_a_file_that_the_copy_does_not_hold_is_refused(tmp_path: Path, source: FakeSource) -> None:
+    chain = Chain(tmp_path, source)
+    chain.to(STATES[0])
+    (chain.copy / "own.nq").write_bytes(b"<urn:own> <urn:p> <urn:o> .\n")
+    with pytest.raises(UnusableInput, match="does not hold this file"):
+        Rounds(tmp_path / "own", file_set(chain.copy / "own.nq")).run()

@@ -128,6 +128,9 @@ class CopiedInput:
         for one in copied_sets(t):
             if (found := files_at(t, one.id, [self._below]).get(self._below)) is not None:
                 return [found]
+        if Path(self.where).is_file():
+            what = "the copy does not hold this file"
+            raise UnusableInput(what, where=self.where, advice="Name a file that `headwater sync` has placed.")
         sets = [one for one in copied_sets(t) if self._is_meant(one)]
         if len(sets) != 1:
             told = ", ".join(one.folder or "." for one in copied_sets(t))[:200]

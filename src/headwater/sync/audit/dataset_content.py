@@ -25,6 +25,7 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.network.fetch import Fetch, Fetched
 from headwater.sync.network.transport import Transport
 from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.work_queue import octet_limit
 
 _LARGEST: Final = 1 << 40
 _HELD: Final = (
@@ -50,6 +51,7 @@ class DatasetContent:
         dataset, etag, digest, loc = found
         try:
             with FileTree(self._root, None) as tree, os.fdopen(tree.open(dataset.path), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
                 held = f"sha-256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
         except FileNotFoundError:
             return None
@@ -57,7 +59,7 @@ class DatasetContent:
             return ContentVerdict(dataset.uri, UNREADABLE, cause.strerror or str(cause))
         known = etag if etag and not etag.startswith("W/") and digest == held else None
         with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
-            answer = self._ask(context, loc, known, Path(scratch))
+            answer = self._ask(context, loc, known, size, Path(scratch))
             if answer.status == 304 and known is not None:
                 return ContentVerdict(dataset.uri, SAME, "")
             if not answer.ok:
@@ -80,14 +82,14 @@ class DatasetContent:
             return None
         return dataset, row[1], row[2], row[3]
 
-    def _ask(self, context: ListContext, loc: str, etag: str | None, scratch: Path) -> Fetched:
+    def _ask(self, context: ListContext, loc: str, etag: str | None, size: int, scratch: Path) -> Fetched:
         headers = (("Accept-Encoding", "identity"), *((("If-None-Match", etag),) if etag else ()))
         fetch = Fetch(
             loc,
             headers=headers,
             into=str(scratch / "sent"),
             algorithms=("sha-256",),
-            max_octets=_LARGEST,
+            max_octets=octet_limit(size, _LARGEST),
             objection=context.scope.objection,
         )
         return self._transport.one(fetch)
