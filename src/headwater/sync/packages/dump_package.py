@@ -11,6 +11,7 @@ from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
 from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, algorithms_for, temporary_name
 from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, Work
 
 _BATCH_MEMBERS = 1_000
@@ -148,7 +149,7 @@ class DumpPackage:
         taken = list(self._taken(batch))
         if len({work.n for _, work, _ in taken}) == len(taken):
             for name, work, stated in taken:
-                self._placing.member(work, batch[name], stated)
+                self._placing.member(work, strongest_of(work.hash), batch[name], stated)
         else:
             self._place_states(taken, batch)
         self._placing.check()

@@ -18,6 +18,7 @@ from headwater.packages.faults import BadPackage, NeedsDirectory
 from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_stream import WholeMember
 from headwater.spec.extensions import DumpOffer
+from headwater.spec.hashes import Digest
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Fetch
@@ -80,8 +81,9 @@ class _Batch:
     members are expected to have: their addresses below `folder`."""
 
     def __init__(self, works: list[Work], folder: str) -> None:
-        self._waiting: dict[tuple[str, str], dict[int, Work]] = {}
-        self._named: dict[str, tuple[tuple[str, str], Work]] = {}
+        self._listed: dict[tuple[str, str], list[Work]] = {}
+        self._named: dict[str, tuple[Work, Digest]] = {}
+        self._waiting: set[int] = set()
         self.unusable: list[Work] = []
         self.uris: list[str] = []
         for work in works:
@@ -89,33 +91,35 @@ class _Batch:
             if wanted is None:
                 self.unusable.append(work)
                 continue
-            digest = (wanted.algorithm, wanted.hex)
-            self._waiting.setdefault(digest, {})[work.n] = work
+            self._listed.setdefault((wanted.algorithm, wanted.hex), []).append(work)
+            self._waiting.add(work.n)
             self.uris.append(work.loc)
             if work.loc.startswith(folder):
-                self._named[work.loc[len(folder) :]] = digest, work
+                self._named[work.loc[len(folder) :]] = work, wanted
         self.octets = sum(LARGE_OCTETS if work.length is None else work.length for work in works)
         """Those that are listed; what lists no length is small, or is fetched by itself in the end."""
 
-        self.algorithms = tuple({algorithm for algorithm, _ in self._waiting})
+        self.algorithms = tuple({algorithm for algorithm, _ in self._listed})
 
     def take(self, digests: dict[str, str]) -> list[Work]:
         """The work that has one of these digests, which waits no longer."""
         found: list[Work] = []
         for algorithm, digest in digests.items():
-            found += self._waiting.pop((algorithm, digest), {}).values()
+            found += [work for work in self._listed.pop((algorithm, digest), ()) if work.n in self._waiting]
+        self._waiting.difference_update([work.n for work in found])
         return found
 
-    def take_named(self, name: str, octets: int) -> Work | None:
-        """The work whose member has this name, as far as name and length tell, which waits no longer."""
-        digest, work = self._named.get(name, (None, None))
-        if digest is None or work is None or work.length not in (None, octets):
+    def take_named(self, name: str, octets: int) -> tuple[Work, Digest] | None:
+        """The work whose member has this name, as far as name and length tell, and its digest; it waits no longer."""
+        named = self._named.get(name)
+        if named is None or named[0].n not in self._waiting or named[0].length not in (None, octets):
             return None
-        return self._waiting.get(digest, {}).pop(work.n, None)
+        self._waiting.remove(named[0].n)
+        return named
 
     def rest(self) -> list[Work]:
         """The work that still waits, which does so no longer."""
-        rest = [work for works in self._waiting.values() for work in works.values()]
+        rest = [work for works in self._listed.values() for work in works if work.n in self._waiting]
         self._waiting.clear()
         return rest
 
@@ -142,7 +146,7 @@ class _Answer:
         """
         named = self._batch.take_named(member.name, member.body.plain_octets)
         if named is not None:
-            self._placing.member(named, member)
+            self._placing.member(*named, member)
             return
         octets = member.octets
         digests = {algorithm: digest_of(octets, algorithm) for algorithm in self._batch.algorithms}

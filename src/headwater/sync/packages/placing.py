@@ -14,6 +14,7 @@ from headwater.deflate import crc32
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
+from headwater.spec.hashes import Digest
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.copy.placing_process import FileContent, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.lists.entries import canonical_hash_of
@@ -72,16 +73,18 @@ class MemberPlacing:
         self._given: dict[int, bool] = {}
         """The work that the process got, by `n`, and whether it is known to have its place."""
 
-    def member(self, work: Work, member: WholeMember, stated: StatedByManifest | None = None) -> bool:
+    def member(
+        self, work: Work, wanted: Digest | None, member: WholeMember, stated: StatedByManifest | None = None
+    ) -> bool:
         """Place a small member if it is what is listed, and tell whether it may be; if not, the work is left.
 
-        With a process it is known only later whether it is: then the work is left when that is known. `stated` as for
-        `octets`. That a member is not what its package says of it is told by `check`.
+        `wanted`: the strongest digest that is listed of the work. With a process it is known only later whether it is:
+        then the work is left when that is known. `stated` as for `octets`. That a member is not what its package says
+        of it is told by `check`.
         """
         body = member.body
         if body.plain_octets > self.largest or work.length not in (None, body.plain_octets):
             return self._different(work)
-        wanted = strongest_of(work.hash)
         if wanted is None or self._process is None:
             return self.content(work, member, stated)
         algorithm, digest = wanted.algorithm, wanted.hex
