@@ -38,18 +38,20 @@ def jar() -> Path:
 
 
 @contextmanager
-def running(database: Path | None = None, memory: str = "512m") -> Iterator[str]:
+def running(database: Path | None = None, memory: str = "512m", port: int = 0) -> Iterator[str]:
     """A server for the time of the block: the address of its dataset, below which are `/update` and `/query`.
 
     The dataset is an empty one in memory, or that of a folder (TDB2), which is made if need be.
     """
     home, server = java.find(artifacts.table()["jars"][NAME]["java"]).home, jar()
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
     folder = tempfile.mkdtemp(prefix="headwater-fuseki-")
-    command = [str(home / "bin" / "java"), f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-jar", str(server)]
-    command += ["--localhost", "--port", str(port), "--update"]
+    command = [str(home / "bin" / "java"), f"-Xmx{memory}"]
+    if database is None:
+        command += ["-XX:TieredStopAtLevel=1"]  # compiling well would not pay in a short test
+    command += ["-jar", str(server), "--localhost", "--port", str(port), "--update"]
     if database is None:
         command += ["--mem", "/ds"]
     else:

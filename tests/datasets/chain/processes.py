@@ -24,9 +24,10 @@ class ChainProcess:
     """One process of the chain, in a folder of its own; `look` is called time and again."""
 
     def __init__(self, name: str, folder: Path, arguments: list[str], chance: random.Random) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "kills").touch()
         self.name = name
-        self.kills: Counter[str] = Counter()
+        self.kills = Counter((folder / "kills").read_text().splitlines())
         self.ended: list[str] = []
         """How it has ended by itself, which it should not."""
 
@@ -79,12 +80,17 @@ class ChainProcess:
             self.peak_kib = max(self.peak_kib, private_kib(self.process.pid))
             return
         if status == -signal.SIGKILL and self._wanted:
-            self.kills[self._wanted.pop(0)] += 1
+            self._count_kill(self._wanted.pop(0))
             self._arm()
         else:
             self.ended.append(f"status {status}: {self.log()[-2000:]}")
             assert len(self.ended) < _MOST_ENDS, self.ended
         self.process = self._started()
+
+    def _count_kill(self, phase: str) -> None:
+        self.kills[phase] += 1
+        with (self._folder / "kills").open("a") as file:
+            file.write(f"{phase}\n")
 
     def kill_the_rest(self) -> list[str]:
         """Kill it as often as it was to be, but did not come to the phase: these."""
@@ -93,7 +99,7 @@ class ChainProcess:
         for _phase in left:
             self.process.kill()
             self.process.wait()
-            self.kills["when it had nothing to do"] += 1
+            self._count_kill("when it had nothing to do")
             self.process = self._started()
         return left
 

@@ -3,6 +3,7 @@
 `HEADWATER_QUADS`, `HEADWATER_CHANGES`, `HEADWATER_LINES` and `HEADWATER_KILLS` say how large it is, how often and by
 how much it changes, and how often the source and the destination are killed: in each of the phases of
 `killed_program.py`, and at random. From 100,000 statements on the server is a real one, with its data on the disk.
+`HEADWATER_CHAIN` names a folder to work in, which is kept: the same again goes on where it was broken off.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
+FOLDER = os.environ.get("HEADWATER_CHAIN")
 QUADS = int(os.environ.get("HEADWATER_QUADS", "3000"))
 LINES = int(os.environ.get("HEADWATER_LINES", str(min(10_000, QUADS // 10))))
 KILLS = int(os.environ.get("HEADWATER_KILLS", "5"))
@@ -51,6 +53,14 @@ SET = "data"
 _PAUSE = 0.05 if QUADS < REAL_SERVER_FROM else 0.3
 
 
+def port_of(folder: Path, name: str) -> int:
+    """A port that is free, and stays the same in this folder."""
+    path = folder / f"{name}.port"
+    if not path.exists():
+        path.write_text(str(free_ports(1)[0]))
+    return int(path.read_text())
+
+
 @contextmanager
 def endpoint(folder: Path) -> Iterator[str]:
     """The address below which a SPARQL server has `/update` and `/query`."""
@@ -59,7 +69,7 @@ def endpoint(folder: Path) -> Iterator[str]:
             yield server.origin
         return
     try:
-        with fuseki.running(folder, "4g") as address:
+        with fuseki.running(folder / "fuseki", "4g", port_of(folder, "fuseki")) as address:
             yield address
     except (Unavailable, EngineFailed) as error:
         pytest.skip(f"no real SPARQL server: {error}")
@@ -71,14 +81,18 @@ class DatasetChain:
     def __init__(self, folder: Path, server: str) -> None:
         self.folder = folder
         self.dataset = folder / "given" / "data.nq"
-        self.dataset.parent.mkdir()
+        self.dataset.parent.mkdir(exist_ok=True)
         self.server = server
         self.chance = random.Random(SEED)
         self.told: list[dict[str, Any]] = []
-        self.seconds: dict[str, list[float]] = {}
+        self.seconds: dict[str, list[float]] = {"published": [], "followed": []}
+        for line in self._noted("seconds"):
+            self.seconds[line.split()[0]].append(float(line.split()[1]))
         self.not_come_to: list[str] = []
-        make_dataset(self.dataset, QUADS)
-        (port,) = free_ports(1)
+        if not self._noted("changed"):
+            make_dataset(self.dataset, QUADS)
+            self.note("changed", "0")
+        port = port_of(folder, "source")
         self.url = f"http://127.0.0.1:{port}"
         config = folder / "source.toml"
         config.write_text(
@@ -113,6 +127,26 @@ class DatasetChain:
         self.wait("published", is_there)
         return found[-1]
 
+    @property
+    def changed(self) -> int:
+        """The last change of the dataset."""
+        return int(self._noted("changed")[-1])
+
+    def change(self, number: int) -> None:
+        """Change the dataset, unless that is done."""
+        if number > self.changed:
+            change_dataset(self.dataset, number, LINES)
+            self.note("changed", str(number))
+
+    def note(self, what: str, text: str) -> None:
+        """Keep a line for when this is broken off."""
+        with (self.folder / what).open("a") as file:
+            file.write(f"{text}\n")
+
+    def _noted(self, what: str) -> list[str]:
+        path = self.folder / what
+        return path.read_text().splitlines() if path.exists() else []
+
     def follow(self, sha256: str) -> None:
         """Wait until the copy and its stores have this state."""
 
@@ -128,7 +162,8 @@ class DatasetChain:
     def wait(self, what: str, met: Any) -> None:
         began = time.monotonic()
         until(met, LONGEST_SECONDS, what, pause=_PAUSE)
-        self.seconds.setdefault(what, []).append(time.monotonic() - began)
+        self.seconds[what].append(time.monotonic() - began)
+        self.note("seconds", f"{what} {self.seconds[what][-1]:.1f}")
 
     def say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
@@ -138,7 +173,7 @@ class DatasetChain:
         for process in self.processes:
             wanted = [phase for name, phase in kills if name == process.name]
             steps = ["published"] if process is self.source else ["published", "followed"]
-            took = [statistics.median(self.seconds.get(one, [1.0])[1:] or [1.0]) for one in steps]
+            took = [statistics.median(self.seconds[one][1:] or [1.0]) for one in steps]
             process.to_be_killed(wanted, sum(took))
         self.say(f"change {change}: to be killed {kills}")
 
@@ -168,10 +203,13 @@ def kills_of_changes() -> list[list[tuple[str, str]]]:
     return [loading if KILLS > 10 else [], *(wanted[number::CHANGES] for number in range(CHANGES))]
 
 
+@pytest.mark.timeout(0 if QUADS >= REAL_SERVER_FROM else 900)
 def test_a_dataset_is_followed_through_kills(tmp_path: Path) -> None:
     """Files, patches, stores and positions agree at the end, and no change was lost (TIM-08, DST-F7, DST-C1)."""
-    with endpoint(tmp_path / "fuseki") as server:
-        chain = DatasetChain(tmp_path, server)
+    folder = Path(FOLDER) if FOLDER is not None else tmp_path
+    folder.mkdir(exist_ok=True)
+    with endpoint(folder) as server:
+        chain = DatasetChain(folder, server)
         try:
             _changes(chain)
             _ends(chain)
@@ -180,10 +218,9 @@ def test_a_dataset_is_followed_through_kills(tmp_path: Path) -> None:
 
 
 def _changes(chain: DatasetChain) -> None:
-    for change, kills in enumerate(kills_of_changes()):
+    for change, kills in list(enumerate(kills_of_changes()))[chain.changed :]:
         chain.plan(change, kills)
-        if change:
-            change_dataset(chain.dataset, change, LINES)
+        chain.change(change)
         sha256 = chain.published_hash(change)
         chain.follow(sha256)
         published, followed = chain.seconds["published"][-1], chain.seconds["followed"][-1]
