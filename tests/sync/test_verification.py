@@ -239,12 +239,23 @@ def test_waiting(
     """DST-C6: as asked while there are changes, growing to the longest, Retry-After honoured."""
     hints = PollingHints()
     hints.retry_after_seconds, hints.max_age_seconds = retry_after, max_age
-    assert next_wait(PollInterval(60, longest), quiet, hints, failed=False, chance=0.0) == seconds
+    assert next_wait(PollInterval(60, longest), quiet, hints, failures=0, chance=0.0) == seconds
 
 
 def test_waits_are_spread_by_a_tenth_and_grow_to_a_day_after_failures() -> None:
-    assert next_wait(PollInterval(60), 99, PollingHints(), failed=True, chance=0.0) == 86_400
-    assert next_wait(PollInterval(60), 0, PollingHints(), failed=False, chance=1.0) == pytest.approx(66)
+    assert next_wait(PollInterval(60), 0, PollingHints(), failures=99, chance=0.0) == 86_400
+    assert next_wait(PollInterval(60), 0, PollingHints(), failures=0, chance=1.0) == pytest.approx(66)
+
+
+@pytest.mark.parametrize(
+    ("longest", "quiet", "failures", "seconds"),
+    [(None, 10_000, 1, 90), (None, 10_000, 3, 202.5), (3600, 2, 1, 135), (3600, 10_000, 1, 3600), (90, 99, 4, 303.75)],
+)
+def test_one_failure_after_a_quiet_time_waits_no_longer_than_one_at_its_beginning(
+    longest: float | None, quiet: int, failures: int, seconds: float
+) -> None:
+    """DST-C6: a source that is restarted after a quiet night is asked again at once, not after a day."""
+    assert next_wait(PollInterval(60, longest), quiet, PollingHints(), failures=failures, chance=0.0) == seconds
 
 
 def test_backoff_and_bounds() -> None:

@@ -36,23 +36,25 @@ class PollInterval(msgspec.Struct, frozen=True):
     """What the interval grows to while nothing changes; None: it does not grow."""
 
 
-def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failed: bool, chance: float) -> float:
+def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failures: int, chance: float) -> float:
     """Seconds until the next poll.
 
-    As asked for while there are changes; up to the longest after `quiet` polls without any, and after failures (to a
-    day at most); never sooner than the source has asked for (`Retry-After`), nor while what it sent is fresh
-    (`max-age`, which the longest bounds); spread by a tenth with `chance` in 0 to 1.
+    As asked for while there are changes; up to the longest after `quiet` polls without any, and after `failures` in a
+    row to a day at most, however quiet it was before; never sooner than the source has asked for (`Retry-After`), nor
+    while what it sent is fresh (`max-age`, which the longest bounds); spread by a tenth with `chance` in 0 to 1.
     """
     wanted, longest = interval.seconds, interval.longest_seconds
     ceiling = min(longest if longest is not None else wanted, LONGEST_SECONDS)
-    if failed:
-        ceiling = LONGEST_SECONDS
-    wait = min(wanted * _GROWTH ** min(quiet, 60), max(ceiling, wanted))
+    wait = max(_grown(wanted, quiet, ceiling), _grown(wanted, failures, LONGEST_SECONDS))
     if hints.max_age_seconds is not None:
         wait = max(wait, min(hints.max_age_seconds, LONGEST_SECONDS if longest is None else longest))
     if hints.retry_after_seconds is not None:
         wait = max(wait, min(hints.retry_after_seconds, LONGEST_SECONDS))
     return wait * (1 + JITTER * chance)
+
+
+def _grown(seconds: float, times: int, longest: float) -> float:
+    return min(seconds * _GROWTH ** min(times, 60), max(longest, seconds))
 
 
 def follow(
@@ -83,8 +85,7 @@ def follow(
                 tell(report)
                 failures = failures + 1 if all_failed(report) else 0
                 quiet = 0 if is_busy(report) else quiet + 1
-            waited = max(quiet, failures)
-            _sleep(next_wait(interval, waited, hints, failed=failures > 0, chance=random.random()), ended)
+            _sleep(next_wait(interval, quiet, hints, failures=failures, chance=random.random()), ended)
     except (Interrupted, KeyboardInterrupt):
         if not ended.is_set():
             raise

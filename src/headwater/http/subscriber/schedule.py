@@ -55,7 +55,7 @@ class PollSchedule(msgspec.Struct, kw_only=True):
             return 0.0
         interval = slow_interval(self.interval) if is_pushed else self.interval
         quiet = 0 if is_pushed else self.quiet
-        wait = next_wait(interval, max(quiet, self.failures), self.hints, failed=self.failures > 0, chance=self.chance)
+        wait = next_wait(interval, quiet, self.hints, failures=self.failures, chance=self.chance)
         usual = self.polled_at + wait
         return usual if self.early_at is None else min(usual, self.early_at)
 
