@@ -104,7 +104,7 @@ def face(
     *,
     publish: bool = True,
     limits: ServerLimits | None = None,
-    source_options: Mapping[str, int] | None = None,
+    source_options: Mapping[str, object] | None = None,
     **set_options: object,
 ) -> Iterator[Face]:
     """A server in a thread over a source that has made one round (`publish`)."""

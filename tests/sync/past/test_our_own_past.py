@@ -30,13 +30,13 @@ KEPT: dict[str, dict[str, Any]] = {
 class Edited:
     """A folder that was edited some times within seconds: what it was at the last change of each time."""
 
-    def __init__(self, running: Face, files: Path, chance: random.Random) -> None:
+    def __init__(self, running: Face, files: Path, chance: random.Random, *, rounds: int = ROUNDS) -> None:
         self.running = running
         self.states: list[tuple[dt.datetime, dict[str, bytes]]] = []
         running.source.run_once()
         self._note(files)
         time.sleep(1.0 - time.time() % 1)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             settle()
             there = sorted(tree(files))
             updated, deleted = chance.sample(there, 2), chance.choice(there)
