@@ -200,7 +200,15 @@ def kills_of_changes() -> list[list[tuple[str, str]]]:
     both = itertools.chain.from_iterable(zip(itertools.cycle(ours), itertools.cycle(theirs), strict=False))
     wanted = list(itertools.islice(both, KILLS))
     loading = [("destination", phase) for phase in (f"after {one}" for one in LOADING)]
-    return [loading if KILLS > 10 else [], *(wanted[number::CHANGES] for number in range(CHANGES))]
+    changes = [sorted(wanted[number::CHANGES], key=_place) for number in range(CHANGES)]
+    return [loading if KILLS > 10 else [], *changes]
+
+
+def _place(kill: tuple[str, str]) -> int:
+    """When a phase comes in a change: who is killed at a later one does not come to one before it again."""
+    names = [*PUBLISHING, *FOLLOWING]
+    name = kill[1].partition(" ")[2]
+    return names.index(name) if name in names else -1
 
 
 @pytest.mark.timeout(0 if QUADS >= REAL_SERVER_FROM else 900)
