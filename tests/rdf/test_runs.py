@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from headwater.rdf.canonical import BlankNodes, DatasetRuns, write_canonical
 from headwater.rdf.dataset_patch import write_dataset_patch
+from headwater.rdf.dataset_update import DatasetBase, write_update
 from headwater.rdf.faults import BOUNDS, BadRdf, DatasetChanges, RdfBounds
-from headwater.rdf.lines import run_making, runs
+from headwater.rdf.lines import block_difference, run_making, runs
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
@@ -163,3 +164,38 @@ def test_runs_of_no_statements(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"# nothing\n")
     made = DatasetRuns(tmp_path, BOUNDS, BlankNodes.REFUSED, None).made_of([RdfInput(tmp_path / "in", N_QUADS)])
     assert made == []
+
+
+@given(NUMBERS, NUMBERS, st.sampled_from([1, 3, 64]), st.sampled_from([1, 1000]))
+def test_blocks_differ_as_sets_do(old: list[int], new: list[int], step: int, many: int) -> None:
+    before, after = (sorted(set(map(statement, numbers))) for numbers in (old, new))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(block_difference, "_SMALLEST_STEP", step)
+        patched.setattr(block_difference, "_LARGEST_STEP", 8 * step)
+        patched.setattr(block_difference, "_MANY", many)
+        gone, fresh = block_difference.block_difference(b"".join(before), b"".join(after))
+    assert gone == [line for line in before if line not in after]
+    assert fresh == [line for line in after if line not in before]
+
+
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
+def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[int], run: int, merged: int) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_MERGED", merged)
+        folder = Path(name)
+        (folder / "old").write_bytes(b"".join(sorted(set(map(statement, old)))))
+        (folder / "in").write_bytes(b"".join(map(statement, new)))
+        found = write_update(
+            [RdfInput(folder / "in", N_QUADS)],
+            folder / "new",
+            DatasetBase(folder / "old", folder / "patch"),
+            scratch=folder,
+            bounds=RdfBounds(run_octets=run),
+        )
+        assert (folder / "new").read_bytes() == b"".join(sorted(set(map(statement, new))))
+        less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))
+        assert (folder / "patch").read_bytes() == b"".join(
+            [b"-" + line for line in less] + [b"+" + line for line in more]
+        )
+        assert (found.patch.removed, found.patch.added) == (len(less), len(more))
+        assert found.dataset.quads == len(set(new))

@@ -1,10 +1,11 @@
 """Ingest of one dataset: its present state as canonical N-Quads, the patch to it, and the change that announces both.
 
-1. What the dataset is made of is read as canonical N-Quads into the scratch folder; where it has changed meanwhile, it
-   is read again.
-2. Where the digest is the recorded one, nothing has changed.
-3. The patch from the recorded state is made; all patches kept are as they were made; the patch, applied to the
-   recorded state, gives the new one. So all of them in series on nothing give it, too (TIM-08).
+1. All patches kept, and the recorded state, are as they were made.
+2. What the dataset is made of is read as canonical N-Quads into the scratch folder, and on the way the patch from the
+   recorded state is made; where it has changed meanwhile, it is read again. Where the digest is the recorded one,
+   nothing has changed.
+3. The patch, applied to the recorded state, gives the new one. So all of them in series on nothing give it, too
+   (TIM-08).
 4. Both files are put in their places, by names that nothing else has.
 5. The change is recorded, and with it the rows that name the files: from then on it is true.
 6. The file of the state before is removed.
@@ -18,6 +19,7 @@ import datetime as dt
 import hashlib
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
@@ -48,6 +50,7 @@ from headwater.ingest.rdf.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
+from headwater.rdf.dataset_update import DatasetBase, write_update
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
 from headwater.spec.records import ChangeKind, Link
@@ -165,7 +168,7 @@ class DatasetIntake:
         if time.time_ns() - self._input.changed_at_ns() < SETTLED_SECONDS * 1e9:
             return DatasetOutcome(news=DatasetNews.UNSETTLED)
         self.check()
-        new, signature = self._read()
+        new, signature, patch = self._read(before)
         seen_row = [] if signature is None else [SeenInput(signature).row()]
         if (origin := self.origin()) is not None:
             seen_row.append(origin_row(origin))
@@ -176,7 +179,7 @@ class DatasetIntake:
             return _unchanged(before)
         if not new.quads and not self._rules.may_be_empty:
             raise EmptyInput("there is no statement", where=self._input.where)
-        return self._take(before, before, new, seen_row)
+        return self._take(before, before, new, seen_row, patch)
 
     def begin_anew(self) -> DatasetOutcome:
         """Record the present state once more as created, by a patch of all of it: what was before counts no longer.
@@ -189,34 +192,37 @@ class DatasetIntake:
         try:
             self.folder.check(self.folder.dataset_of(state), state.sha256, state.octets)
         except BrokenSeries:  # then what it is made of has to do
-            new, _signature = self._read()
+            new, _signature, _patch = self._read(None)
         else:
             new = DatasetSummary(state.quads, state.octets, state.sha256)
             (self.folder.fresh_scratch() / "new.nq").hardlink_to(self.folder.dataset_of(state))
         return self._take(state, None, new, [])
 
-    def _read(self) -> tuple[DatasetSummary, bytes | None]:
-        """The present state in the scratch folder, and the signature of what it was made of."""
+    def _read(self, before: DatasetState | None) -> tuple[DatasetSummary, bytes | None, PatchSummary | None]:
+        """The present state in the scratch folder, the signature of what it was made of, and the patch to it from the
+        state before, where there is one."""
         for _reading in range(_READINGS):
             self._pause()
             scratch = self.folder.fresh_scratch()
             signature = self._signature()
             try:
-                summary = write_canonical(
-                    self._input.read(scratch),
-                    scratch / "new.nq",
-                    scratch=scratch,
-                    blank_nodes=self._rules.blank_nodes,
-                    genid=self._rules.genid,
-                )
+                summary, patch = self._write(scratch, before)
             except (BadRdf, InputChanged, FileNotFoundError):
                 if signature is not None and self._signature() == signature:
                     raise
             else:
                 if self._signature() == signature:
-                    return summary, signature
+                    return summary, signature, patch
             self.listener(Notice(notices.DATASET_CHANGING, "the dataset changed while it was read", self._input.where))
         raise InputChanged(f"it changed {_READINGS} times while it was read", where=self._input.where)
+
+    def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:
+        inputs, target = self._input.read(scratch), scratch / "new.nq"
+        treated, genid = self._rules.blank_nodes, self._rules.genid
+        if before is None:
+            return write_canonical(inputs, target, scratch=scratch, blank_nodes=treated, genid=genid), None
+        base = DatasetBase(self.folder.dataset_of(before), scratch / "new.nqud")
+        return write_update(inputs, target, base, scratch=scratch, blank_nodes=treated, genid=genid)
 
     def _signature(self) -> bytes | None:
         """That of what the dataset is made of, and of how it is read."""
@@ -226,13 +232,18 @@ class DatasetIntake:
         return hashlib.sha256(msgspec.msgpack.encode((found, self._input.where, self._rules))).digest()
 
     def _take(
-        self, known: DatasetState | None, base: DatasetState | None, new: DatasetSummary, rows: list[StateRow]
+        self,
+        known: DatasetState | None,
+        base: DatasetState | None,
+        new: DatasetSummary,
+        rows: list[StateRow],
+        summary: PatchSummary | None = None,
     ) -> DatasetOutcome:
-        """Make the patch from `base` (None: from nothing), prove it, place both files, record the change."""
+        """Prove the patch from `base` (None: from nothing, it is made first), place both files, record the change."""
         self._pause()
         scratch, seen = self.folder.scratch, self._seen()
         made, patch_made = scratch / "new.nq", scratch / "new.nqud"
-        summary = self._make_patch(base, made, patch_made)
+        summary = summary or self._make_patch(made, patch_made)
         self._prove(base, patch_made, new)
         seq = seen.last_seq + 1
         patch = DatasetPatch(
@@ -250,6 +261,7 @@ class DatasetIntake:
         self.may_record()
         self.folder.place(patch_made, self.folder.patch_of(patch))
         self.folder.place(made, self.folder.dataset_of(state))
+        self.folder.known(self.folder.dataset_of(state))
         old = [] if base is not None else [one.key for one in patches_from(self._catalog, self.name)]
         now = self._clock()
         metadata = Metadata(lastmod=now, hash=f"sha-256:{new.sha256}", length=new.octets, type=DATASET_TYPE)
@@ -266,19 +278,19 @@ class DatasetIntake:
             octets=new.octets,
         )
 
-    def _make_patch(self, base: DatasetState | None, new: Path, target: Path) -> PatchSummary:
+    def _make_patch(self, new: Path, target: Path) -> PatchSummary:
         old = self.folder.scratch / "nothing.nq"
-        if base is None:
-            old.touch()
-        else:
-            old = self.folder.dataset_of(base)
+        old.touch()
         with target.open("wb") as file:
             return write_patch(old, new, file)
 
     def _prove(self, base: DatasetState | None, patch: Path, new: DatasetSummary) -> None:
-        """See that the patch leads from the state before to the new one. Raises BrokenSeries."""
+        """See that the patch leads from the state before to the new one, as it lies there. Raises BrokenSeries."""
         self._pause()
-        if patched_digest(None if base is None else self.folder.dataset_of(base), patch) != new.sha256:
+        with ThreadPoolExecutor(1) as other:  # digests leave the interpreter's lock to others
+            read = other.submit(file_digest, self.folder.scratch / "new.nq")
+            made = patched_digest(None if base is None else self.folder.dataset_of(base), patch)
+        if not made == read.result() == new.sha256:
             raise BrokenSeries("the patch does not lead to the dataset", where=self._input.where)
 
     def _counted(self, base: DatasetState | None, new: Path, patch: Path) -> DatasetCounts:

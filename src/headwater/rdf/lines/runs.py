@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
 from headwater.rdf.faults import RdfBounds
+from headwater.rdf.lines.block_difference import block_difference
 from headwater.rdf.lines.ranges import LineFile
 
 _SAMPLES = 64
@@ -69,6 +70,16 @@ def in_processes(
         yield from answers
 
 
+def _answers(
+    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]], octets: int
+) -> Iterator[tuple[T, Any]]:
+    """The same, in this process while there are few octets."""
+    if octets > _FEW:
+        return in_processes(function, settings, jobs)
+    here = function(settings)
+    return ((item, here(job)) for item, job in jobs)
+
+
 def write_run(path: Path, lines: list[bytes]) -> SortedRun | None:
     """Sort lines, in their list, and write each once as a run; None: there are none."""
     if not lines:
@@ -93,12 +104,7 @@ def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, byte
             yield from _read(run)
         return
     paths, jobs = [run.path for run in runs], _range_jobs(runs)
-    if sum(run.octets for run in runs) <= _FEW:
-        merge = range_merger(paths)
-        answers: Iterator[tuple[None, Any]] = ((none, merge(job)) for none, job in jobs)
-    else:
-        answers = in_processes(range_merger, paths, jobs)
-    for _none, (number, block) in answers:
+    for _none, (number, block) in _answers(range_merger, paths, jobs, sum(run.octets for run in runs)):
         if number:
             yield number, block
     for run in runs:
@@ -113,6 +119,42 @@ def differing(
     settings = (len(old), [run.path for run in (*old, *new)])
     for _none, (less, more) in in_processes(range_difference, settings, _range_jobs([*old, *new])):
         yield less, more
+
+
+class MergedBlock(NamedTuple):
+    """Lines of runs in order, so many, and what differs there from a file: lines that it alone has, and those that it
+    has not."""
+
+    lines: int
+    octets: bytes
+    gone: list[bytes]
+    fresh: list[bytes]
+
+
+def merged_beside(runs: list[SortedRun], old: Path, bounds: RdfBounds) -> Iterator[MergedBlock]:
+    """The lines of runs as `merged` gives them, compared with a file on the way that is sorted, each line once."""
+    beside = _run_of(old, bounds)
+    if beside is None:
+        for number, block in merged(runs, bounds):
+            yield MergedBlock(number, block, [], block.splitlines(keepends=True))
+        return
+    runs = [beside, *_few(runs, bounds)]
+    paths, jobs = [run.path for run in runs], _range_jobs(runs)
+    for _none, answer in _answers(range_update, paths, jobs, sum(run.octets for run in runs)):
+        yield MergedBlock(*answer)
+    for run in runs[1:]:
+        Path(run.path).unlink()
+
+
+def _run_of(path: Path, bounds: RdfBounds) -> SortedRun | None:
+    """A sorted file as a run; None: it is empty. Its lines are not counted."""
+    with closing(LineFile(path, bounds)) as file:
+        if not file.octets:
+            return None
+        count = max(_SAMPLES, 2 * file.octets // _MERGED)
+        found = [file.next_line(file.octets * number // count) for number in range(count)]
+    samples = {start: line for start, line in found if line}
+    return SortedRun(str(path), 0, file.octets, [(line, start) for start, line in samples.items()], b"")
 
 
 def _few(runs: list[SortedRun], bounds: RdfBounds) -> list[SortedRun]:
@@ -192,8 +234,28 @@ def range_difference(settings: tuple[int, list[str]]) -> Callable[[Any], Any]:
     return compare
 
 
+def range_update(paths: list[str]) -> Callable[[Any], Any]:
+    """What a process does that merges ranges of runs, and compares them with those of the first file."""
+    old, *runs = [LineFile(Path(path)) for path in paths]
+
+    def update(job: _RangeJob) -> tuple[int, bytes, list[bytes], list[bytes]]:
+        low, high, spans = job
+        lines = _of_range(runs, (low, high, spans[1:]))
+        block = b"".join(lines)
+        return len(lines), block, *block_difference(_octets_of([old], (low, high, spans[:1])), block)
+
+    return update
+
+
 def _of_range(files: list[LineFile], job: _RangeJob) -> dict[bytes, None]:
     """The lines of a range, in order, each once."""
+    lines = _octets_of(files, job).splitlines(keepends=True)
+    lines.sort()  # the pieces are in order: they are merged
+    return dict.fromkeys(lines)
+
+
+def _octets_of(files: list[LineFile], job: _RangeJob) -> bytes:
+    """What each file has of a range, one after the other."""
     low, high, spans = job
     pieces = []
     for file, (start, end) in zip(files, spans, strict=True):
@@ -201,7 +263,4 @@ def _of_range(files: list[LineFile], job: _RangeJob) -> dict[bytes, None]:
         stop = file.position(high, begin, end) if high else end
         if begin < stop:
             pieces.append(file.read(begin, stop))
-    lines = b"".join(pieces).splitlines(keepends=True)
-    del pieces
-    lines.sort()  # the pieces are in order: they are merged
-    return dict.fromkeys(lines)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
