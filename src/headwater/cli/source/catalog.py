@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from headwater.cli.output import json_document, json_option, listening, printable, some_of
+from headwater.cli.output import counted, json_document, json_option, listening, printable, some_of
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
@@ -240,8 +240,8 @@ def _counts(sets: int, resources: int, changes: int) -> str:
 
 
 def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
-    verdict = f"{len(found):,} discrepancies" if found else "no discrepancies"
-    click.echo(f"{printable(name)}: {resources:,} resources, {changes:,} changes; {verdict}")
+    verdict = f"{len(found):,} {'discrepancy' if len(found) == 1 else 'discrepancies'}" if found else "no discrepancies"
+    click.echo(f"{printable(name)}: {counted(resources, 'resource')}, {counted(changes, 'change')}; {verdict}")
     for line in found[:_SHOWN]:
         click.echo(f"  {printable(line)}")
     if len(found) > _SHOWN:
