@@ -144,11 +144,12 @@ def locked_state(home: DestinationFolder) -> Iterator[Database]:
 def check_is_free(root: Path) -> None:
     """See that the folder is not the state of a command or a static tree, nor in one. Raises DestinationNotFree.
 
-    The folder of a copy that is there is not judged: a source may send it files of any name.
+    A copy that is there goes on: a source may send it files of any name, and its user may have had reasons.
     """
+    if (root / FOLDER / STATE).is_file():
+        return
     real = Path(os.path.realpath(root))
-    is_there = (root / FOLDER / STATE).is_file()
-    for folder in (*(() if is_there else (real,)), *real.parents):
+    for folder in (real, *real.parents):
         if is_state(bytes(folder)):
             raise DestinationNotFree("the destination lies in the state of a Headwater command", where=str(folder))
         if is_tree(bytes(folder)) or (folder / FOLDER / os.fsdecode(STATE_MARK)).exists():
