@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 PUBLISHING: Final = {
+    "dataset and patch were written": "headwater.ingest.rdf.intake:DatasetIntake._write",
     "the dataset was read": "headwater.ingest.rdf.intake:DatasetIntake._read",
-    "the patch was made": "headwater.ingest.rdf.intake:DatasetIntake._make_patch",
     "the patch was proved": "headwater.ingest.rdf.intake:DatasetIntake._prove",
     "a file was synced": "headwater.datasets.dataset_folder:sync_file",
     "a file was placed": "headwater.datasets.dataset_folder:DatasetFolder.place",
@@ -61,8 +61,7 @@ OFTEN: Final = {"a batch was sent": 2, "a file was synced": 2, "a file was place
 
 _OF_ANY: Final = {"something was synced": "os:fsync"}
 _STEPS: Final = {
-    "source: read and sort": PUBLISHING["the dataset was read"],
-    "source: compare": PUBLISHING["the patch was made"],
+    "source: read, sort and compare": PUBLISHING["the dataset was read"],
     "source: prove": PUBLISHING["the patch was proved"],
     "source: check": "headwater.ingest.rdf.intake:DatasetIntake.check",
     "source: write documents": "headwater.publish.publisher:Publisher.publish",

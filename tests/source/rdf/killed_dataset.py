@@ -19,7 +19,7 @@ from tests.source.killed_publication import killing
 STEPS = {
     "the set was opened": (SqliteCatalog, "open", lambda *_: True, False),
     "the dataset was read": (DatasetIntake, "_read", lambda *_: True, False),
-    "the patch was made": (DatasetIntake, "_make_patch", lambda *_: True, False),
+    "the patch was made": (DatasetIntake, "_write", lambda *_: True, False),
     "the patch was proved": (DatasetIntake, "_prove", lambda *_: True, False),
     "the patch was placed": (DatasetFolder, "place", lambda _self, _made, to: to.suffix == ".nqud", False),
     "the dataset was placed": (DatasetFolder, "place", lambda _self, _made, to: to.suffix == ".nq", False),
