@@ -11,6 +11,7 @@ import pytest
 
 from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.lines.reading import line_blocks, octets
 from headwater.rdf.patch_lines import read_patch
@@ -79,6 +80,20 @@ def test_a_bad_line_of_a_patch_is_told_with_its_number(line: bytes) -> None:
     with pytest.raises(BadRdfPatch, match="line 3") as error:
         list(read_patch(io.BytesIO(b"+" + A + b"-" + B + b"+" + line), strict=True))
     assert error.value.line == 3
+
+
+@pytest.mark.parametrize("end", [b"", b" # why", b"\r"])
+def test_a_carriage_return_that_ends_a_file_is_no_end_of_a_line(end: bytes, tmp_path: Path) -> None:
+    """The grammar of NQUD knows LF and CRLF; the LF that a last line lacks is not made up for its CR."""
+    source = tmp_path / "in.nq"
+    source.write_bytes(A + B[:-1] + end + b"\r")
+    with pytest.raises(BadRdf, match="line 2"):
+        write_canonical([RdfInput(source, N_QUADS)], tmp_path / "out", scratch=tmp_path)
+    assert [finding.line for finding in check_dataset(RdfInput(source, N_QUADS)).findings] == [2]
+    with pytest.raises(BadRdfPatch, match="line 2"):
+        list(read_patch(io.BytesIO(b"+" + A + b"+" + B[:-1] + end + b"\r"), strict=True))
+    passed_over = list(read_patch(io.BytesIO(b"+" + A + b"\\ No newline at end of file\r"), strict=True))
+    assert [line.statement for line in passed_over] == [A]
 
 
 DOCUMENTS: dict[str, tuple[Syntax, bytes]] = {

@@ -97,7 +97,7 @@ def inflated_file(path: Path, target: Path, bounds: RdfBounds = BOUNDS) -> Itera
 
 
 def line_blocks(pieces: Iterator[bytes], where: str, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
-    """The content as blocks of whole lines, each of which ends with LF (added to the last one where it has none).
+    """The content as blocks of whole lines, each of which ends with LF (`ended`: the last one too).
 
     Raises RdfTooCostly for a line of more than `bounds.line_octets`.
     """
@@ -118,7 +118,14 @@ def line_blocks(pieces: Iterator[bytes], where: str, bounds: RdfBounds = BOUNDS)
             rest, length = ([piece[end:]], len(piece) - end) if end < len(piece) else ([], 0)
         _bound(length, lines, where, bounds)
     if rest:
-        yield b"".join((*rest, b"\n"))
+        yield ended(b"".join(rest))
+
+
+def ended(lines: bytes) -> bytes:
+    """Lines with an LF behind the last one too; behind a CR it stands after a space: it must not make a CRLF of it."""
+    if lines.endswith(b"\n"):
+        return lines
+    return lines + (b" \n" if lines.endswith(b"\r") else b"\n")
 
 
 def _bound(length: int, lines: int, where: str, bounds: RdfBounds) -> None:

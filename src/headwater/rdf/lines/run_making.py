@@ -11,6 +11,7 @@ from pyoxigraph import RdfFormat
 
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.lines.ranges import LineFile
+from headwater.rdf.lines.reading import ended
 from headwater.rdf.lines.runs import SortedRun, in_processes, write_run
 from headwater.rdf.lines.statements import HAS_BLANK, canonical_and_blanks
 
@@ -53,8 +54,7 @@ def run_maker(settings: tuple[str, bool]) -> Callable[[Any], Any]:
         if path:
             with closing(LineFile(Path(path))) as file:
                 octets = file.read(start, end)
-        if octets and not octets.endswith(b"\n"):
-            octets += b"\n"
+        octets = ended(octets) if octets else octets
         try:
             parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
             block, has_blanks = canonical_and_blanks(octets, 1, path, parser_format)
