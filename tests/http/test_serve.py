@@ -14,6 +14,7 @@ from tools.engines.launch import free_port
 
 from headwater.cli import run
 from headwater.cli.source.serve_options import default_state
+from headwater.source.source import Source
 from headwater.spec.records import ChangeKind
 from tests.support.documents import read_bytes
 from tests.support.published import look
@@ -89,6 +90,28 @@ def test_signals_end_it_in_order(files: Path, tmp_path: Path, number: signal.Sig
     assert time.monotonic() - began < DEADLINE / 4
     assert "GET" not in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_between_the_start_of_the_source_and_the_first_answer_ends_it_in_order(
+    files: Path, tmp_path: Path, number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source publishes already then: without a handler SIGTERM would end it as kill -9 does."""
+    closed: list[bool] = []
+
+    def start(_source: Source) -> None:
+        assert callable(signal.getsignal(number)), "it would end the test run"
+        signal.raise_signal(number)
+
+    def close(source: Source, *_error: object) -> None:
+        closed.append(True)
+        leave(source, None, None, None)
+
+    leave = Source.__exit__
+    monkeypatch.setattr(Source, "start", start)
+    monkeypatch.setattr(Source, "__exit__", close)
+    assert run(["serve", "--files", str(files), "--port", "0", "--state", str(tmp_path / "state"), "--quiet"]) == status
+    assert closed
 
 
 def test_requests_under_way_are_finished_at_the_end(files: Path, tmp_path: Path) -> None:

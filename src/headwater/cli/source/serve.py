@@ -209,6 +209,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
         server = make_server(app, on_ready=lambda: _announce(config, listener, log, how))
         if folder is not None:
             _start_others(stack, config, listener, log, how, Path(folder))
+        stack.enter_context(server.capture_signals())  # from here on there is something to end in order
         if isinstance(source, Source):
             gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
             source.start()
