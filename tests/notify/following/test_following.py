@@ -17,6 +17,7 @@ from tests.notify.following.pushing import (
     pushed_site,
     text,
 )
+from tests.support.copying import go
 from tests.support.fake_source import Source
 from tests.support.waiting import until
 
@@ -111,3 +112,25 @@ def test_what_could_not_be_had_is_asked_for_again_when_it_is_due(
     until(lambda: any(one.total("failed") for one in copy.reports if one.requests))
     site.source.pages["/set/resources/late.txt"] = page
     until(lambda: text(dest / "late.txt") == "late")
+
+
+def test_many_payloads_with_a_deletion_each_are_judged_as_one_list_is(source: Source, hub: Hub, dest: Path) -> None:
+    """DST-B4, DST-F9: what was deleted since the lists were read to their end counts."""
+    site = pushed_site(source, hub.url, files=60)
+    site.clock = site.told = site.until = 100.0
+    site.publish(since=100.0)
+    site.advertise(hub.url)
+    with following((source.base, dest)) as copy:
+        copy.at_rest()
+        for number in range(30):
+            site.drop(f"f{number}.txt")
+            assert hub.deliver(site.topic(), site.notification()) == 202
+            gone = dest / f"f{number}.txt"
+            until(lambda: not gone.exists() or copy.heard("held back"))  # noqa: B023
+    assert len(list(dest.glob("f*.txt"))) == 60 - 12
+    assert copy.heard("1 deletion is held back, with 12 since the lists were read, 22% of what is held")
+    site.publish_changes(100.0)
+    for _ in range(2):
+        report = go(source.base, dest).one
+        assert (report.deleted, report.held_back, len(list(dest.glob("f*.txt")))) == (0, 18, 48)
+    assert go(source.base, dest, max_delete=0.5).one.deleted == 18

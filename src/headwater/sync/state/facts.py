@@ -42,11 +42,18 @@ def measure(transaction: Transaction, set_id: int) -> int | None:
     return None if value is None else int(value)
 
 
-def keep_measure(transaction: Transaction, set_id: int, held: int) -> None:
-    """Remember how many files a set holds while deletions are held back."""
+def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int = 0) -> None:
+    """Remember what deletions are measured by while some are held back: files held, and those deleted just before."""
     keep_fact(transaction, f"held when held back {set_id}", str(held))
+    keep_fact(transaction, f"deleted when held back {set_id}", str(deleted))
+
+
+def deleted_before(transaction: Transaction, set_id: int) -> int:
+    """How many files had been deleted since the lists were read, when deletions were first held back."""
+    return int(fact(transaction, f"deleted when held back {set_id}") or 0)
 
 
 def forget_measure(transaction: Transaction, set_id: int) -> None:
     """No deletions are held back any more."""
-    transaction.run("DELETE FROM facts WHERE name = ?", (f"held when held back {set_id}",))
+    for what in ("held", "deleted"):
+        transaction.run("DELETE FROM facts WHERE name = ?", (f"{what} when held back {set_id}",))

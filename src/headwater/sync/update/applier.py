@@ -20,7 +20,7 @@ from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
 from headwater.sync.options import PlannedAction
-from headwater.sync.state.facts import forget_measure, former_bases, keep_measure, measure
+from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import one_set
 from headwater.sync.transfer.adopt_existing import is_listed
@@ -35,6 +35,10 @@ from headwater.sync.update.set_context import SetContext
 
 _MOST_ACTIONS = 10_000
 _BATCH = 500
+_NEVER = 1 << 62
+_HELD_AND_GONE = (
+    "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
+)
 
 _NEXT_DELETIONS = (
     "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
@@ -62,6 +66,7 @@ class Applier:
         self._run = context.run
         self._files = LocalFiles(context.run.tree)
         self._held_before = 0
+        self._deleted_before = 0
         self._begun = False
         self.unconfirmed = UnconfirmedContent(context.run.database, context.run.tree)
         """What this run has received that is newer than listed."""
@@ -111,7 +116,7 @@ class Applier:
                 left.held_back(t)
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
-            if allowed:
+            if allowed and retry_queue:  # else what is held back was not looked at
                 forget_measure(t, self._set.row.id)
             early = deletions and allowed and paths.deletions_in_the_way(t)
             if not (early or context.options.dry_run):
@@ -233,15 +238,27 @@ class Applier:
 
         A run that deletes in steps may not delete more by that, and one that has just copied has something to lose.
         """
-        sql = "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL"
-        self._held_before = max(self._held_before, int(t.value(sql, (self._set.row.id,))))
+        held, gone = t.one(_HELD_AND_GONE, (self._set.row.id, self._confirmed_until())) or (0, 0)
+        self._deleted_before = max(gone, deleted_before(t, self._set.row.id))
+        self._held_before = max(self._held_before, held + self._deleted_before)
         return self._held_before
+
+    def _confirmed_until(self) -> int:
+        """Where the lists have led that were read to their end: deletions after that are judged together.
+
+        They may have come by many payloads, or in a run that was killed.
+        """
+        position = self._set.row.position
+        return _NEVER if position is None or position.time is None else position.time
 
     def _may_delete(self, t: Transaction, deletions: int) -> bool:
         """Whether so many may be deleted (DST-B4, DST-F9). Where the user names a share, it counts for few as well."""
         share = self._run.options.max_delete
         held = self._measure(t)
-        return not (needs_consent(deletions, held) if share is None else needs_consent(deletions, held, share, floor=0))
+        all_deletions = deletions + self._deleted_before
+        if share is None:
+            return not needs_consent(all_deletions, held)
+        return not needs_consent(all_deletions, held, share, floor=0)
 
     def _measure(self, t: Transaction) -> int:
         """What the guard measures deletions by: without consent, what was held when some were first held back.
@@ -292,13 +309,16 @@ class Applier:
             )
             refused = any_refused(t, self._set.row.id)
             if self._run.options.delete and measure(t, self._set.row.id) is None:
-                keep_measure(t, self._set.row.id, self._held_before)
+                keep_measure(t, self._set.row.id, self._held_before, self._deleted_before)
         if self._run.options.delete and refused:
             told = f"{_deletions_are(deletions)} held back: entries are refused, and may name what seems deleted"
             self._set.warn("DST-B4", told, self._set.row.name)
         elif self._run.options.delete:
-            share, consent = deletions / max(self._held_before, 1), consent_for(deletions, self._held_before)
-            told = f"{_deletions_are(deletions)} held back, {share:.0%} of what is held:"
+            earlier = self._deleted_before
+            share = (deletions + earlier) / max(self._held_before, 1)
+            consent = consent_for(deletions + earlier, self._held_before)
+            with_others = f" with {earlier} since the lists were read," if earlier else ""
+            told = f"{_deletions_are(deletions)} held back,{with_others} {share:.0%} of what is held:"
             told += f" --max-delete {consent} allows them"
             self._set.warn("DST-B4", told, self._set.row.name)
 
