@@ -246,3 +246,13 @@ def test_labels_of_blank_nodes_that_clash_between_patches_are_one_node(tmp_path:
     assert (tmp_path / "out").read_bytes().count(b"_:b ") == 2
     with pytest.raises(BadRdf, match="line 1: the dataset has blank nodes"):
         apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True, blanks=False)
+
+
+def test_rdf_xml_that_is_cut_off_between_elements_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """Its statements are whole, and the rest of them is missing: no dataset is made of it."""
+    whole = RDF % b'<rdf:Description rdf:about="http://e.org/s"><e:p>x</e:p></rdf:Description>'
+    for number, cut in enumerate((whole.removesuffix(b"</rdf:RDF>"), b"")):
+        path = tmp_path / f"{number}.rdf"
+        path.write_bytes(cut)
+        with pytest.raises(BadRdf, match="cut off"):
+            write_canonical([RdfInput(path, RDF_XML, "http://e.org/", path.name)], tmp_path / "made", scratch=tmp_path)

@@ -8,6 +8,7 @@ from enum import IntEnum
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
+from xml.parsers.expat import ExpatError, ParserCreate
 
 from pyoxigraph import parse
 
@@ -16,7 +17,7 @@ from headwater.rdf.faults import BadRdf, BlankNodesRefused, RdfBounds, RdfTooCos
 from headwater.rdf.lines.blank_nodes import relabelled
 from headwater.rdf.lines.reading import OctetStream, octets
 from headwater.rdf.lines.statements import canonical_quads, has_blanks, refuse_blanks, syntax_fault
-from headwater.rdf.syntaxes import N3, NAMES, RdfInput
+from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 _QUADS = 10_000
 _BATCH = 500
@@ -38,6 +39,10 @@ class DocumentNodes(IntEnum):
     """Their labels stay, of a document with labels. Each document has a file of its own."""
     APART = 2
     """They get labels that no other document has."""
+
+
+_CUT_OFF = frozenset({3, 5, 6, 20})
+"""expat's: no element, an unclosed token, a partial character, an unclosed CDATA section."""
 
 
 def parsed_files(
@@ -127,7 +132,8 @@ def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[
     """The statements of an open document as blocks of canonical lines. Raises BadRdf. There are documents at which the
     parser dies: for a limited process."""
     try:
-        stream = OctetStream(octets(file, one.where, bounds))
+        parts = octets(file, one.where, bounds)
+        stream = OctetStream(_whole_xml(parts, one.where) if one.syntax is RDF_XML else parts)
         quads = parse(stream, one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
         while some := list(islice(quads, _QUADS)):
             block = canonical_quads(some, one.where)
@@ -140,3 +146,17 @@ def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[
         raise BadRdf(str(error), where=one.where) from error
     except MemoryError as error:
         raise BadRdf("a token is too long", where=one.where) from error
+
+
+def _whole_xml(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
+    """The octets of an XML document that ends: the RDF parser takes one that is cut off between elements for whole."""
+    xml = ParserCreate()
+    try:
+        for part in parts:
+            yield part
+            xml.Parse(part)
+        xml.Parse(b"", True)  # noqa: FBT003  it takes no names
+    except ExpatError as error:
+        if error.code in _CUT_OFF:
+            raise BadRdf("the XML document is cut off", where=where) from error
+        yield from parts  # the RDF parser tells what is wrong
