@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from headwater.cli import run
+from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.retention import damaged
 from tests.support.kept_versions import damage, opened
@@ -80,8 +81,13 @@ def test_who_may_only_read_lists_and_verifies(
 
 
 def test_where_there_are_no_versions_nothing_is_made(state: Path, tmp_path: Path) -> None:
-    assert run(["versions", str(tmp_path)]) == 0
+    """Nor in a folder that is no state of a source, which is told."""
+    assert run(["versions", str(tmp_path)]) == 2
     assert list(tmp_path.iterdir()) == []
+    shutil.rmtree(state / "versions")
+    mark_folder(state, STATE_MARK)
+    assert run(["versions", str(state)]) == 0
+    assert not (state / "versions").exists()
 
 
 def test_packs_that_are_emptied_meanwhile_are_no_damage(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,15 +55,23 @@ class Destination(click.Path):
 
 
 class SourceAddress(click.ParamType[str]):
-    """The address of a source, never the path of a folder: what is here is published, and not copied by its path."""
+    """The address of a source, never the path of a folder: what is here is published, and not copied by its path.
+
+    `or_copy`: the path of a copy may stand in its place.
+    """
 
     name = "url"
+
+    def __init__(self, *, or_copy: bool = False) -> None:
+        self._may_be_copy = or_copy
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = os.fsdecode(value)
         first = text.partition("/")[0]
         is_path = first in ("", ".", "..", "~") and text != ""
         looks_like_host = "." in first or ":" in first or first == "localhost"
+        if self._may_be_copy:
+            return text
         if is_path or (not looks_like_host and "://" not in text and os.path.exists(text)):
             has_dest = ctx is not None and any(one.name == "dest" for one in ctx.command.params)
             order = ": first comes URL, then DEST" if has_dest else ""

@@ -27,7 +27,7 @@ from headwater.triplestores.positions import (
     subject_of,
 )
 from headwater.triplestores.skolem import with_blank_nodes, with_iris
-from headwater.triplestores.sparql_text import LARGEST_FACTOR, as_data, batches, next_batch, parts_of
+from headwater.triplestores.sparql_text import LARGEST_FACTOR, StatementBatches, as_data, batches, parts_of
 
 _GRAPH: Final = f"{NAMESPACE}graph"
 _UNDER_WAY: Final = f"{NAMESPACE}under-way"
@@ -176,7 +176,8 @@ class SparqlStore:
     def _insert_all(self, statements: Iterator[bytes], mark: str, done: int) -> None:
         """Insert in batches that grow while the endpoint takes them; their mark is how many statements are there."""
         factor, largest = 1, LARGEST_FACTOR
-        while batch := next_batch(statements, factor):
+        left = StatementBatches(statements)
+        while batch := left.take(factor):
             try:
                 self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
                 done += len(batch)

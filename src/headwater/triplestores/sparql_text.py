@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final, NamedTuple
 
 from headwater.triplestores.skolem import with_iris
@@ -58,21 +57,31 @@ LARGEST_FACTOR: Final = 16
 """A load sends so many times as much at once, where the endpoint takes it: to some a request costs a second."""
 
 
+class StatementBatches:
+    """Statements cut into batches; what does not fit into one is the first of the next."""
+
+    def __init__(self, statements: Iterable[bytes]) -> None:
+        self._left = iter(statements)
+        self._next = next(self._left, None)
+
+    def take(self, factor: int = 1) -> list[bytes]:
+        """The next batch, empty at the end: what one request takes well, or `factor` times as many statements.
+
+        Its octets are bounded too, to at most four times as many; a statement that is longer goes alone.
+        """
+        batch: list[bytes] = []
+        octets, most_octets = 0, MOST_OCTETS * min(factor, 4)
+        while self._next is not None and len(batch) < MOST_STATEMENTS * factor:
+            octets += len(self._next)
+            if batch and octets > most_octets:
+                break
+            batch.append(self._next)
+            self._next = next(self._left, None)
+        return batch
+
+
 def batches(statements: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Statements in batches that one request takes well."""
-    left = iter(statements)
-    while batch := next_batch(left):
+    left = StatementBatches(statements)
+    while batch := left.take():
         yield batch
-
-
-def next_batch(statements: Iterator[bytes], factor: int = 1) -> list[bytes]:
-    """The next statements, so many that one request takes them well, or `factor` times as many."""
-    batch: list[bytes] = []
-    octets = 0
-    most, most_octets = MOST_STATEMENTS * factor, min(MOST_OCTETS * factor, MOST_OCTETS * 4)
-    for statement in islice(statements, most):
-        batch.append(statement)
-        octets += len(statement)
-        if octets >= most_octets:
-            break
-    return batch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import url_argument
+from headwater.cli.shared_options import SourceAddress
 from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_octets
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="explore")
-@url_argument
+@click.argument("url", type=SourceAddress(or_copy=True))
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
     "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of sets to open."
@@ -49,7 +49,9 @@ def command(
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(sets=sets, **given_options(wanted))
-    if resource is not None:
+    if resource is None:
+        SourceAddress().convert(url, None, None)
+    else:
         return _view(url, resource, options, as_json=as_json)
     with listening() as listener:
         found = explore(url, options, parts=parts, most=most, listener=listener)

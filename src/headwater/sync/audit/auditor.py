@@ -117,6 +117,7 @@ class _Audit:
         self._options = options
         self._listener = listener
         self._moment: int | None = None
+        self._is_dataset = False
         self._documents = documents
         self._database = database
         self._report = AuditReport(source=url, destination=str(root))
@@ -160,6 +161,8 @@ class _Audit:
         expected = self._expected(context, row, result)
         compared = comparison.SetComparison(context, row, expected, held, result)
         compared.judge_content = lambda: self._content(context, row)
+        self._is_dataset = False
+        compared.is_dataset = lambda: self._is_dataset
         compared.run(others)
         return result
 
@@ -169,6 +172,7 @@ class _Audit:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
+            self._is_dataset = True
         if any_patches(t):
             for uri in order_by_time(t, set_id):  # which state is the last one the content tells
                 t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))

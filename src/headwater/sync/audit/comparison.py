@@ -68,6 +68,9 @@ class SetComparison:
         self.judge_content: Callable[[], ContentVerdict | None] = lambda: None
         """The verdict on a file that only its content can tell of."""
 
+        self.is_dataset: Callable[[], bool] = lambda: False
+        """Whether the changes of the set are patches of a dataset, once they are read."""
+
         self._content: ContentVerdict | None = None
         self._expectation = expectation
         self._inventory = inventory
@@ -93,7 +96,7 @@ class SetComparison:
             self._tally()
             for rule, told, where in self._expectation.refused.sentences():
                 self._listener(Notice(rule, told, where))
-        judge_set(self.result, self._expectation.doubts)
+        judge_set(self.result, self._expectation.doubts, is_dataset=self.is_dataset())
 
     def _compare(self, query: str, lacks: Callable[[str | None, str | None], bool]) -> int:
         """Judge what a query has of `expected` and `found`, except where more has to be known of the file: these are in

@@ -182,11 +182,12 @@ def lacks_digests(digests: str | None, listed: str | None) -> bool:
     return digests is None or any(f"{digest.algorithm}:" not in digests for digest in digests_of(listed))
 
 
-def judge_set(result: SetAudit, doubts: list[str]) -> None:
+def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
     Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
-    file that cannot be read nobody knows whether it is what is listed.
+    file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
+    told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync.
     """
     partial = bool(result.refused or result.skipped)
     if doubts:
@@ -197,7 +198,7 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
-    elif result.unverifiable and not result.same:
+    elif result.unverifiable and is_dataset and not result.same:
         result.verdict, result.reason = UNDETERMINED, "nothing is listed by which any file could be compared"
     else:
         result.verdict = IN_SYNC
