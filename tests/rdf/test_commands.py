@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -184,3 +185,19 @@ def test_a_closed_stream_is_told(
     assert (done.returncode, done.stdout) == (status, b"")
     assert told in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """Nor is a device replaced, which a user with all rights could do."""
+    statements = b"<urn:a> <urn:b> <urn:c> .\n"
+    (tmp_path / "x.nq").write_bytes(statements)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run_here("rdf", "canonical", tmp_path / "x.nq", "-o", pipe).returncode == 0
+        assert os.read(reader, 100) == statements
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["pipe", "x.nq"]

@@ -138,6 +138,8 @@ def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: st
 def deliver(result: Path, output: str) -> None:
     """Give a complete file to standard output or as the file OUTPUT, which is replaced as a whole.
 
+    What is there and no file, a pipe or a device, is written to and stays what it is.
+
     Raises StoreFault where OUTPUT cannot be written.
     """
     if output == STANDARD:
@@ -149,7 +151,10 @@ def deliver(result: Path, output: str) -> None:
     target = Path(output)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        _write(result, target, aside)
+        if target.exists() and not target.is_file():
+            _write_to(result, target)
+        else:
+            _write(result, target, aside)
     except OSError as cause:
         raise StoreFault(
             f"the output cannot be written: {cause.strerror}",
@@ -158,11 +163,20 @@ def deliver(result: Path, output: str) -> None:
         ) from cause
 
 
+def _write_to(result: Path, target: Path) -> None:
+    with result.open("rb") as source, target.open("wb") as file:
+        _copy(source, file, target)
+
+
+def _copy(source: BinaryIO, file: BinaryIO, target: Path) -> None:
+    _compress(source, file) if target.suffix == ".gz" else shutil.copyfileobj(source, file, _PIECE)
+    file.flush()
+
+
 def _write(result: Path, target: Path, aside: Path) -> None:
     try:
         with result.open("rb") as source, aside.open("wb") as file:
-            _compress(source, file) if target.suffix == ".gz" else shutil.copyfileobj(source, file, _PIECE)
-            file.flush()
+            _copy(source, file, target)
             os.fsync(file.fileno())
         aside.replace(target)
     finally:
