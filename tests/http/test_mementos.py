@@ -163,6 +163,14 @@ def test_a_timegate_clamps_and_says_when_there_was_nothing(folder: Path, running
     assert reader.at(None).body == b"zero", "without a moment, the last that there is"
 
 
+def test_what_is_gone_and_not_yet_listed_leads_to_its_past(folder: Path, running: Face) -> None:
+    """A resource that is no longer there names its TimeGate, also before its deletion is recorded."""
+    reader = Reader(running, "a.txt")
+    (folder / "a.txt").unlink()
+    assert reader.get(reader.original).status == 404
+    assert reader.at(None).body == b"zero"
+
+
 BAD_DATES = ["", "tomorrow", "2001-03-20T20:35:00Z", "Tue, 20 Mar 2001 25:35:00 GMT", "Tue, 31 Feb 2001 20:35:00 GMT",
              "Tue, 20 Mar 0000 20:35:00 GMT", "Tue, 20 Mar 2001 20:35:00 +0100", "Tue, 20 Mar 2001 20:35:00 GMT, x",
              "Tue, 20 Mar 12001 20:35:00 GMT", "x" * 5_000, "Tue, 20 Mär 2001 20:35:00 GMT"]  # fmt: skip

@@ -120,7 +120,7 @@ class FileHandler:
         try:
             file = self._folders[set_name].open(match.path)
         except OSError as fault:
-            return self._unreadable(fault)
+            return self._unreadable(fault, set_name, relative)
         response = None
         try:
             headers = self._headers.headers_of(set_name, relative, known, file, result)
@@ -136,9 +136,10 @@ class FileHandler:
             if response is None or response.file is None:
                 file.close()
 
-    def _unreadable(self, fault: OSError) -> Response:
+    def _unreadable(self, fault: OSError, set_name: str, relative: str) -> Response:
         if fault.errno in GONE:
-            return responses.text(404, "the resource is gone; its deletion is about to be listed")
+            past = self._headers.own_links(set_name, relative)
+            return responses.text(404, "the resource is gone; its deletion is about to be listed", past)
         if fault.errno in (errno.EACCES, errno.EPERM):
             return responses.text(403, "the resource cannot be read at present")
         if self._on_fault is not None:
