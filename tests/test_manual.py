@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tools.engines.launch import free_port
 from tools.reference import PAGE, error_kinds, render
 
 from headwater.notices import NOTICES
@@ -123,12 +124,14 @@ class Scratch:
 
 
 def neighbouring_ports() -> dict[str, int]:
-    """Three free ports, two of them one after the other: the hub of `serve --hub` takes the second."""
+    """Three free ports, two of them one after the other: the hub of `serve --hub` takes the second.
+
+    They are none that the system gives to others while the page is carried out, which takes minutes.
+    """
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as one, suppress(OSError, OverflowError):
-            port = one.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)), socket.create_server(("127.0.0.1", 0)) as other:
-                return {"8000": port, "8001": port + 1, "8002": other.getsockname()[1]}
+        one, other = free_port(), free_port()
+        with suppress(OSError), socket.create_server(("127.0.0.1", one + 1)):
+            return {"8000": one, "8001": one + 1, "8002": other}
 
 
 @contextmanager
