@@ -78,6 +78,20 @@ def test_what_was_read_before_reading_ended_is_given_first(intake: Intake, fault
             next(kept)
 
 
+def test_after_a_batch_that_fails_to_be_kept_none_is_given(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop(names: Iterable[str]) -> None:
+        if "not a" in names:
+            raise OSError("the disk has gone")
+
+    monkeypatch.setattr(intake, "drop", drop)
+    intake.may_keep.set()
+    keeping = VersionKeeping(intake, lambda _path, _why: None)
+    with closing(keeping.kept(iter([batch("a"), batch("b"), batch("c")]), lambda one: one)) as kept:
+        with pytest.raises(OSError, match="gone"):
+            next(kept)
+        assert list(kept) == []
+
+
 def test_nobody_takes_versions_in_after_the_batches_are_given_up(intake: Intake) -> None:
     intake.may_keep.set()
     keeping = VersionKeeping(intake, lambda _path, _why: None)

@@ -68,26 +68,32 @@ class VersionKeeping:
         """The batches in their order, each with the digests that are not kept, once what it needs is durable.
 
         That waits for the disk in a thread, while the next batch is read: for batches that do not depend on whether
-        those before them are recorded. Where reading ends by an exception, what was read before comes first. To be
-        closed.
+        those before them are recorded. Where reading ends by an exception, what was read before comes first; where
+        keeping does, nothing more comes. To be closed.
         """
         if self._intake is None:
             yield from ((one, set()) for one in batches)
             return
         with ThreadPoolExecutor(1, "headwater-versions") as thread:
             waiting: deque[tuple[T, BatchVersions, Future[list[str]]]] = deque()
-            try:
-                for one in batches:
+            reading = iter(batches)
+            fault: Exception | None = None
+            while True:
+                try:
+                    one = next(reading)
                     versions = versions_of(one) or BatchVersions()
-                    waiting.append((one, versions, thread.submit(_keep, self._intake, versions)))
-                    if len(waiting) > 1:
-                        yield self._awaited(*waiting.popleft())
-            except Exception:
-                while waiting:
+                except StopIteration:
+                    break
+                except Exception as cause:  # noqa: BLE001 - told once what was read before is kept
+                    fault = cause
+                    break
+                waiting.append((one, versions, thread.submit(_keep, self._intake, versions)))
+                if len(waiting) > 1:
                     yield self._awaited(*waiting.popleft())
-                raise
             while waiting:
                 yield self._awaited(*waiting.popleft())
+            if fault is not None:
+                raise fault
 
     def _awaited(self, batch: T, versions: BatchVersions, lost: Future[list[str]]) -> tuple[T, set[str]]:
         return batch, self._told(versions, lost.result())
