@@ -19,7 +19,7 @@ from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
 from headwater.copies.schema import FOLDER, STATE
 from headwater.datasets.faults import InputChanged, UnusableInput
 from headwater.ingest.copy.inherited_links import VIA, leads_home
-from headwater.ingest.rdf.inputs import PathInput, signature_of_files
+from headwater.ingest.rdf.inputs import ChosenInput, DatasetInput, PathInput, signature_of_files
 from headwater.rdf.syntaxes import RdfInput
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
@@ -43,7 +43,7 @@ def copy_above(path: Path) -> Path | None:
     return next((one for one in folders if (one / FOLDER / STATE).is_file()), None)
 
 
-class PathOrCopy:
+class PathOrCopy(ChosenInput):
     """A file or a folder, of a copy or not, whatever is there when it is looked at."""
 
     def __init__(self, path: Path, base_url: str) -> None:
@@ -57,19 +57,7 @@ class PathOrCopy:
         """Where what was read last has come from."""
         return None if self._copied is None else self._copied.origin
 
-    def signature(self) -> bytes | None:
-        """That of what is there."""
-        return self._present().signature()
-
-    def changed_at_ns(self) -> int:
-        """The same."""
-        return self._present().changed_at_ns()
-
-    def read(self, scratch: Path) -> list[RdfInput]:
-        """The same."""
-        return self._present().read(scratch)
-
-    def _present(self) -> PathInput | CopiedInput:
+    def _present(self) -> DatasetInput:
         copy = copy_above(self._path)
         if copy is None:
             self._copied = None

@@ -106,17 +106,14 @@ class FolderInput:
                 yield path, syntax, found
 
 
-class PathInput:
-    """A file or a folder, whichever is there when it is looked at."""
+class ChosenInput:
+    """An input that is another one by what is there when it is looked at; `_present` says which."""
 
-    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
-        self.where = str(path)
-        self._path = path
-        self._file = FileInput(path, syntax)
-        self._folder = FolderInput(path, syntax)
+    def _present(self) -> DatasetInput:
+        raise NotImplementedError
 
     def signature(self) -> bytes | None:
-        """That of the one or the other."""
+        """That of the one that is there."""
         return self._present().signature()
 
     def changed_at_ns(self) -> int:
@@ -127,7 +124,17 @@ class PathInput:
         """The same."""
         return self._present().read(scratch)
 
-    def _present(self) -> FileInput | FolderInput:
+
+class PathInput(ChosenInput):
+    """A file or a folder, whichever is there when it is looked at."""
+
+    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+        self.where = str(path)
+        self._path = path
+        self._file = FileInput(path, syntax)
+        self._folder = FolderInput(path, syntax)
+
+    def _present(self) -> DatasetInput:
         return self._folder if self._path.is_dir() else self._file
 
 
