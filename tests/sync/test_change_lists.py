@@ -314,6 +314,79 @@ def test_a_gap_that_nothing_bridges_is_told(source: Source, site: Site, dest: Pa
     assert go(source.base, dest).status == DONE
 
 
+@pytest.mark.parametrize("form", ["list", "index"])
+def test_a_gap_that_the_changes_close(form: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-5.1: the Change Lists cover the time again, while the Resource List stays old: what was missed is done."""
+    go(source.base, dest)
+    site.clock = 100
+    site.put("missed", b"m")  # 101
+    site.drop("f0.txt")  # 102
+    site.put("f1.txt", b"then")  # 103
+    site.clock = 200
+    site.put("f1.txt", b"now")  # 201
+    site.publish_changes(200)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_changes(104)  # not far enough
+    assert go(source.base, dest).status == UNDETERMINED
+    site.put("later", b"l")  # 202
+    if form == "list":
+        site.publish_changes(10)
+    else:
+        closed(site, "/set/c1.xml", 10, 150, index=True)
+        closed(site, "/set/open.xml", 150, None, index=True)
+        change_index(site, ("c1.xml", 10, 150), ("open.xml", 150, None))
+    ran = go(source.base, dest, dry_run=True)
+    assert ran.one.created == 2
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+    site.put("last", b"l")
+    if form == "list":
+        site.publish_changes(10)
+    else:
+        closed(site, "/set/open.xml", 150, None, index=True)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert len(source.requests()) <= 3
+
+
+def test_lists_that_state_nothing_close_no_gap(source: Source, site: Site, dest: Path) -> None:
+    """DST-5.1: without `from` a list may have left out anything."""
+    go(source.base, dest)
+    site.clock = 200
+    site.put("after", b"a")  # 201
+    site.publish_changes(200)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_changes(200, from_=None)
+    assert go(source.base, dest).status == UNDETERMINED
+    closed(site, "/set/open.xml", 200, None, index=True)
+    change_index(site, ("open.xml", None, None))
+    assert go(source.base, dest).status == UNDETERMINED
+
+
+def test_several_gaps_are_closed_from_the_first(source: Source, site: Site, dest: Path) -> None:
+    """DST-5.1: two gaps, one after the other; what covers the second alone leaves the first."""
+    go(source.base, dest)
+    site.clock = 100
+    site.put("one", b"1")  # 101
+    site.clock = 200
+    site.publish_changes(200)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.clock = 300
+    site.put("two", b"2")  # 301
+    site.clock = 400
+    site.publish_changes(400)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_changes(200)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def test_a_hole_between_lists(source: Source, site: Site, dest: Path) -> None:
     """AMB-23."""
     go(source.base, dest)

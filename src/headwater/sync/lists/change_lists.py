@@ -71,6 +71,9 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     earliest: int | None = None
     """Where the oldest list begins, when that leaves a gap after the position."""
 
+    reaches_back: bool = False
+    """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
+
     archives: str | None = None
     """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
 
@@ -152,8 +155,10 @@ class ChangeListReader:
             return self._broken(uri, wrong)
         from_, start = micros(answer.document.from_), self._start
         same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
-        if not same and is_gap(staged.begins(from_, start.time), self._reading.position.time):
+        begins = staged.begins(from_, start.time)
+        if not same and is_gap(begins, self._reading.position.time):
             return self._moved(answer, known=known)
+        self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
         self._list(answer, staged)
         return self._successor(answer)
 
@@ -231,6 +236,7 @@ class ChangeListReader:
             reading.earliest = min(known) if known else micros(answer.document.from_)
             reading.reason = "the Change Lists leave out changes after the position"
             return False
+        reading.reaches_back |= len(known) == len(parts) and not is_gap(min(known, default=None), self._start.time)
         reading.outcome = ReadingOutcome.READ
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)

@@ -13,6 +13,7 @@ from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
+from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
 from headwater.sync.update.applier import Applier
@@ -20,6 +21,7 @@ from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 
 _RACE_SECONDS = 0.5
+_GAP_SINCE = "gap of set {}"  # a fact: the position before the changes that are in no document
 
 
 class Increment:
@@ -74,13 +76,37 @@ class Increment:
         """No newer Resource List bridges the gap: do what is known, remember the gap, and say so (DST-5.1)."""
         if reading.earliest is None or self._set.row.position is None:
             return reading
-        position = self._set.row.position
+        row, position = self._set.row, self._set.row.position
         beyond = max(reading.earliest, position.time or reading.earliest)
         with self._run.database.write() as t:
-            t.run("UPDATE sets SET hole_until = ? WHERE id = ?", (reading.earliest, self._set.row.id))
+            if (
+                position.time is not None and row.hole_until is None
+            ):  # of several gaps the first one begins where it does
+                keep_fact(t, _GAP_SINCE.format(row.id), str(position.time))
+            t.run("UPDATE sets SET hole_until = ? WHERE id = ?", (reading.earliest, row.id))
             keep_position(t, self._set.row.id, Position(time=beyond))
         self._set.reload()
         return self.carry_out()
+
+    def close_gap(self) -> ChangeListReading | None:
+        """Do the changes since before a remembered gap, where the Change Lists cover that time by now (DST-5.1)."""
+        row = self._set.row
+        with self._run.database.read() as t:
+            since = fact(t, _GAP_SINCE.format(row.id)) or row.baseline_at
+        if since is None or self._set.since is not None:
+            return None
+        self._set.since = Position(time=int(since))
+        try:
+            closing = self.carry_out() if _covers(self._read_changes()) else None
+        finally:
+            self._set.since = None
+        if closing is None or not _covers(closing):
+            return None
+        if not self._run.options.dry_run:
+            with self._run.database.write() as t:
+                t.run("UPDATE sets SET hole_until = NULL WHERE id = ?", (row.id,))
+            self._set.reload()
+        return closing
 
     def _read_changes(self) -> ChangeListReading:
         position = self._set.since or self._set.row.position or Position()
@@ -117,3 +143,8 @@ class Increment:
         if self._set.since is None or held is None or held.time is None:
             return reached
         return held if reached.time is None or reached.time < held.time else reached
+
+
+def _covers(reading: ChangeListReading) -> bool:
+    """Whether all changes since the position are in what was read, by what the lists state."""
+    return reading.outcome is ReadingOutcome.READ and reading.reaches_back

@@ -162,6 +162,9 @@ class SetSync:
         gap_until = self._set.row.hole_until
         if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
             self._baseline.carry_out(force=False)
+        if self._set.row.hole_until is not None and (closing := self._increment.close_gap()) is not None:
+            self._reading = closing
+            return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
             self._set.since = None  # those since the Resource List are not on offer any more, and had been done once
@@ -252,7 +255,8 @@ class SetSync:
                 f"changes before {format_micros(self._set.row.hole_until)} are in no document of the source",
                 where=self._set.offer.changes_document,
                 rule="DST-C4",
-                advice="The next Resource List closes the gap: run the same command again when there is one.",
+                advice="The next Resource List closes the gap, or a Change List that begins before it:"
+                " run the same command again when there is one.",
             )
         return SyncState.SETTLE
 
