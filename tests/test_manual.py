@@ -1,5 +1,6 @@
 """The documentation is run: command lines, examples of the library, and the pages that are written from the program."""
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,11 @@ pytestmark = pytest.mark.long(40)
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {"HW-DOC-01", "HW-UND-01"}
 """Codes of branches of the error tree: every error that is raised has one of its own."""
+
+PAUSE = re.compile(r"sleep \d+(?:$|; (?=headwater))")
+"""With it a page has its reader wait until a server has published what the commands before have changed."""
+CHANGES = ("echo ", "rm ")
+"""How commands begin that change a file of a published folder, once it is served."""
 
 
 def test_the_reference_is_what_the_program_says() -> None:
@@ -76,12 +82,18 @@ class Scratch:
         self.environment = {**os.environ, "PATH": path, "HOME": str(folder), "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
         self.environment.pop("XDG_STATE_HOME", None)
         self.servers: list[subprocess.Popen[bytes]] = []
+        self.served: list[int] = []
+        self.changed = 0
 
     def at_my_port(self, text: str) -> str:
         return re.sub(r"(:|--port )(800[0-2])\b", lambda found: f"{found[1]}{self.ports[found[2]]}", text)
 
     def carry_out(self, command: str) -> str:
         """What a command says; in the background when it ends with &, once it answers."""
+        if PAUSE.match(command):
+            until(lambda: self.published_changes() >= self.changed, what="what was changed")
+            command = PAUSE.sub("", command)
+        self.changed += bool(self.served) and command.startswith(CHANGES)
         arguments = ["bash", "-c", self.at_my_port(command.removesuffix("&"))]
         if command.endswith("&"):
             quiet = subprocess.DEVNULL
@@ -91,7 +103,10 @@ class Scratch:
                 )
             )
             if "--port" in command:
-                self.wait_until_published(self.ports[command.split("--port ")[1][:4]])
+                port = self.ports[command.split("--port ")[1][:4]]
+                self.wait_until_published(port)
+                self.served.append(port)
+                self.changed = self.published_changes()
             return ""
         done = subprocess.run(
             arguments,
@@ -116,6 +131,11 @@ class Scratch:
                 return False  # it does not listen yet
 
         until(answered)
+
+    def published_changes(self) -> int:
+        """How many changes all servers have published."""
+        reports = [json.loads(request(f"http://127.0.0.1:{port}", "/health").body) for port in self.served]
+        return sum(one.get("published_changes", 0) for report in reports for one in report["sets"])
 
     def close(self) -> None:
         for server in self.servers:

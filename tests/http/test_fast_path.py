@@ -15,7 +15,7 @@ from headwater.http.responses import fields
 from headwater.http.server import fast_path
 from headwater.http.server.uvicorn_server import ServerLimits
 from tests.support.serving import Face, drain, face
-from tests.support.waiting import DEADLINE, settle, until
+from tests.support.waiting import DEADLINE, settle, settle_second, until
 
 pytestmark = pytest.mark.long(10)
 
@@ -32,6 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
     (files / "large.bin").write_bytes(LARGE)
     settle()  # at rest for longer than a tick, so that the tags are strong
     with face(files, base / "state", limits=ServerLimits(idle_seconds=IDLE_SECONDS)) as running:
+        settle_second()  # within it the `Last-Modified` of a document is the second before, afterwards its own
         yield running
 
 

@@ -20,7 +20,7 @@ from headwater.source.configured_source import utc_now
 from headwater.spec.reading.discovery import parse_link_header
 from tests.support.documents import read_bytes
 from tests.support.serving import Face, drain, face, request
-from tests.support.waiting import DEADLINE, settle, until
+from tests.support.waiting import DEADLINE, settle, settle_second, until
 
 FILES = {
     b"plain.txt": b"hello\n",
@@ -57,8 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
     with face(root, tmp_path_factory.mktemp("state"), exclude=("*.key",)) as running:
-        begun = int(time.time())
-        until(lambda: int(time.time()) > begun)  # within the second of a publication dates prove nothing
+        settle_second()  # within the second of a publication dates prove nothing
         yield running
 
 

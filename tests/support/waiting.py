@@ -31,6 +31,12 @@ def settle() -> None:
     time.sleep(0.11)
 
 
+def settle_second() -> None:
+    """Wait until what was written so far is of a second that is over: a date in HTTP tells it from what comes next."""
+    now = time.time()
+    until(lambda: int(time.time()) > int(now), what="the next second")
+
+
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
