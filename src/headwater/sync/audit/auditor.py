@@ -20,18 +20,17 @@ from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database, Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
-from headwater.sync.audit.findings import AuditReport, ContentVerdict, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.set_content import SetContent
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.datasets.disordered_patches import order_by_time
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.lists.staging import any_patches, any_patches_alone
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
@@ -96,12 +95,6 @@ def audit(
     return report
 
 
-_UNHASHED = (
-    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
-    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
-)
-
-
 class _Audit:
     def __init__(
         self,
@@ -117,7 +110,6 @@ class _Audit:
         self._options = options
         self._listener = listener
         self._moment: int | None = None
-        self._is_dataset = False
         self._documents = documents
         self._database = database
         self._report = AuditReport(source=url, destination=str(root))
@@ -155,37 +147,14 @@ class _Audit:
 
     def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
+        wire, root = self._documents.transport, Path(os.fsdecode(self._root))
+        content = SetContent(wire, root, self._options.dataset, is_past=self._moment is not None)
         context = ListContext(
-            DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row), self._restate
+            DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row), content.restate
         )
         expected = self._expected(context, row, result)
-        compared = comparison.SetComparison(context, row, expected, held, result)
-        compared.judge_content = lambda: self._content(context, row)
-        self._is_dataset = False
-        compared.is_dataset = lambda: self._is_dataset
-        compared.run(others)
+        comparison.SetComparison(context, row, expected, content, held, result).run(others)
         return result
-
-    def _restate(self, t: Transaction, set_id: int) -> None:
-        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
-        if any_patches_alone(t):
-            from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
-
-            restate_patches(t, set_id, self._options.dataset, listed=True)
-            self._is_dataset = True
-        if any_patches(t):
-            for uri in order_by_time(t, set_id):  # which state is the last one the content tells
-                t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
-
-    def _content(self, context: ListContext, row: SetRow) -> ContentVerdict | None:
-        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time."""
-        with self._database.write() as t:
-            if self._moment is not None or t.one(_UNHASHED, (row.id,)) is None:
-                return None
-        from headwater.sync.audit.dataset_content import DatasetContent  # takes the RDF library along
-
-        wire, root = self._documents.transport, Path(os.fsdecode(self._root))
-        return DatasetContent(wire, root, self._options.dataset).compare(context, row.id)
 
     def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
         """The verdicts on the triplestores that follow the dataset of a set."""

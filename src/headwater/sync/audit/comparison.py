@@ -28,6 +28,7 @@ from headwater.sync.audit.findings import (
     lacks_digests,
 )
 from headwater.sync.audit.inventory import Inventory
+from headwater.sync.audit.set_content import SetContent
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.state.set_rows import SetRow
 
@@ -60,18 +61,20 @@ class SetComparison:
     """Compares one set. Call `run` once; the verdict is in `result`."""
 
     def __init__(
-        self, context: ListContext, row: SetRow, expectation: ExpectedFiles, inventory: Inventory, result: SetAudit
+        self,
+        context: ListContext,
+        row: SetRow,
+        expectation: ExpectedFiles,
+        content: SetContent,
+        inventory: Inventory,
+        result: SetAudit,
     ) -> None:
+        self._context = context
         self._database = context.database
         self._listener = context.listener
         self._row = row
-        self.judge_content: Callable[[], ContentVerdict | None] = lambda: None
-        """The verdict on a file that only its content can tell of."""
-
-        self.is_dataset: Callable[[], bool] = lambda: False
-        """Whether the changes of the set are patches of a dataset, once they are read."""
-
-        self._content: ContentVerdict | None = None
+        self._content = content
+        self._verdict: ContentVerdict | None = None
         self._expectation = expectation
         self._inventory = inventory
         self.result = result
@@ -86,7 +89,7 @@ class SetComparison:
         else:
             self._expectation.name()
             self._inventory.wait()
-            self._content = self.judge_content()
+            self._verdict = self._content.verdict(self._context, self._row.id)
             if unhashed := self._compare(_COMPARED, lacks_digests):
                 self._inventory.hash_unhashed(unhashed)
                 self._compare(_COMPARED_LATER, lambda _found, _listed: False)
@@ -96,7 +99,7 @@ class SetComparison:
             self._tally()
             for rule, told, where in self._expectation.refused.sentences():
                 self._listener(Notice(rule, told, where))
-        judge_set(self.result, self._expectation.doubts, is_dataset=self.is_dataset())
+        judge_set(self.result, self._expectation.doubts, is_dataset=self._content.is_dataset)
 
     def _compare(self, query: str, lacks: Callable[[str | None, str | None], bool]) -> int:
         """Judge what a query has of `expected` and `found`, except where more has to be known of the file: these are in
@@ -119,8 +122,8 @@ class SetComparison:
             record = None if placed[0] is None else PlacementRecord(*placed)
             found = None if size is None else FoundFile(size, mtime_ns, digests, errno)
             verdict = judge_file(ExpectedFile(length, listed, lastmod, bool(newer), record), found)
-            if self._content is not None and uri == self._content.uri and verdict != MISSING:
-                verdict = self._content.verdict
+            if self._verdict is not None and uri == self._verdict.uri and verdict != MISSING:
+                verdict = self._verdict.verdict
             if verdict == SAME:
                 self.result.same += 1
             else:
@@ -166,8 +169,8 @@ class SetComparison:
         result.findings_are_cut = total > len(result.findings)
 
     def _reason(self, verdict: str, uri: str, errno: int | None) -> str:
-        if self._content is not None and uri == self._content.uri and verdict == self._content.verdict:
-            return self._content.reason
+        if self._verdict is not None and uri == self._verdict.uri and verdict == self._verdict.verdict:
+            return self._verdict.reason
         return os.strerror(errno or 0) if verdict == UNREADABLE else ""
 
 
