@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import write_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
@@ -28,7 +28,7 @@ def canonical(text: bytes, folder: Path, blank_nodes: BlankNodes = BlankNodes.KE
     """What N-Quads come to."""
     source, target = folder / "in.nq", folder / "out.nq"
     source.write_bytes(text)
-    write_canonical([RdfInput(source, N_QUADS)], target, scratch=folder, blank_nodes=blank_nodes, genid=GENID)
+    write_canonical([RdfInput(source, N_QUADS)], target, scratch=folder, options=RdfOptions(blank_nodes, GENID))
     return target.read_bytes()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.rdf.applying import apply_patches
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.lines.reading import line_blocks, octets
@@ -69,7 +69,9 @@ def test_a_bad_line_is_told_with_its_number(line: bytes, tmp_path: Path) -> None
     source.write_bytes(A + B + line + C)
     for treated in (BlankNodes.REFUSED, BlankNodes.KEPT):
         with pytest.raises(BadRdf, match="line 3") as error:
-            write_canonical([RdfInput(source, N_QUADS)], tmp_path / "out", scratch=tmp_path, blank_nodes=treated)
+            write_canonical(
+                [RdfInput(source, N_QUADS)], tmp_path / "out", scratch=tmp_path, options=RdfOptions(treated)
+            )
         assert error.value.line == 3
         assert error.value.exit_status == 3
     assert [path.name for path in tmp_path.iterdir()] == ["in.nq"]
@@ -132,7 +134,7 @@ def test_a_bad_document_is_refused(syntax: Syntax, text: bytes, tmp_path: Path) 
     source.write_bytes(text)
     with pytest.raises(BadRdf):
         write_canonical(
-            [RdfInput(source, syntax)], tmp_path / "out", scratch=tmp_path, blank_nodes=BlankNodes.CANONICAL
+            [RdfInput(source, syntax)], tmp_path / "out", scratch=tmp_path, options=RdfOptions(BlankNodes.CANONICAL)
         )
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -245,7 +247,7 @@ def test_labels_of_blank_nodes_that_clash_between_patches_are_one_node(tmp_path:
     apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True)
     assert (tmp_path / "out").read_bytes().count(b"_:b ") == 2
     with pytest.raises(BadRdf, match="line 1: the dataset has blank nodes"):
-        apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True, blanks=False)
+        apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True, options=NO_BLANK_NODES)
 
 
 def test_rdf_xml_that_is_cut_off_between_elements_is_not_taken_for_whole(tmp_path: Path) -> None:

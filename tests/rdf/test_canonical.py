@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.faults import BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, TURTLE, RdfInput
 from tests.rdf.datasets import GENID, canonical, statement
@@ -52,7 +52,9 @@ def test_runs_are_merged_beyond_the_bound_of_memory(tmp_path: Path) -> None:
     lines = [statement(number * 7919 % 5000) for number in range(6000)]
     source, target = tmp_path / "in.nq", tmp_path / "out.nq"
     source.write_bytes(b"".join(lines))
-    found = write_canonical([RdfInput(source, N_QUADS)], target, scratch=tmp_path, bounds=RdfBounds(run_octets=1000))
+    found = write_canonical(
+        [RdfInput(source, N_QUADS)], target, scratch=tmp_path, options=RdfOptions(bounds=RdfBounds(run_octets=1000))
+    )
     written = target.read_bytes()
     assert written == b"".join(sorted(set(lines)))
     assert (found.quads, found.octets) == (5000, len(written))
@@ -109,10 +111,10 @@ def test_labels_of_two_files_are_different_nodes(tmp_path: Path) -> None:
         path.write_bytes(b'_:x <http://e.org/p> "1" .\n_:x <http://e.org/q> "%s" .\n' % path.name.encode())
     inputs = [RdfInput(path, N_QUADS) for path in paths]
     target = tmp_path / "out.nq"
-    write_canonical(inputs, target, scratch=tmp_path, blank_nodes=BlankNodes.REPLACED, genid=GENID)
+    write_canonical(inputs, target, scratch=tmp_path, options=RdfOptions(BlankNodes.REPLACED, GENID))
     assert len({line.split()[0] for line in target.read_bytes().splitlines()}) == 2
     with pytest.raises(BlankNodesRefused):
-        write_canonical(inputs, target, scratch=tmp_path, blank_nodes=BlankNodes.KEPT)
+        write_canonical(inputs, target, scratch=tmp_path, options=LABELS_KEPT)
 
 
 def test_a_poison_graph_is_given_up_in_time(tmp_path: Path) -> None:
@@ -126,7 +128,6 @@ def test_a_poison_graph_is_given_up_in_time(tmp_path: Path) -> None:
             [RdfInput(source, N_QUADS)],
             tmp_path / "out.nq",
             scratch=tmp_path,
-            blank_nodes=BlankNodes.CANONICAL,
-            bounds=RdfBounds(blank_seconds=0.7),
+            options=RdfOptions(BlankNodes.CANONICAL, bounds=RdfBounds(blank_seconds=0.7)),
         )
     assert not (tmp_path / "out.nq").exists()

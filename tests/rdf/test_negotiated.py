@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import SYNTAXES, RdfInput
 from tests.support.program import run_here
 from tests.support.serving import face as serve
@@ -38,7 +38,7 @@ def test_a_document_is_served_in_the_syntax_that_is_asked_for(tmp_path: Path) ->
                 [RdfInput(tmp_path / "got", syntax)],
                 tmp_path / "canonical",
                 scratch=tmp_path,
-                blank_nodes=BlankNodes.CANONICAL,
+                options=RdfOptions(BlankNodes.CANONICAL),
             )
             assert found.quads == 2
         listed = running.get("/files/resourcelist.xml").body.decode()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.rdf.applying import AppliedSummary, apply_patches
+from headwater.rdf.canonical import BlankNodes, RdfOptions
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdfPatch, NotCanonical, RdfBounds
 from headwater.rdf.patch_algebra import write_composed, write_inverse
@@ -153,7 +154,12 @@ def test_a_large_patch_of_a_base_in_any_order(tmp_path: Path) -> None:
     base.write_bytes(b"".join(old))
     patch.write_bytes(b"".join([b"-" + line for line in less] + [b"+" + line for line in more]))
     found = apply_patches(
-        base, [patch], tmp_path / "out", scratch=tmp_path, strict=True, bounds=RdfBounds(run_octets=5_000)
+        base,
+        [patch],
+        tmp_path / "out",
+        scratch=tmp_path,
+        strict=True,
+        options=RdfOptions(BlankNodes.KEPT, bounds=RdfBounds(run_octets=5_000)),
     )
     assert (tmp_path / "out").read_bytes() == b"".join(sorted({*old} - {*less} | {*more}))
     assert counts(found) == (len(more), len(less), 0, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rdflib import Graph
 from rdflib.compare import isomorphic
 
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.faults import RdfBounds, RdfTooCostly
 from headwater.rdf.lines.blank_nodes import canonical_form
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
@@ -56,7 +56,10 @@ def test_the_canonical_form_is_that_of_the_algorithm(name: str, tmp_path: Path) 
     quads = DATASETS[name]
     (tmp_path / "in").write_bytes(octets(quads) * 2)  # duplicates count once
     write_canonical(
-        [RdfInput(tmp_path / "in", N_QUADS)], tmp_path / "out", scratch=tmp_path, blank_nodes=BlankNodes.CANONICAL
+        [RdfInput(tmp_path / "in", N_QUADS)],
+        tmp_path / "out",
+        scratch=tmp_path,
+        options=RdfOptions(BlankNodes.CANONICAL),
     )
     assert (tmp_path / "out").read_bytes() == rdfc.canonical_form(quads)
 
@@ -102,6 +105,5 @@ def test_a_poison_clique_is_given_up() -> None:
                 [RdfInput(source, N_QUADS)],
                 Path(name) / "out",
                 scratch=Path(name),
-                blank_nodes=BlankNodes.CANONICAL,
-                bounds=RdfBounds(blank_seconds=0.5),
+                options=RdfOptions(BlankNodes.CANONICAL, bounds=RdfBounds(blank_seconds=0.5)),
             )

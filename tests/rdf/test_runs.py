@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.rdf.canonical import BlankNodes, DatasetRuns, write_canonical
+from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetRuns, RdfOptions, write_canonical
 from headwater.rdf.dataset_patch import write_dataset_patch
 from headwater.rdf.dataset_update import DatasetBase, write_update
-from headwater.rdf.faults import BOUNDS, BadRdf, DatasetChanges, RdfBounds
+from headwater.rdf.faults import BadRdf, DatasetChanges, RdfBounds
 from headwater.rdf.lines import block_difference, run_making, runs
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
@@ -43,7 +43,11 @@ def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: 
         source, target = Path(name) / "in", Path(name) / "out"
         source.write_bytes(b"".join(lines))
         found = write_canonical(
-            [RdfInput(source, N_QUADS)], target, scratch=Path(name), durable=False, bounds=RdfBounds(run_octets=run)
+            [RdfInput(source, N_QUADS)],
+            target,
+            scratch=Path(name),
+            durable=False,
+            options=RdfOptions(bounds=RdfBounds(run_octets=run)),
         )
         assert target.read_bytes() == b"".join(sorted(set(lines)))
         assert found.quads == len(set(lines))
@@ -73,7 +77,7 @@ def test_any_runs_are_compared_as_sets(old: list[int], new: list[int], run: int,
             files.append(RdfInput(Path(name) / str(number), N_QUADS))
             files[-1].path.write_bytes(b"".join(map(statement, some)))
         target = io.BytesIO()
-        found = write_dataset_patch((files[0], files[1]), target, scratch=Path(name), bounds=bounds)
+        found = write_dataset_patch((files[0], files[1]), target, scratch=Path(name), options=RdfOptions(bounds=bounds))
         less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))
         assert target.getvalue() == b"".join([b"-" + line for line in less] + [b"+" + line for line in more])
         assert (found.removed, found.added) == (len(less), len(more))
@@ -84,7 +88,9 @@ def test_a_large_dataset_is_sorted_by_processes(tmp_path: Path) -> None:
     source, target = tmp_path / "in.nq", tmp_path / "out.nq"
     source.write_bytes(b"".join(lines))
     bounds = RdfBounds(run_octets=500_000)
-    write_canonical([RdfInput(source, N_QUADS)], target, scratch=tmp_path, durable=False, bounds=bounds)
+    write_canonical(
+        [RdfInput(source, N_QUADS)], target, scratch=tmp_path, durable=False, options=RdfOptions(bounds=bounds)
+    )
     assert target.read_bytes() == b"".join(sorted(set(lines)))
     with (tmp_path / "patch").open("w+b") as file:
         write_dataset_patch((RdfInput(source, N_QUADS), RdfInput(target, N_QUADS)), file, scratch=tmp_path)
@@ -103,8 +109,8 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
             patched.setattr(runs, "_FEW", few)
             patched.setattr(runs, "_MERGED", 1 << 16)
             bounds = RdfBounds(run_octets=50_000)
-            write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, bounds=bounds)
-            write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, bounds=bounds)
+            write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, options=RdfOptions(bounds=bounds))
+            write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, options=RdfOptions(bounds=bounds))
     assert set(os.listdir("/proc/self/fd")) == before
 
 
@@ -115,7 +121,10 @@ def test_a_fault_far_inside_is_told_with_its_line(tmp_path: Path) -> None:
     source.write_bytes(b"".join(lines))
     with pytest.raises(BadRdf, match=r"line 4,001: "):
         write_canonical(
-            [RdfInput(source, N_QUADS)], tmp_path / "out", scratch=tmp_path, bounds=RdfBounds(run_octets=20_000)
+            [RdfInput(source, N_QUADS)],
+            tmp_path / "out",
+            scratch=tmp_path,
+            options=RdfOptions(bounds=RdfBounds(run_octets=20_000)),
         )
 
 
@@ -154,15 +163,14 @@ def test_a_document_that_takes_for_ever_or_kills_the_parser(syntax: Syntax, text
             [RdfInput(good, TURTLE), RdfInput(source, syntax)],
             tmp_path / "out",
             scratch=tmp_path,
-            blank_nodes=BlankNodes.CANONICAL,
-            bounds=bounds,
+            options=RdfOptions(BlankNodes.CANONICAL, bounds=bounds),
         )
     assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_no_statements(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"# nothing\n")
-    made = DatasetRuns(tmp_path, BOUNDS, BlankNodes.REFUSED, None).made_of([RdfInput(tmp_path / "in", N_QUADS)])
+    made = DatasetRuns(tmp_path, NO_BLANK_NODES).made_of([RdfInput(tmp_path / "in", N_QUADS)])
     assert made == []
 
 
@@ -190,7 +198,7 @@ def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[
             folder / "new",
             DatasetBase(folder / "old", folder / "patch"),
             scratch=folder,
-            bounds=RdfBounds(run_octets=run),
+            options=RdfOptions(bounds=RdfBounds(run_octets=run)),
         )
         assert (folder / "new").read_bytes() == b"".join(sorted(set(map(statement, new))))
         less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_blocks, write_canonical
+from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_blocks, write_canonical
 from headwater.rdf.differences import sorted_blocks
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
 from headwater.rdf.lines.sorting import LineSorter
@@ -51,24 +51,24 @@ class _Counts:
         return there
 
 
-def apply_patches(  # noqa: PLR0913 - what is applied to what, and how strictly
+def apply_patches(
     base: Path | None,
     patches: Sequence[Path],
     target: Path,
     *,
     scratch: Path,
     strict: bool,
-    blanks: bool = True,
-    bounds: RdfBounds = BOUNDS,
+    options: RdfOptions = LABELS_KEPT,
 ) -> AppliedSummary:
     """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
 
-    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6), and
-    without `blanks` raise BlankNodesRefused. `target` gets canonical N-Quads, sorted, and is replaced as a whole or not
-    touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
+    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6): where
+    they are not KEPT, BlankNodesRefused is raised. `target` gets canonical N-Quads, sorted, and is replaced as a whole
+    or not touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
-        folder = Path(name)
+        folder, bounds = Path(name), options.bounds
+        blanks = options.blank_nodes is BlankNodes.KEPT
 
         def made(start: Path | None) -> AppliedSummary:
             steps, counts = PatchSteps(Path(tempfile.mkdtemp(dir=folder)), bounds), _Counts()
@@ -86,7 +86,11 @@ def apply_patches(  # noqa: PLR0913 - what is applied to what, and how strictly
             assert base is not None
             inputs = [RdfInput(base, N_QUADS)]
             write_canonical(
-                inputs, folder / "base", scratch=folder, blank_nodes=BlankNodes.KEPT, durable=False, bounds=bounds
+                inputs,
+                folder / "base",
+                scratch=folder,
+                durable=False,
+                options=replace(options, blank_nodes=BlankNodes.KEPT),
             )
             return made(folder / "base")
 

@@ -37,6 +37,24 @@ class BlankNodes(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class RdfOptions:
+    """How RDF is taken: what becomes of its blank nodes, and within which bounds.
+
+    `genid` is the prefix of the IRIs by which blank nodes are REPLACED (`https://…/.well-known/genid/`).
+    """
+
+    blank_nodes: BlankNodes = BlankNodes.REFUSED
+    genid: str | None = None
+    bounds: RdfBounds = BOUNDS
+
+
+NO_BLANK_NODES = RdfOptions()
+"""Blank nodes are refused, and the usual bounds hold."""
+LABELS_KEPT = RdfOptions(BlankNodes.KEPT)
+"""Blank nodes keep their labels."""
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSummary:
     """What was written: the number of statements, the octets and their SHA-256 (hexadecimal)."""
 
@@ -45,25 +63,22 @@ class DatasetSummary:
     sha256: str
 
 
-def write_canonical(  # noqa: PLR0913 - how blank nodes are named belongs to how they are treated
+def write_canonical(
     inputs: Iterable[RdfInput],
     target: Path,
     *,
     scratch: Path,
-    blank_nodes: BlankNodes = BlankNodes.REFUSED,
-    genid: str | None = None,
+    options: RdfOptions = NO_BLANK_NODES,
     durable: bool = True,
-    bounds: RdfBounds = BOUNDS,
 ) -> DatasetSummary:
     """Write the union of files as canonical N-Quads at `target`, which is replaced as a whole or not touched.
 
-    Runs are kept in a folder of its own below `scratch`. `genid` is the prefix of the IRIs by which blank nodes are
-    replaced (`https://…/.well-known/genid/`). Unless it is `durable` a power failure may take the file away. Raises
-    BadRdf and its kinds.
+    Runs are kept in a folder of its own below `scratch`. Unless it is `durable` a power failure may take the file
+    away. Raises BadRdf and its kinds.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        runs = DatasetRuns(Path(folder), bounds, blank_nodes, genid).made_of(inputs)
-        return write_blocks(merged(runs, bounds), target, durable=durable)
+        runs = DatasetRuns(Path(folder), options).made_of(inputs)
+        return write_blocks(merged(runs, options.bounds), target, durable=durable)
 
 
 _DOCUMENT_NODES = {
@@ -77,11 +92,12 @@ _DOCUMENT_NODES = {
 class DatasetRuns:
     """The sorted runs of the files of a dataset, in a folder; its blank nodes are treated as told."""
 
-    def __init__(self, folder: Path, bounds: RdfBounds, treated: BlankNodes, genid: str | None) -> None:
+    def __init__(self, folder: Path, options: RdfOptions) -> None:
         self._folder = folder
-        self._bounds = bounds
-        self._treated = treated
-        self._named = NamedLines(bounds, genid if treated is BlankNodes.REPLACED else None)
+        self._bounds = options.bounds
+        self._treated = options.blank_nodes
+        is_replaced = self._treated is BlankNodes.REPLACED
+        self._named = NamedLines(options.bounds, options.genid if is_replaced else None)
         self._with_blanks: RdfInput | None = None
         self._runs: list[SortedRun] = []
         self._names = count()

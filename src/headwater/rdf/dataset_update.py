@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.rdf.canonical import BlankNodes, DatasetRuns, DatasetSummary, write_blocks
+from headwater.rdf.canonical import NO_BLANK_NODES, DatasetRuns, DatasetSummary, RdfOptions, write_blocks
 from headwater.rdf.differences import PatchSummary, signed
-from headwater.rdf.faults import BOUNDS, RdfBounds
 from headwater.rdf.lines.runs import MergedBlock, merged_beside
 from headwater.rdf.syntaxes import RdfInput
 
@@ -31,15 +30,13 @@ class UpdateSummary(NamedTuple):
     patch: PatchSummary
 
 
-def write_update(  # noqa: PLR0913 - as for `write_canonical`
+def write_update(
     inputs: Iterable[RdfInput],
     target: Path,
     base: DatasetBase,
     *,
     scratch: Path,
-    blank_nodes: BlankNodes = BlankNodes.REFUSED,
-    genid: str | None = None,
-    bounds: RdfBounds = BOUNDS,
+    options: RdfOptions = NO_BLANK_NODES,
 ) -> UpdateSummary:
     """Write the union of files as `write_canonical` does, and the patch from the state before as `write_patch` does.
 
@@ -61,8 +58,8 @@ def write_update(  # noqa: PLR0913 - as for `write_canonical`
                 added += len(one.fresh)
                 yield one.lines, one.octets
 
-        runs = DatasetRuns(Path(folder), bounds, blank_nodes, genid).made_of(inputs)
-        dataset = write_blocks(blocks(merged_beside(runs, base.dataset, bounds)), target)
+        runs = DatasetRuns(Path(folder), options).made_of(inputs)
+        dataset = write_blocks(blocks(merged_beside(runs, base.dataset, options.bounds)), target)
         additions.seek(0)
         shutil.copyfileobj(additions, patch, _PIECE)
     return UpdateSummary(dataset, PatchSummary(removed, added))

@@ -9,7 +9,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from pyoxigraph import Quad, RdfFormat, Triple, parse, serialize
 
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.syntaxes import RDF_XML, RdfInput, Syntax
 
@@ -46,7 +46,7 @@ def _check_xml(path: Path) -> None:
 
 def _canonical(inputs: Sequence[RdfInput], target: Path, bounds: RdfBounds) -> DatasetSummary:
     return write_canonical(
-        inputs, target, scratch=target.parent, blank_nodes=BlankNodes.CANONICAL, durable=False, bounds=bounds
+        inputs, target, scratch=target.parent, durable=False, options=RdfOptions(BlankNodes.CANONICAL, bounds=bounds)
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.copies.dataset_choice import RdfFile
 from headwater.patches.faults import PatchRefused
 from headwater.rdf.applying import apply_patches
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import LABELS_KEPT, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.sync.copy import dataset_patching
 from headwater.sync.copy.dataset_patching import applied_to_file
@@ -102,7 +102,7 @@ def test_a_kept_state_is_the_canonical_form_of_the_file(tmp_path: Path, form: ob
         digest = digest_of(path) if said else f"sha-256:{number:064x}"
         state = kept.state_of(RdfFile("http://a.example/dataset.nq", path.name.encode(), N_QUADS, digest), tmp_path)
         thorough = tmp_path / "thorough"
-        made = write_canonical([RdfInput(path, N_QUADS)], thorough, scratch=tmp_path, blank_nodes=BlankNodes.KEPT)
+        made = write_canonical([RdfInput(path, N_QUADS)], thorough, scratch=tmp_path, options=LABELS_KEPT)
         assert (state.sha256, state.quads) == (made.sha256, made.quads)
         assert kept.path(state.sha256).read_bytes() == thorough.read_bytes()
         hashes.append(state.sha256)

@@ -30,7 +30,7 @@ from headwater.cli.rdf.streams import (
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.rdf.canonical import DatasetSummary
+    from headwater.rdf.canonical import DatasetSummary, RdfOptions
     from headwater.rdf.differences import PatchSummary
     from headwater.rdf.syntaxes import RdfInput
 
@@ -80,17 +80,17 @@ def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
 
 
 def _canonical(inputs: list[RdfInput], scratch: Path, options: dict[str, Any]) -> DatasetSummary:
-    from headwater.rdf.canonical import BlankNodes, write_canonical
+    from headwater.rdf.canonical import write_canonical
+
+    return write_canonical(inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False)
+
+
+def _rdf_options(options: dict[str, Any]) -> RdfOptions:
+    """What the options of a command say of blank nodes."""
+    from headwater.rdf.canonical import BlankNodes, RdfOptions
 
     treated = BlankNodes(options["blank_nodes"])
-    return write_canonical(
-        inputs,
-        scratch / "result",
-        scratch=scratch,
-        blank_nodes=treated,
-        genid=genid_prefix(treated.value, options["genid"]),
-        durable=False,
-    )
+    return RdfOptions(treated, genid_prefix(treated.value, options["genid"]))
 
 
 @command.command("diff", short_help="Write the patch from one dataset to another.")
@@ -105,21 +105,13 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
     their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
     """
-    from headwater.rdf.canonical import BlankNodes
     from headwater.rdf.dataset_patch import write_dataset_patch
 
     _check_json(output, as_json=as_json)
-    treated = BlankNodes(options["blank_nodes"])
     with scratch_folder() as scratch:
         first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
         with (scratch / "result").open("w+b") as file:
-            found = write_dataset_patch(
-                (first, second),
-                file,
-                scratch=scratch,
-                blank_nodes=treated,
-                genid=genid_prefix(treated.value, options["genid"]),
-            )
+            found = write_dataset_patch((first, second), file, scratch=scratch, options=_rdf_options(options))
         deliver(scratch / "result", output)
     _say_patch(found, as_json=as_json)
     return Exit.DONE
@@ -145,7 +137,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
     What comes of it is canonical N-Quads. Labels of blank nodes are taken to mean the same nodes in all files.
     """
     from headwater.rdf.applying import apply_patches
-    from headwater.rdf.canonical import BlankNodes, write_canonical
+    from headwater.rdf.canonical import LABELS_KEPT, NO_BLANK_NODES, write_canonical
 
     _check_json(output, as_json=as_json)
     with scratch_folder() as scratch:
@@ -155,14 +147,14 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
         path = start.path
         if not start.syntax.is_lines:
             path = scratch / "base"
-            write_canonical([start], path, scratch=scratch, blank_nodes=BlankNodes.KEPT)
+            write_canonical([start], path, scratch=scratch, options=LABELS_KEPT)
         found = apply_patches(
             path,
             local_files(patches, _folder(scratch / "patches")),
             scratch / "result",
             scratch=scratch,
             strict=not lenient,
-            blanks=not options["refuse_blank_nodes"],
+            options=NO_BLANK_NODES if options["refuse_blank_nodes"] else LABELS_KEPT,
         )
         deliver(scratch / "result", output)
     if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):

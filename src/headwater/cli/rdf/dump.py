@@ -42,7 +42,7 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
     resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
     """
     from headwater.copies.copy_state import CopyStateReader
-    from headwater.rdf.canonical import BlankNodes, write_canonical
+    from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 
     if as_json and output == STANDARD:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
@@ -55,7 +55,7 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
         state.close()
     with scratch_folder() as scratch:
         found = write_canonical(
-            inputs, scratch / "result", scratch=scratch, blank_nodes=treated, genid=genid, durable=False
+            inputs, scratch / "result", scratch=scratch, durable=False, options=RdfOptions(treated, genid)
         )
         deliver(scratch / "result", output)
     if as_json:

@@ -49,7 +49,7 @@ from headwater.datasets.rows import (
 from headwater.ingest.rdf.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.dataset_update import DatasetBase, write_update
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
@@ -220,9 +220,9 @@ class DatasetIntake:
         inputs, target = self._input.read(scratch), scratch / "new.nq"
         treated, genid = self._rules.blank_nodes, self._rules.genid
         if before is None:
-            return write_canonical(inputs, target, scratch=scratch, blank_nodes=treated, genid=genid), None
+            return write_canonical(inputs, target, scratch=scratch, options=RdfOptions(treated, genid)), None
         base = DatasetBase(self.folder.dataset_of(before), scratch / "new.nqud")
-        return write_update(inputs, target, base, scratch=scratch, blank_nodes=treated, genid=genid)
+        return write_update(inputs, target, base, scratch=scratch, options=RdfOptions(treated, genid))
 
     def _signature(self) -> bytes | None:
         """That of what the dataset is made of, and of how it is read."""

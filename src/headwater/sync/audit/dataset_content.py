@@ -14,7 +14,7 @@ from typing import Final
 
 from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, is_named
 from headwater.errors import SourceFault
-from headwater.rdf.canonical import write_canonical
+from headwater.rdf.canonical import RdfOptions, write_canonical
 from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.database import Database
 from headwater.sync.audit.findings import DIFFERENT, SAME, UNREADABLE, UNVERIFIABLE, ContentVerdict
@@ -101,7 +101,7 @@ class DatasetContent:
             source = RdfInput(path, dataset.syntax, dataset.uri, dataset.uri)
             target = scratch / f"canonical-{number}"
             try:
-                made = write_canonical([source], target, scratch=scratch, blank_nodes=blank_nodes_of(dataset))
+                made = write_canonical([source], target, scratch=scratch, options=RdfOptions(blank_nodes_of(dataset)))
             except SourceFault:
                 return False
             sums.append(made.sha256)

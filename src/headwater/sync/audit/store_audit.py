@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import SourceFault, StoreFault
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, write_canonical
+from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
@@ -37,7 +37,7 @@ def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) 
             folder = Path(scratch)
             source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
             published = write_canonical(
-                [source], folder / "published", scratch=folder, blank_nodes=blank_nodes_of(dataset)
+                [source], folder / "published", scratch=folder, options=RdfOptions(blank_nodes_of(dataset))
             )
             return [_audited(store, dataset, published, folder) for store in wanted]
     except SourceFault as fault:
@@ -71,4 +71,4 @@ def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, f
 
 def _canonical(source: Path, target: Path) -> DatasetSummary:
     inputs = [RdfInput(source, N_QUADS)]
-    return write_canonical(inputs, target, scratch=target.parent, blank_nodes=BlankNodes.KEPT)
+    return write_canonical(inputs, target, scratch=target.parent, options=LABELS_KEPT)

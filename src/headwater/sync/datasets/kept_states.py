@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from headwater.copies.dataset_choice import RdfFile
-from headwater.rdf.canonical import BlankNodes, write_canonical
+from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.lines.reading import is_plain
@@ -79,7 +79,9 @@ class KeptStates:
             if noted is not None and noted.sha256 in self and dataset.syntax is N_QUADS and is_plain(source.path):
                 state = self._continued(noted, dataset.digest, source.path, aside)
             if state is None:
-                made = write_canonical([source], aside, scratch=self._folder, blank_nodes=blank_nodes_of(dataset))
+                made = write_canonical(
+                    [source], aside, scratch=self._folder, options=RdfOptions(blank_nodes_of(dataset))
+                )
                 state = KeptState(dataset.digest, made.sha256, made.quads)
             aside.rename(self.path(state.sha256))
         finally:
