@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from headwater.deflate import BLOCK, FAST_LEVEL, FULL_FLUSH, crc32, deflate_whole, raw_deflater
+from headwater.deflate import (
+    BLOCK,
+    FAST_LEVEL,
+    FULL_FLUSH,
+    MOST_STORED,
+    crc32,
+    deflate_whole,
+    raw_deflater,
+    stored_block,
+)
 from headwater.packages.faults import BadMemberName, MemberChanged
 from headwater.packages.zip_format import (
     CENTRAL,
@@ -47,9 +56,6 @@ _SAFE_32 = MOST_32 - (1 << 26)
 
 _RATIO, _RATIO_OCTETS = 100, 2 << 20
 """How much deflated content may grow by inflating, once so much of it has come: half of what readers bear."""
-
-_STORED_BLOCK = MOST_16
-"""Most octets of a stored block of deflate (RFC 1951 3.2.4)."""
 
 _SIZES64 = Struct("<HHQQ")
 _DESCRIPTOR = Struct("<4sIII")
@@ -262,9 +268,7 @@ def _deflated(content: Iterable[bytes]) -> Iterator[bytes]:
 
 def _stored_blocks(block: bytes) -> Iterator[bytes]:
     """Blocks of deflate that hold octets as they are."""
-    for start in range(0, len(block), _STORED_BLOCK):
-        piece = block[start : start + _STORED_BLOCK]
-        yield b"\x00" + len(piece).to_bytes(2, "little") + (len(piece) ^ MOST_16).to_bytes(2, "little") + piece
+    return (stored_block(block[start : start + MOST_STORED]) for start in range(0, len(block), MOST_STORED))
 
 
 def _encoded(name: str) -> bytes:
