@@ -79,7 +79,7 @@ VERSION_NOT_KEPT = _known(
 )
 NOT_CANONICAL = _known(
     "HW-ING-24",
-    "An RDF document has no canonical hash: it cannot be parsed, or takes too much; it is stated by its digests.",
+    "An RDF document is stated by its digests alone: it cannot be parsed, takes too much, or says nothing.",
     "Correct the document, or leave it: whoever copies it verifies its octets.",
 )
 CHANGE_DUMP_ANEW = _known(

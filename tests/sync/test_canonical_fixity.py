@@ -118,6 +118,63 @@ def test_what_does_not_say_what_is_listed_is_refused(
     assert reason in failed.reason
 
 
+NOTHING = hashlib.sha256(b"").hexdigest()
+ERROR = b'{"error": "try again later"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(ERROR, "application/ld+json"), (b"", "text/turtle"), (b"# cut o", "text/turtle")],
+)
+def test_the_hash_of_the_empty_dataset_verifies_nothing(site: Site, tmp_path: Path, body: bytes, kind: str) -> None:
+    """An error as JSON says nothing, as do no octets: a copy is as without a hash, and no audit proves it by that."""
+    varying(site, "a", body, kind=kind)
+    publish(site, listed(site, "a", NOTHING, type=kind))
+    assert go(site.source.base, tmp_path).status == 0
+    (file,) = tmp_path.rglob("a")
+    assert check(site.source.base, tmp_path).exit_status == 0  # by its time
+    file.write_bytes(body + b" ")
+    found = check(site.source.base, tmp_path)
+    assert (found.sets[0].unverifiable, found.sets[0].same) == (1, 0)
+    file.write_bytes(TEXT)
+    assert check(site.source.base, tmp_path).sets[0].different == 1
+
+
+@pytest.mark.parametrize(
+    ("listed_type", "sent"),
+    [(None, "text/turtle"), ("text/plain", "text/turtle; charset=utf-8"), (None, "application/n-triples")],
+)
+def test_a_syntax_that_only_the_answer_told_is_found_by_an_audit(
+    site: Site, tmp_path: Path, listed_type: str | None, sent: str
+) -> None:
+    body = TEXT if "turtle" in sent else b"<http://e.org/a> <http://e.org/p> _:x .\n"
+    varying(site, "a", body, kind=sent)
+    publish(site, listed(site, "a", canonical(site.uri("a"), body), type=listed_type))
+    assert go(site.source.base, tmp_path).status == 0
+    assert check(site.source.base, tmp_path).exit_status == 0
+    (file,) = tmp_path.rglob("a")
+    file.write_bytes(OTHER)
+    assert check(site.source.base, tmp_path).sets[0].different == (0 if "turtle" in sent else 1)
+
+
+def test_a_refusal_says_in_what_syntax_the_answer_came(site: Site, tmp_path: Path) -> None:
+    """A listed media type wins over that of the answer (TIM-11)."""
+    varying(site, "a", TEXT, kind="text/turtle")
+    publish(site, listed(site, "a", canonical(site.uri("a")), type="application/rdf+xml"))
+    ran = go(site.source.base, tmp_path)
+    assert ran.one.failures[0].reason.endswith("; it was sent as Turtle")
+
+
+def test_an_audit_does_not_call_different_what_costs_too_much(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    varying(site, "a.ttl", TEXT)
+    publish(site, listed(site, "a.ttl", canonical(site.uri("a.ttl"))))
+    assert go(site.source.base, tmp_path).status == 0
+    monkeypatch.setattr(canonical_hash, "_MOST_ENDED", 0)
+    assert check(site.source.base, tmp_path).sets[0].unverifiable == 1
+
+
 def test_a_digest_that_is_listed_and_fits_needs_no_parser(site: Site, tmp_path: Path) -> None:
     varying(site, "a.ttl", TEXT)
     publish(site, listed(site, "a.ttl", "0" * 64, hash=sha(TEXT), length=len(TEXT)))
@@ -140,6 +197,7 @@ def test_a_source_states_it_and_a_destination_verifies_by_it(mode: str, tmp_path
     (files / "bad.ttl").write_bytes(b"<a")
     (files / "poison.nt").write_bytes(b"<http://e.org/a> <http://e.org/p> \r <http://e.org/a> .\n")
     (files / "c.txt").write_bytes(TEXT)
+    (files / "context.jsonld").write_bytes(b'{"@context": {"name": "http://e.org/name"}}')
     settle()
     with face(files, tmp_path / "state", canonical_hash=mode, watch=False) as running:
         body = running.get("/files/resourcelist.xml").body
@@ -152,10 +210,11 @@ def test_a_source_states_it_and_a_destination_verifies_by_it(mode: str, tmp_path
         assert stated["a.ttl"] == f"sha-256:{said.stdout.decode().strip()}"
         assert (found["a.ttl"].hash is None) is (mode == "instead")
         assert found["bad.ttl"].hash is not None
+        assert found["context.jsonld"].hash is not None  # it says nothing
         shown = run_here("inspect", f"{running.url}/files/resourcelist.xml")
         assert f"canonical {stated['a.ttl']}" in shown.stdout.decode()
         assert go(running.url, copy).status == 0
-        assert len(tree(copy)) == 5
+        assert len(tree(copy)) == 6
         assert check(running.url, copy).exit_status == 0
         (files / "a.ttl").write_bytes(OTHER + b"<> <http://e.org/r> 3 .\n")
         settle()

@@ -17,6 +17,8 @@ from headwater.spec.records import Document, Extra, Link
 
 CANONICAL: Final = f"{{{HEADWATER}}}canonical"
 """The attribute of an entry: the hash of the canonical N-Quads of an RDF document."""
+EMPTY_DATASET: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""The hash of a document without statements: of no octets."""
 _canonical = re.compile("sha-256:([0-9a-f]{64})", re.ASCII | re.IGNORECASE).fullmatch
 _LIMITS: Final = ("resources", "octets", "requests")
 _number = re.compile("[0-9]{1,18}", re.ASCII).fullmatch

@@ -15,7 +15,7 @@ from headwater.ingest.folder.folder_settings import CanonicalHashes
 from headwater.rdf.canonical_hash import HASHED_OCTETS, CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import syntax_of
-from headwater.spec.extensions import canonical_attribute
+from headwater.spec.extensions import EMPTY_DATASET, canonical_attribute
 from headwater.spec.hashes import HASHLIB, parse_hash
 
 
@@ -48,6 +48,9 @@ class DocumentHashes:
             digest = self._hasher.digest(document)
         except BadRdf as fault:
             self._refused(path, fault.what)
+            return metadata
+        if digest == EMPTY_DATASET:
+            self._refused(path, "it says nothing, as many other files do")
             return metadata
         if self._settings.replaces:
             metadata = msgspec.structs.replace(metadata, hash=None, length=None)

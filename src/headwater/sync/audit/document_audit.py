@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.spec.extensions import CANONICAL
 from headwater.storage.database import Database
 from headwater.sync.audit.findings import DIFFERENT, SAME, UNREADABLE, UNVERIFIABLE, SetAudit
-from headwater.sync.copy.canonical_fixity import CanonicalFixity
+from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.lists.entries import canonical_hash_of
 from headwater.sync.transfer.verification import digests_of
 
@@ -19,6 +19,10 @@ SELECT e.uri, e.path, e.hash, e.extra, e.type, coalesce(e.verdict, ?1) FROM temp
 JOIN temp.found f ON f.path = e.path
 WHERE instr(e.extra, ?2) AND NOT coalesce(e.newer, 0) AND coalesce(e.length, f.size) = f.size AND NOT f.errno
 AND coalesce(e.verdict, ?1) IN (?1, ?3, ?4)"""
+
+_VERDICTS = {DocumentFixity.AS_LISTED: SAME, DocumentFixity.OTHER: DIFFERENT, DocumentFixity.UNKNOWN: UNVERIFIABLE}
+"""The hash of the empty dataset verifies nothing: there length and time decide, if they say that nothing has changed.
+"""
 
 
 def judge_documents(database: Database, file: Callable[[bytes], bytes], result: SetAudit) -> None:
@@ -30,8 +34,8 @@ def judge_documents(database: Database, file: Callable[[bytes], bytes], result: 
             if listed is None or digests_of(hash_):
                 continue
             try:
-                objection = fixity.objection(listed, uri, (kind,), Path(os.fsdecode(file(path))))
-                verdict = DIFFERENT if objection else SAME
+                found = fixity.judge_file(listed, uri, kind, Path(os.fsdecode(file(path)))).fixity
+                verdict = _VERDICTS.get(found) or (SAME if before == SAME else UNVERIFIABLE)
             except OSError:
                 verdict = UNREADABLE
             result.same += (verdict == SAME) - (before == SAME)

@@ -16,7 +16,7 @@ import msgspec
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
 from headwater.sync.alternates.preference import accept_header
-from headwater.sync.copy.canonical_fixity import CanonicalFixity
+from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
@@ -299,9 +299,12 @@ class ResourceTransfer:
             return verdict
         path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
         types = (work.type, fetched.headers.get("content-type"))
-        if not (why := self._fixity.objection(listed, work.uri, types, path, body)):
+        judged = self._fixity.judge_answer(listed, work.uri, types, path, body)
+        if judged.fixity is DocumentFixity.NOTHING:
+            return verdict
+        if judged.fixity is DocumentFixity.AS_LISTED:
             return Verdict(Judgement.GOOD, verdict.form)
-        return differing(_listed(work), _own_time(work, fetched), verdict.form, why)
+        return differing(_listed(work), _own_time(work, fetched), verdict.form, judged.reason)
 
     def _may_stand(self, work: Work, before: UnconfirmedFile | None, digest: str, modified: str | None) -> bool:
         """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
