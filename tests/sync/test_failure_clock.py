@@ -34,9 +34,21 @@ def asked(source: Source, dest: Path, seconds: float, **options: object) -> bool
 
 
 def test_the_waits_of_a_service_grow_with_each_try() -> None:
-    """DST-F6: doubling from a minute to a day."""
-    assert [failure_pause_seconds(tries) for tries in (1, 2, 3, 4)] == [60, 120, 240, 480]
-    assert failure_pause_seconds(50) == 86_400
+    """DST-F6: doubling from a minute to a day; from five seconds where the server is at fault, not the resource."""
+    for status in (200, 403, 404, 410):
+        assert [failure_pause_seconds(tries, status) for tries in (1, 2, 3, 4)] == [60, 120, 240, 480]
+    for status in (0, 500, 503):
+        assert [failure_pause_seconds(tries, status) for tries in (1, 2, 3, 4)] == [5, 10, 20, 40]
+    assert failure_pause_seconds(50, 404) == failure_pause_seconds(50, 0) == 86_400
+
+
+def test_a_source_that_was_away_for_a_moment_is_asked_soon(source: Source, site: Site, dest: Path) -> None:
+    """DST-F6: a request that fell into the restart of a server does not keep a copy behind for a minute."""
+    source.pages[PATH] = Reply(b"", 503)
+    assert asked(source, dest, 0, patient=True)
+    assert not asked(source, dest, 4, patient=True)
+    source.pages[PATH] = Reply(site.files["f2.txt"])
+    assert run(source, dest, 6, patient=True).exit_status == DONE
 
 
 def test_a_service_that_follows_asks_ever_later(source: Source, site: Site, dest: Path) -> None:

@@ -259,7 +259,7 @@ def test_one_failure_after_a_quiet_time_waits_no_longer_than_one_at_its_beginnin
 
 
 def test_backoff_and_bounds() -> None:
-    assert [failure_pause_seconds(tries) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
+    assert [failure_pause_seconds(tries, 404) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
     assert octet_limit(None, 7) == 7
     assert octet_limit(10, 1 << 40) == 64 << 20
     assert octet_limit(1 << 30, 1 << 40) == 4 << 30

@@ -40,6 +40,10 @@ class BadProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_SECONDS)
 
+    def faults(self) -> int:
+        """How many requests went wrong."""
+        return self.counts.total() - self.counts["passed"]
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1_000))

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.notify.chain.bad_proxy import BadProxy, Upstream
-from tests.support.copying import tree
+from tests.support.waiting import until
 
 TOKEN = "a-token-of-the-chain"
 _LONGEST_SECONDS = 120.0
@@ -28,30 +28,48 @@ class Chain:
         self._folder = folder
         self.files = folder / "files"
         self.files.mkdir(parents=True)
-        self.aside = folder / "aside"
         self._ports = free_ports(subscribers + 2)
         self.copies = [folder / f"copy{number}" for number in range(subscribers)]
         self.to_hub = BadProxy(lambda _path: ("127.0.0.1", self._ports[0]), 1)
         self.to_subscribers = BadProxy(self._subscriber_of, 2)
         self._log = (folder / "log").open("ab")
         self.source_url = f"http://127.0.0.1:{self._ports[1]}/"
+        self.changes_url = f"{self.source_url}files/changes"
         self._stack = contextlib.ExitStack()
         for proxy in (self.to_hub, self.to_subscribers):
             self._stack.enter_context(proxy)
         config = folder / "source.toml"
         config.write_text(
             f'state = "state"\nport = {self._ports[1]}\n[notify]\nhubs = ["{self.to_hub.url}"]\ntoken = "{TOKEN}"\n'
-            f'batch_seconds = 0.2\n[[set]]\nname = "files"\nfiles = "{self.files}"\nhashes = ["sha-256"]\n'
+            f'batch_seconds = 0.2\n[[set]]\nname = "files"\nfeed = "events"\nresource_root = "{self.files}"\n'
+            f'token = "{TOKEN}"\n'
         )
         hub = ["hub", "--listen", f"127.0.0.1:{self._ports[0]}", "--base-url", self.to_hub.url]
-        hub += ["--state", str(folder / "hub"), "--token", TOKEN, "--allow-private", "--quiet"]
+        hub += [
+            "--state",
+            str(folder / "hub"),
+            "--token",
+            TOKEN,
+            "--allow-private",
+        ]
         self.commands = [hub, ["serve", str(config), "--quiet"]]
         for number, copy in enumerate(self.copies):
             callback, at = f"{self.to_subscribers.url}{number}", f"127.0.0.1:{self._ports[2 + number]}"
-            sync = ["sync", self.source_url, str(copy), "--follow", str(poll_seconds), "--max-delete", "1.0", "--quiet"]
+            sync = [
+                "sync",
+                self.source_url,
+                str(copy),
+                "--follow",
+                str(poll_seconds),
+                "--max-delete",
+                "1.0",
+            ]
             self.commands.append([*sync, "--push", "--listen", at, "--callback-url", callback])
-        self.processes = [self._start(command) for command in self.commands]
         self.kills: Counter[int] = Counter()
+        self.stops: Counter[int] = Counter()
+        self.processes = [self._start(command) for command in self.commands[:2]]
+        until(self._is_listening, _LONGEST_SECONDS, what="the source")
+        self.processes += [self._start(command) for command in self.commands[2:]]
         self._seconds: defaultdict[int, dict[int, float]] = defaultdict(dict)
 
     def _subscriber_of(self, path: str) -> Upstream | None:
@@ -62,10 +80,10 @@ class Chain:
         whole = [sys.executable, "-m", "headwater", *command]
         return subprocess.Popen(whole, stdout=self._log, stderr=self._log, env={**os.environ, "PYTHONDEVMODE": ""})
 
-    def put(self, name: str, content: bytes) -> None:
-        """Have a file at once."""
-        self.aside.write_bytes(content)
-        self.aside.rename(self.files / name)
+    def _is_listening(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._ports[1])):
+            return True
+        return False
 
     def kill(self, number: int) -> None:
         """Kill one, and start it again."""
@@ -79,6 +97,7 @@ class Chain:
     def pause(self, number: int, seconds: float) -> None:
         """Let one stand still for a while."""
         process = self.processes[number]
+        self.stops[number] += 1
         process.send_signal(signal.SIGSTOP)
         threading.Timer(seconds, process.send_signal, (signal.SIGCONT,)).start()
 
@@ -92,12 +111,8 @@ class Chain:
         """How often each fault of the proxies happens."""
         self.to_hub.chance = self.to_subscribers.chance = chance
 
-    def is_equal(self, copy: Path) -> bool:
-        """Whether a copy is what the source has; the content is read only where the names are the same."""
-        return _names(copy) == _names(self.files) and _tree(copy) == tree(self.files)
-
     def recorded(self) -> int:
-        """How many changes the source has recorded: it sees states, not each write."""
+        """How many changes the source has recorded."""
         catalog = sqlite3.connect(
             f"file:{self._folder}/state/catalog.sqlite?mode=ro", uri=True, timeout=_LONGEST_SECONDS
         )
@@ -114,6 +129,16 @@ class Chain:
         each = sum(seconds[2:]) / len(self.copies)
         return f"hub {seconds[0]:.0f} s, source {seconds[1]:.0f} s, a subscriber {each:.1f} s of processor time"
 
+    def disturbed(self) -> str:
+        """How often processes were killed and stopped, and which faults the proxies have made."""
+        faults = self.to_hub.faults() + self.to_subscribers.faults()
+        each = range(len(self.processes))
+        kills, stops = ([counts[number] for number in each] for counts in (self.kills, self.stops))
+        return (
+            f"{sum(kills)} kills (of each process {min(kills)} to {max(kills)}), {sum(stops)} stops "
+            f"({min(stops)} to {max(stops)}), {faults} requests that went wrong"
+        )
+
     def _note_work(self, number: int, process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError, IndexError):
             told = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -129,18 +154,6 @@ class Chain:
             process.wait(max(1.0, until - time.monotonic()))
         self._stack.close()
         self._log.close()
-
-
-def _names(folder: Path) -> set[str]:
-    with contextlib.suppress(OSError):
-        return {one for one in os.listdir(folder) if not one.startswith(".")}
-    return set()
-
-
-def _tree(folder: Path) -> dict[str, bytes] | None:
-    with contextlib.suppress(OSError):  # of a file that went while we looked
-        return tree(folder)
-    return None
 
 
 def free_ports(count: int) -> list[int]:

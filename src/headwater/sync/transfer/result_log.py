@@ -17,6 +17,8 @@ _CHUNK = 1_000
 _BATCH = 500
 _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
+_NO_ANSWER_BACKOFF_SECONDS = 5
+_SERVER_ERROR = 500
 _LONGEST_BACKOFF_SECONDS = 86_400
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
@@ -218,7 +220,7 @@ class ResultLog:
     def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
         """There is no way left; `wait_seconds`: what the source asks for."""
         tries = (work.tries or 0) + 1
-        next_at = now + failure_pause_seconds(tries) * SECOND
+        next_at = now + failure_pause_seconds(tries, status) * SECOND
         wait_until = None if wait_seconds is None else now + int(wait_seconds * SECOND)
         self._failed.append(
             _FailureRow(
@@ -290,6 +292,11 @@ def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def failure_pause_seconds(tries: int) -> int:
-    """How long a service that follows waits before it tries a failed resource again (DST-F6)."""
-    return int(backoff_seconds(tries, 0.5, first=_BACKOFF_SECONDS, longest=_LONGEST_BACKOFF_SECONDS))
+def failure_pause_seconds(tries: int, status: int) -> int:
+    """How long a service that follows waits before it tries a failed resource again (DST-F6).
+
+    `status`: that of the answer, 0 where there was none. A server that did not answer, or could not, may be back at
+    once, and the fault is not the resource's: it is asked sooner.
+    """
+    first = _NO_ANSWER_BACKOFF_SECONDS if not status or status >= _SERVER_ERROR else _BACKOFF_SECONDS
+    return int(backoff_seconds(tries, 0.5, first=first, longest=_LONGEST_BACKOFF_SECONDS))
