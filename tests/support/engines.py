@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -47,7 +48,8 @@ class Engines:
     def __init__(self) -> None:
         self._running = ExitStack()
         self._ports: dict[str, int] = {}
-        self._listener = Listener(family="AF_UNIX")
+        self._folder = tempfile.TemporaryDirectory(prefix="engines-")
+        self._listener = Listener(f"{self._folder.name}/socket")
         self.address = str(self._listener.address)
         self._thread = threading.Thread(target=self._answer, name="engines", daemon=True)
         self._thread.start()
@@ -57,6 +59,7 @@ class Engines:
         ask(self.address, "")
         self._thread.join()
         self._listener.close()
+        self._folder.cleanup()
         self._running.close()
 
     def _answer(self) -> None:
