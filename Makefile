@@ -27,7 +27,8 @@ test:
 
 test-long:
 	@$(PYTHON) tools/environment.py test
-	PYTHONDONTWRITEBYTECODE= HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 HEADWATER_TRIAL_EVENTS=300 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@# on the disk: it is the place to see what a disk does that memory does not
+	TMPDIR=$${TMPDIR:-/tmp} PYTHONDONTWRITEBYTECODE= HEADWATER_MANY_EXAMPLES=1 HEADWATER_POWER_LOSSES=2000 HEADWATER_KILLS=100 HEADWATER_TRIAL_EVENTS=300 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all:
 	@$(PYTHON) tools/matrix.py $(ARGS)

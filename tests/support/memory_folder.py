@@ -46,6 +46,13 @@ def remove_left_folders() -> None:
                 shutil.rmtree(folder)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Say where the files of a run are in which something failed."""
+    folder = terminalreporter.config.stash.get(FOLDER, None)
+    if folder is not None and exitstatus != pytest.ExitCode.OK:
+        terminalreporter.line(f"The files of this run are in {folder} until the next run begins.")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Remove the folder of a run in which nothing failed."""
