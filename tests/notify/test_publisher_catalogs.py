@@ -67,7 +67,7 @@ def test_another_process_goes_on_where_the_last_one_ended(
 
 def test_what_is_written_while_it_is_looked_is_looked_at_again(local: PushedSource) -> None:
     with local.running() as source:
-        until(lambda: source.is_published("a"))
+        until(lambda: source.is_published("a") and source.is_site_published())  # the Source Description comes last
 
         def shown(_name: str) -> bool:
             stream.wrote(["a/changelist.xml"])

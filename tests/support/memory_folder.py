@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     remove_left_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
-    folder.chmod(0o711)  # engines run as another user
+    folder.chmod(0o1777)  # as that of the system: tests and engines write into it as other users, too
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     config.stash[FOLDER] = folder
 
