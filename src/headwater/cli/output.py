@@ -97,8 +97,9 @@ def json_error(error: HeadwaterError, status: int) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 file`, `1,200 files`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """A number with its noun: `1 file`, `1,200 files`, `2 patches`."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
 
 
 def show_some(lines: Sequence[str], most: int, *, count: int | None = None, indent: str = "", rest: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import json_document, json_line, json_option, listening, printable, show_some
+from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, show_some
 from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -230,7 +230,8 @@ def _copy_line(copy: CopyLag) -> str:
 
 
 def _dataset_line(dataset: DatasetStatus) -> str:
-    held = f"{dataset.statements:,} statements, {human_octets(dataset.octets)}, {dataset.patches:,} patches"
+    statements, patches = counted(dataset.statements, "statement"), counted(dataset.patches, "patch")
+    held = f"{statements}, {human_octets(dataset.octets)}, {patches}"
     return printable(f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else ""))
 
 

@@ -34,7 +34,10 @@ class EmptyInput(SourceFault):
     """A dataset is empty, which is not published unless it is allowed."""
 
     code: ClassVar[str] = "HW-DAT-04"
-    advice: ClassVar[str] = "Check what the dataset is made of; if it is empty indeed, set may_be_empty = true."
+    advice: ClassVar[str] = (
+        "Check what the dataset is made of: of a folder, the files with a suffix of RDF (.nq, .nt, .ttl, .trig, .rdf,"
+        " .jsonld, .n3). If it is empty indeed, set may_be_empty = true in its [[set]] of a configuration."
+    )
 
 
 class NotADataset(UsageFault):

@@ -30,7 +30,7 @@ class RdfTooCostly(BadRdf):
     """RDF is beyond the bounds on octets, blank nodes or time: a graph whose blank nodes take for ever, a bomb."""
 
     code = "HW-RDF-03"
-    advice = "Nothing was written; raise the bound only for a file that you trust."
+    advice = "Nothing of it was used. Split a file of your own, or give its blank nodes IRIs; others may be hostile."
 
 
 class BlankNodesRefused(BadRdf):

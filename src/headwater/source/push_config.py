@@ -45,7 +45,8 @@ class BadPushConfig(UsageFault):
 
     code: ClassVar[str] = "HW-CFG-03"
     advice: ClassVar[str] = (
-        'Give a set `files = "DIR"`, or `copy = "DEST"`, or `feed = "events"` or "dit" and what belongs to it.'
+        'Give a set `files = "DIR"`, or `copy = "DEST"`, or `feed = "events"` or "dit" and what belongs to it, or'
+        ' `profile = "rdf-dataset"` and `dataset = "PATH"`.'
     )
 
 
@@ -75,6 +76,10 @@ class PushConfig(DatasetConfig, frozen=True, kw_only=True):
         if self.is_dataset and (complaint := self.dataset_complaint()):
             raise BadDatasetConfig(complaint)
         if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
+            if self.dataset or self.sparql or self.oxigraph:
+                raise BadDatasetConfig(
+                    'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
+                )
             raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
         others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
         others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []

@@ -115,3 +115,35 @@ def test_one_command_publishes_a_dataset(tmp_path: Path) -> None:
     assert config.site().settings("people").describedby == f"{BASE}/people/description.ttl"
     with pytest.raises(UsageFault, match="exclude each other"):
         configured({"dataset": path, "files": tmp_path})
+
+
+MISTAKES = {
+    "a folder without RDF": ("folder", b"", "HW-DAT-04", ".ttl, .trig"),
+    "a table": ("a.csv", b"a,b\n", "HW-DAT-03", "suffix of RDF"),
+    "a relative IRI": ("a.ttl", b"<#me> a <http://e.org/C> .\n", "HW-RDF-01", "line 1: a relative IRI, and no base"),
+    "another in N-Quads": ("a.nq", b"<a:b> <a:c> <d> .\n", "HW-RDF-01", "line 1: a relative IRI, and no base"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_what_is_no_dataset_is_told_with_what_to_do(case: str, tmp_path: Path) -> None:
+    name, octets, code, told_of = MISTAKES[case]
+    path = tmp_path / name
+    if octets:
+        path.write_bytes(octets)
+    else:
+        path.mkdir()
+        (path / "readme.txt").write_text("no RDF")
+    options = ["--to", tmp_path / "out", "--base-url", BASE, "--state", tmp_path / "state"]
+    done = run_here("publish", "--dataset", path, *options)
+    assert done.returncode == 3
+    assert code in done.stderr.decode()
+    assert told_of in done.stderr.decode()
+
+
+def test_a_configuration_that_forgets_the_profile(tmp_path: Path) -> None:
+    config = tmp_path / "source.toml"
+    config.write_text(f'state = "state"\nbase_url = "{BASE}"\n[[set]]\nname = "d"\ndataset = "d.nt"\n')
+    done = run_here("publish", config)
+    assert done.returncode == 2
+    assert 'profile = "rdf-dataset"' in done.stderr.decode()

@@ -65,7 +65,10 @@ class FileInput:
         """The file itself."""
         _ = scratch
         if self._syntax is None:
-            raise UnusableInput("the name does not tell the syntax", where=self.where, advice="Name it with `syntax`.")
+            advice = (
+                'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
+            )
+            raise UnusableInput("the name does not tell the syntax of RDF", where=self.where, advice=advice)
         return [RdfInput(self._path, self._syntax)]
 
 

@@ -178,6 +178,8 @@ def syntax_fault(error: SyntaxError, where: str) -> BadRdf:
 
 
 def _said(error: SyntaxError) -> str:
+    if "No scheme found in an absolute IRI" in str(error):
+        return "a relative IRI, and no base is given to resolve it against"
     return re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
 
 
