@@ -33,6 +33,14 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 """
+_EARLIER = "pending AND NOT exact AND stated < ?"
+_DOUBTED = f"UPDATE temp.changed SET hash = NULL, length = NULL WHERE {_EARLIER} AND change != 'deleted'"  # noqa: S608
+_UNDONE = (
+    f"UPDATE temp.changed SET pending = 0 WHERE {_EARLIER} AND (change = 'deleted')"  # noqa: S608
+    " = (uri IN (SELECT uri FROM temp.expected))"
+)
+"""By their times such changes are older than the Resource List, by their place they are not (DST-C9): nobody can tell
+which of the two holds of what both say is there; else the list has the last word."""
 
 
 class ExpectedFiles:
@@ -110,6 +118,9 @@ class ExpectedFiles:
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
+            if since is not None:
+                t.run(_DOUBTED, (since,))
+                t.run(_UNDONE, (since,))
             paths = self._claims_of(t)
             if self._choice.is_by_metadata:
                 restate_by_changes(t, self._row.id, paths.takes, paths.path)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import ContentVerdict
-from headwater.sync.datasets.disordered_patches import order_by_time
+from headwater.sync.datasets.disordered_changes import any_disordered, order_by_time
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.lists.staging import any_patches, any_patches_alone
+from headwater.sync.lists.staging import any_patches_alone
 from headwater.sync.network.transport import Transport
 
 _UNHASHED = (
@@ -36,7 +36,7 @@ class SetContent:
 
             restate_patches(t, set_id, self._wanted, listed=True)
             self.is_dataset = True
-        if any_patches(t):
+        if any_disordered(t):
             for uri in order_by_time(t, set_id):  # which state is the last one the content tells
                 t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
 

@@ -21,7 +21,7 @@ from headwater.rdf.applying import apply_patches
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
-from headwater.sync.datasets.disordered_patches import order_by_time
+from headwater.sync.datasets.disordered_changes import order_by_time
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome

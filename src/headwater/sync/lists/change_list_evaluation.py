@@ -19,12 +19,14 @@ from headwater.sync.lists.position import (
     effective,
     newest_first,
     told_again,
+    told_until,
     unprocessed,
 )
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import last_micros, micros
 
 _FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
+_INSERTED = "the list has got changes before those that were done: the next Resource List settles what they bring"
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -70,6 +72,9 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     gone = rewritten and _are_forgotten(start, intervals, staged.marks)
     if gone:
         remarks.append(("DST-F12", _FORGOTTEN))
+    elif rewritten and _are_inserted(start, intervals):
+        gone = True
+        remarks.append(("DST-C4", _INSERTED))
     position = Position(
         time=time,
         at_time=at_time,
@@ -82,6 +87,7 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
         closed_at=until,
         backwards=backwards,
         rewound=start.rewound or gone,
+        told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
     )
     return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
 
@@ -132,3 +138,16 @@ def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str])
     """Whether a list that begins where it began tells fewer changes than before, or none of those done at T."""
     told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
     return len(marks) < start.count or (bool(start.at_time) and told.isdisjoint(start.at_time))
+
+
+def _are_inserted(start: Position, intervals: list[Interval]) -> bool:
+    """Whether a list tells more changes of the time before T than it told in all: some of them pass for done."""
+    until = start.done_until
+    before = sum(1 for interval in intervals if interval.exact and until is not None and (interval.low or 0) < until)
+    return before > start.count
+
+
+def _latest(intervals: list[Interval], from_: int | None, until: int | None) -> int | None:
+    """The latest moment that a list tells of."""
+    stated = [interval.low for interval in intervals] + [from_, until]
+    return max((moment for moment in stated if moment is not None), default=None)

@@ -107,9 +107,8 @@ class ChangeListReader:
     def read(self) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:
-            t.run("DELETE FROM temp.changed")
-            t.run("DELETE FROM temp.refused")
-            t.run("DELETE FROM temp.represented")
+            for table in ("changed", "second_choices", "refused", "represented"):
+                t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
             self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.changes_document
@@ -229,7 +228,7 @@ class ChangeListReader:
         parts = staged.parts
         reading = self._reading
         selection = select(parts, micros(answer.document.from_), reading.position.time)
-        chosen = select(parts, None, self._start.time).parts
+        chosen = select(parts, None, self._start.done_until).parts
         known = [part.from_ for part in parts if part.from_ is not None]
         if selection.gap:
             reading.outcome = ReadingOutcome.GAP

@@ -28,7 +28,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     `own`: what of `at_time` these entries account for.
     `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
     has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
-    (DST-F12). `rewound`: changes done at T have left the list that told them: the source may have been set back.
+    (DST-F12). `rewound`: changes done at T have left the list that told them, or others were put before them: the
+    source may have been set back. `told`: where T is the `at` of a Resource List, the time up to which changes were
+    told when it was read, if that is earlier; those between that are told later are new.
     """
 
     time: int | None = None
@@ -42,6 +44,12 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: int | None = None
     backwards: int = 0
     rewound: bool = False
+    told: int | None = None
+
+    @property
+    def done_until(self) -> int | None:
+        """Before which time every change is done, whatever list tells it."""
+        return self.time if self.told is None else self.told
 
 
 class Times(msgspec.Struct, frozen=True, gc=False):
@@ -200,15 +208,15 @@ def unprocessed(
 
     `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
     behind them is not, whatever its time (DST-C9). With `done` 0 times decide: earlier than T is done, later is not,
-    at T only what is told `again`, and what may lie at or after T is not.
+    at T only what is told `again`, and what may lie at or after T (or after what was `told`) is not.
     """
     if done:
         yield from range(done, len(intervals))
         return
     left = dict(again)
-    since = position.time
+    since, until = position.time, position.done_until
     for ordinal, interval in enumerate(intervals):
-        if since is None:
+        if since is None or until is None:
             yield ordinal
         elif interval.exact and interval.low == since:
             mark = marks[ordinal]
@@ -216,8 +224,19 @@ def unprocessed(
                 left[mark] -= 1
             else:
                 yield ordinal
-        elif interval.high is None or not is_past(interval.high, since):
+        elif interval.high is None or not is_past(interval.high, until):
             yield ordinal
+
+
+def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
+    """`told` of the position after one list, of which `newest` is the latest time, and T is `time` (DST-4.5).
+
+    A list that is read after one that has brought us to T says nothing new of what was told.
+    """
+    if time is None or newest is None or (start.list_uri is not None and start.told is None):
+        return None
+    told = max(moment for moment in (start.told, reached.told, newest) if moment is not None)
+    return told if told < time else None
 
 
 def advance(

@@ -31,7 +31,7 @@ from headwater.sync.lists.fingerprints import (
     is_completed,
 )
 from headwater.sync.lists.position import FUTURE
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import SECOND, last_micros, micros
 from headwater.sync.state.validators import Validators
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -232,8 +232,7 @@ class ResourceListReader:
             self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-            return clock
-        return at
+        return at if at is None or at <= clock + SECOND else clock  # what changes from now on is in no list of now
 
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str

@@ -156,7 +156,7 @@ class ChangeListStaging:
         if low is None or low != high or low < self._newest or (self._from is not None and low < self._from):
             return False
         self._newest = low
-        since = self._position.time
+        since = self._position.done_until
         return since is not None and is_past(low, since) and not self.print.beyond
 
     def _is_corrected(self, entry: Entry, low: int | None) -> bool:

@@ -15,7 +15,7 @@ from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles
-from headwater.sync.datasets.disordered_patches import SecondChoice
+from headwater.sync.datasets.disordered_changes import SecondChoice
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
@@ -26,7 +26,7 @@ from headwater.sync.state.set_rows import one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
-from headwater.sync.transfer.work_queue import PlanCounts, clear_plan
+from headwater.sync.transfer.work_queue import PlanAgain, PlanCounts, clear_plan
 from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
@@ -87,15 +87,19 @@ class Applier:
     def confirm(self) -> None:
         """Ask once more for what no list has confirmed: what comes equal twice may have its place (DST-5.3)."""
         if self.unconfirmed.count:
-            self.carry_out(lambda t, difference: difference.again(t, self.unconfirmed.plan_again), retry_queue=False)
+            kept, number = self.unconfirmed, self._set.row.id
+            self._again(lambda t, counts, _path_of: kept.plan_again(t, number, counts))
 
     def choose_again(self) -> None:
-        """Ask for what else may be the last state of datasets whose changes are told out of order (DST-C9)."""
-        second = SecondChoice()
+        """Ask for what else may be the last state of resources whose changes are told out of order (DST-C9)."""
+        second = SecondChoice(self._set.row.id)
         with self._run.database.write() as t:
-            is_due = not self._run.options.dry_run and second.is_due(t, self._set.row.id)
+            is_due = not self._run.options.dry_run and second.is_due(t)
         if is_due:
-            self.carry_out(lambda t, difference: difference.again(t, second.plan_again), retry_queue=False)
+            self._again(second.plan_again)
+
+    def _again(self, plan: PlanAgain) -> None:
+        self.carry_out(lambda t, difference: difference.again(t, plan), retry_queue=False)
 
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""

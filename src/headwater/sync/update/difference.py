@@ -23,6 +23,7 @@ from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     ListedColumns,
     PatchAttempt,
+    PlanAgain,
     PlanCounts,
     PlannedFetch,
     encode_attempt,
@@ -44,7 +45,6 @@ _NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
 
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
-
 
 _LOCAL_COLUMNS = (
     "r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag, r.last_modified"
@@ -121,6 +121,7 @@ class _ChangedRow(_LocalColumns, frozen=True, gc=False):
     latest: int | None
     exact: int
     tries: int | None
+    may_be_gone: int
 
 
 class _BatchedStatement:
@@ -295,16 +296,15 @@ class Difference:
             (self._set.id, at, int(beyond)),
         )
 
-    def again(self, t: Transaction, plan: Callable[[Transaction, int, PlanCounts], None]) -> None:
+    def again(self, t: Transaction, plan: PlanAgain) -> None:
         """Plan another transfer, of what was newer than listed and is confirmed by nothing (DST-5.3), or by a hash."""
-        plan(t, self._set.id, self._counts)
+        plan(t, self._counts, self._paths.path)
 
     # an increment
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
-        confirmed = _BatchedStatement(t, _CONFIRM)
-        settled = _BatchedStatement(t, _SETTLED)
+        confirmed, settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
         t.many(ADD_WORK, self._changed(t, confirmed, settled))
         confirmed.flush()
         settled.flush()
@@ -332,7 +332,8 @@ class Difference:
         self, t: Transaction, confirmed: _BatchedStatement, settled: _BatchedStatement
     ) -> Iterator[PlannedFetch]:
         query = f"""
-            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries
+            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
+                EXISTS (SELECT 1 FROM temp.second_choices s WHERE s.uri = c.uri AND s.is_absent)
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
@@ -340,7 +341,7 @@ class Difference:
             row = _ChangedRow(*values)
             if _is_applied(row):
                 continue  # a later change of this resource has been applied already
-            path = row.path if row.path is not None else self._paths.path(row.uri)
+            path = row.path or self._paths.path(row.uri)
             if not self._paths.takes(row.uri, path):
                 self._counts.left_out += 1
                 continue
@@ -351,7 +352,7 @@ class Difference:
                 continue
             same = compare_with_file(row.listed(row.at), row.local, path, self._files.digest_of)
             present = self._files.intact(path, row.size, row.mtime_ns)
-            if same is CopyState.YES and row.hash is not None and present:
+            if same is CopyState.YES and row.hash is not None and present and not row.may_be_gone:
                 self._counts.unchanged += 1
                 confirmed.add((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
                 if row.tries is not None:
@@ -368,13 +369,9 @@ class Difference:
 
     def _patches(self, t: Transaction, row: _ChangedRow) -> PatchAttempt | None:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
-        if (
-            row.links is None
-            or PATCH not in row.links
-            or row.hash is None
-            or row.digest is None
-            or self._objection is None
-        ):
+        if row.links is None or PATCH not in row.links or None in (row.hash, row.digest):
+            return None
+        if row.digest is None or self._objection is None:
             return None
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed

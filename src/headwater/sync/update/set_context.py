@@ -11,7 +11,7 @@ from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
-from headwater.sync.datasets.disordered_patches import order_by_time
+from headwater.sync.datasets.disordered_changes import any_disordered, doubt_old_deletions, order_by_time
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
@@ -70,10 +70,13 @@ class SetContext:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
+        if any_disordered(t):
+            order_by_time(t, set_id)
+        if self.row.position is not None and self.row.position.told is not None:
+            doubt_old_deletions(t, set_id)
         if any_patches(t):
             from headwater.sync.datasets.patch_entries import keep_links
 
-            order_by_time(t, set_id)
             keep_links(t, set_id)
 
     @property

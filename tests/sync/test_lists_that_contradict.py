@@ -1,0 +1,161 @@
+"""Lists that contradict themselves or each other: swapped changes, an `at` that is too late; nothing is lost.
+
+DST-4.5, DST-5.2, DST-C4, DST-C9, RS-CL-05, AMB-27, AMB-35.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.copying import DONE, check, go, tree
+from tests.support.fake_source import Reply, Site, Source
+
+
+def swapped(site: Site, **more: Any) -> list[str]:
+    """All changes after the first list, the last two the other way round."""
+    entries = [site.change(*one, **more) for one in site.changes if one[0] >= 10]
+    return [*entries[:-2], entries[-1], entries[-2]]
+
+
+LATE = pytest.mark.parametrize("late", [0, 20], ids=["at as it is", "at too late"])
+"""The `at` of the Resource List: what it should be, or later than changes to come."""
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first run", "later run"])
+@pytest.mark.parametrize("listed", [True, False], ids=["a new Resource List", "the old one"])
+@LATE
+def test_two_states_of_one_resource_swapped(
+    late: int, listed: bool, first: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C9: the last by place is not what the source has; what is the last by time, or is held, is asked for."""
+    if not first:
+        assert go(source.base, dest).status == DONE
+    site.put("f3.txt", b"then")
+    site.put("new.txt", b"then")
+    site.put("new.txt", b"now")
+    site.put("f3.txt", b"now")
+    entries = [site.change(*site.changes[n]) for n in (-1, -4, -2, -3)]
+    if listed:
+        site.publish_list(when=site.clock + late)
+    site.publish_changes(10, entries=entries)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict != "not in sync"
+    assert go(source.base, dest).status == DONE
+    site.put("f4.txt", b"and on")
+    site.publish_list()
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first run", "later run"])
+@pytest.mark.parametrize("listed", [True, False], ids=["a new Resource List", "the old one"])
+@pytest.mark.parametrize("hashes", [True, False], ids=["hashes", "no hashes"])
+@LATE
+def test_a_deletion_and_what_was_before_it_swapped(
+    late: int, hashes: bool, listed: bool, first: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C9: the source is asked, and 404 is the deletion; else a change of something that is gone fails for ever."""
+    more: dict[str, Any] = {} if hashes else {"hash": None, "length": None}
+    if not first:
+        assert go(source.base, dest).status == DONE
+    site.put("f3.txt", b"then")
+    site.drop("f3.txt")
+    if listed:
+        site.publish_list(when=site.clock + late)
+    site.publish_changes(10, entries=swapped(site, **more))
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert go(source.base, dest).status == DONE
+
+
+@pytest.mark.parametrize("hashes", [True, False], ids=["hashes", "no hashes"])
+@LATE
+def test_a_creation_and_the_deletion_before_it_swapped(
+    late: int, hashes: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-35: a deletion too many would be a loss; what the Resource List says is there stays."""
+    more: dict[str, Any] = {} if hashes else {"hash": None, "length": None}
+    assert go(source.base, dest).status == DONE
+    site.drop("f3.txt")
+    site.put("f3.txt", b"again")
+    site.publish_changes(10, entries=swapped(site, **more))
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    site.publish_list(when=site.clock + late)
+    site.publish_changes(11.5, entries=swapped(site, **more))
+    for _ in range(2):
+        assert go(source.base, dest).status == DONE
+        assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("start", [10, 11], ids=["the same from", "another from"])
+@pytest.mark.parametrize("order", ["as it is", "swapped", "inserted"])
+@LATE
+def test_changes_that_are_told_after_a_list_that_is_later(
+    late: int, order: str, start: int, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-4.5, DST-5.2: what the Change List did not tell when the Resource List was read is new, whatever its `at`."""
+    site.put("f1.txt", b"first")
+    site.publish_list(when=site.clock + late)
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    site.put("f2.txt", b"second")
+    site.drop("f3.txt")
+    site.put("f5.txt", b"third")
+    site.put("f6.txt", b"fourth")
+    entries = swapped(site) if order == "swapped" else [site.change(*one) for one in site.changes if one[0] >= start]
+    if order == "inserted":
+        site.publish_changes(start, entries=entries[-1:])
+        assert go(source.base, dest).status == DONE
+    site.publish_changes(start, entries=entries)
+    ran = go(source.base, dest)
+    if order == "inserted":  # among what was done: only a Resource List tells what they brought
+        site.publish_list(when=site.clock + 40)
+        ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+def test_an_at_of_the_next_hour_hides_no_change(source: Source, site: Site, dest: Path) -> None:
+    """AMB-27, DST-C8: local time that is called UTC; no list tells of what has not happened yet."""
+    now = dt.datetime.now(dt.UTC)
+
+    def moment(seconds: float) -> str:
+        return (now + dt.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+    site.publish_list(at=moment(3600))
+    site.publish_changes(entries=[], from_=moment(-10))
+    assert go(source.base, dest).status == DONE
+    site.put("f1.txt", b"one, new")
+    site.publish_changes(entries=[site.change(*site.changes[-1], datetime=moment(5))], from_=moment(-5))
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+def test_the_source_still_has_what_an_old_deletion_names(source: Source, site: Site, dest: Path) -> None:
+    """AMB-35: told late, of a time before the Resource List that lists it: asked for, and kept."""
+    site.publish_list(when=30)
+    site.publish_changes(10, entries=[])
+    assert go(source.base, dest).status == DONE
+    late = site.change(20, "deleted", "f3.txt")
+    site.publish_changes(10, entries=[late])
+    assert go(source.base, dest).status == DONE
+    assert "f3.txt" in tree(dest)
+
+
+def test_what_an_old_deletion_names_is_gone(source: Source, site: Site, dest: Path) -> None:
+    """DST-4.5: the `at` of the Resource List was too late: asked for, and deleted."""
+    site.publish_list(when=30)
+    site.publish_changes(10, entries=[])
+    assert go(source.base, dest).status == DONE
+    source.pages["/set/resources/f3.txt"] = Reply(b"gone", 410)
+    site.publish_changes(10, entries=[site.change(20, "deleted", "f3.txt")])
+    for _ in range(2):
+        assert go(source.base, dest).status == DONE
+        assert "f3.txt" not in tree(dest)
