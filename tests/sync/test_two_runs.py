@@ -94,3 +94,19 @@ def test_who_follows_a_source_goes_on_after_a_long_audit(
     watch.cancel()
     assert heard == ["HW-SYN-09"]
     assert [one.exit_status for one in polls] == [DONE]
+
+
+def test_what_a_killed_run_left_is_cleared(source: Source, dest: Path, lock: Path, tmp_path: Path) -> None:
+    """DST-F7: files, folders and links; patches of datasets are sorted in folders there, and links are not followed."""
+    temp, elsewhere = lock.parent / "tmp", tmp_path / "elsewhere"
+    temp.mkdir(exist_ok=True)
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (temp / "1-patch0").write_bytes(b"half of it")
+    (temp / "rdf-abcd").mkdir()
+    (temp / "rdf-abcd" / "run0").write_bytes(b"<a:b> <a:c> <a:d> .+\n")
+    (temp / "empty").mkdir()
+    (temp / "link").symlink_to(elsewhere)
+    assert go(source.base, dest).status == DONE
+    assert not temp.exists() or not os.listdir(temp)
+    assert (elsewhere / "kept").exists()

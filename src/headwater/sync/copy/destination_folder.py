@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +53,7 @@ class DestinationFolder:
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 if not leftover.startswith(PARTIAL_PREFIX):
-                    os.unlink(self.temp / leftover)
+                    _remove(self.temp / leftover)
         except LockHeld as cause:
             raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
@@ -110,7 +112,7 @@ class DestinationFolder:
             (self.folder / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             for leftover in os.listdir(self.temp):
-                os.unlink(self.temp / leftover)
+                _remove(self.temp / leftover)
         for folder in (self.temp, *self._made):
             with contextlib.suppress(OSError):  # something else is in it by now: then it stays
                 folder.rmdir()
@@ -120,6 +122,14 @@ class DestinationFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _remove(path: Path) -> None:
+    """Remove what a run that was killed has left: a file, or a folder with what is in it."""
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextlib.contextmanager
