@@ -74,6 +74,12 @@ class EmbeddedStore:
             told = {q.predicate.value: _text(q.object) for q in found}
         return position_of(told)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is there."""
+        with _faults(self._folder):
+            return next(iter(self._store), None) is None
+
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
         """Remove and add statements and move the position, all of it or nothing; durable when this returns.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyoxigraph
 import pytest
 
 from headwater.triplestores.embedded_store import EmbeddedStore
@@ -89,6 +90,53 @@ def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest
         path.unlink()
     assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "unchanged"
     assert in_store(stores / "set") == normalised(STATES[0])
+
+
+def test_the_store_of_another_dataset_is_not_touched(site: Site, dest: Path, tmp_path: Path) -> None:
+    """Two sources whose sets have one name, and one folder of stores: each copy keeps its own."""
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    with Source() as other:
+        second = Site(other)
+        second.put("dataset.nq", text_of(STATES[1]))
+        second.publish()
+        ran = go(other.base, tmp_path / "second", store=str(stores))
+        assert ran.status == STORE
+        assert "holds another dataset" in ran.one.dataset.stores[0].fault
+        assert in_store(stores / "set") == normalised(STATES[0])
+        assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "unchanged"
+        shutil.rmtree(stores / "set")
+        assert go(other.base, tmp_path / "second", store=str(stores)).status == DONE
+        assert in_store(stores / "set") == normalised(STATES[1])
+
+
+def test_a_store_that_no_run_has_loaded_is_not_touched(site: Site, dest: Path, tmp_path: Path) -> None:
+    """An empty one is filled."""
+    folder = tmp_path / "stores" / "set" / "oxigraph"
+    for text, status in ((b"", DONE), (b"<urn:mine:a> <urn:mine:b> <urn:mine:c> .", STORE)):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        mine = pyoxigraph.Store(str(folder))
+        mine.load(text, pyoxigraph.RdfFormat.N_QUADS)
+        mine.flush()
+        del mine
+        assert go(site.source.base, dest, store=str(tmp_path / "stores")).status == status
+    held = pyoxigraph.Store.read_only(str(folder))
+    assert len(held) == 1
+
+
+def test_a_store_goes_with_its_copy_when_the_source_moves(site: Site, dest: Path, tmp_path: Path) -> None:
+    """The dataset has another URI then: it is loaded again."""
+    stores = str(tmp_path / "stores")
+    go(site.source.base, dest, store=stores)
+    with Source() as other:
+        moved = Site(other)
+        moved.put("dataset.nq", text_of(STATES[0]))
+        moved.put("readme.txt", b"what this is")
+        moved.publish()
+        ran = go(other.base, dest, store=stores, moved=True)
+        assert ran.status == DONE, ran.notices
+        assert ran.one.dataset.stores[0].done == "loaded"
 
 
 def test_a_large_change_is_loaded_as_a_whole(

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from headwater.copies.dataset_choice import RdfFile
+from headwater.copies.schema import JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
 from headwater.sync.datasets.held_datasets import held_dataset
@@ -62,13 +63,20 @@ class DatasetSync:
 
     def _follow(self, wanted: WantedStore, dataset: RdfFile, told: DatasetReport) -> None:
         self._run.listener(Progress(f"store of {self._row.name}", 0))
-        kept = KeptStates(wanted.kept)
+        kept = KeptStates(wanted.kept, self._copy())
+        with closing(wanted.opened(dataset.uri)) as store:
+            store.refuse_others(dataset.uri, is_of_copy=kept.is_of_this_copy)
         state = kept.state_of(dataset, Path(self._run.destination))
         told.sha256, told.quads = state.sha256, state.quads
         at = format_micros(dataset.changed_at) if dataset.changed_at is not None else None
         place = StorePosition(dataset.uri, state.sha256, state.quads, at)
         with closing(wanted.opened(dataset.uri)) as store:
             told.stores.append(bring_up(store, kept, state, place, wanted.name))
+
+    def _copy(self) -> str:
+        """The identity of this copy."""
+        with self._run.database.read() as t:
+            return str(t.value("SELECT value FROM facts WHERE name = ?", (JOURNAL_ID,)))
 
     def _tell(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""

@@ -38,6 +38,8 @@ class KeptState(msgspec.Struct, frozen=True):
     source_digest: str
     sha256: str
     quads: int
+    copy: str = ""
+    """The identity of the copy whose store it is."""
 
 
 def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
@@ -48,9 +50,11 @@ def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
 class KeptStates:
     """The folder of the states that are kept for one store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, copy: str = "") -> None:
+        """`copy` is the identity of the copy whose dataset the store follows."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._copy = copy
         self._changes = folder / _CHANGES
         self._compared: tuple[str, str, PatchSummary] | None = None
         for pattern in _LEFT_BEHIND:
@@ -67,11 +71,17 @@ class KeptStates:
     def __contains__(self, sha256: str) -> bool:
         return self.path(sha256).is_file()
 
+    @property
+    def is_of_this_copy(self) -> bool:
+        """Whether it was this copy that brought the store up last."""
+        noted = self._noted()
+        return noted is not None and bool(self._copy) and noted.copy == self._copy
+
     def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
         """The state that a file of the copy has, kept. Read only where it is not the one that was read last."""
         noted = self._noted()
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
-            return noted
+            return self._note(noted)
         aside = self._folder / _NEXT
         source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
         try:
@@ -88,7 +98,12 @@ class KeptStates:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
         sync_folder(self._folder)
-        replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
+        return self._note(state)
+
+    def _note(self, state: KeptState) -> KeptState:
+        if state != self._noted() or state.copy != self._copy:
+            state = msgspec.structs.replace(state, copy=self._copy)
+            replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
         return state
 
     def _continued(self, before: KeptState, digest: str, source: Path, aside: Path) -> KeptState | None:

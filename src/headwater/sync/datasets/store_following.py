@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 from headwater.rdf.differences import PatchSummary
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.options import StoreReport
-from headwater.triplestores.positions import StorePosition, StoreState
+from headwater.triplestores.positions import StorePosition, StoreState, iri_text
 from headwater.triplestores.value_forms import forms_still_there
 
 
@@ -43,7 +43,7 @@ def bring_up(
     report = StoreReport(store=name)
     state = store.state()
     held = state.position
-    if held is not None and held.dataset != place.dataset:
+    if held is not None and held.dataset != iri_text(place.dataset):
         held = None
     for target in _way(state.under_way, held, wanted.sha256, kept):
         assert held is not None

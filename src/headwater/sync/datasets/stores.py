@@ -7,22 +7,32 @@ import os
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, ClassVar, Final
 
 import msgspec
 
 from headwater.copies.schema import FOLDER
-from headwater.errors import UsageFault
+from headwater.errors import StoreFault, UsageFault
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
-from headwater.triplestores.positions import StorePosition, StoreState
+from headwater.triplestores.positions import StorePosition, StoreState, iri_text
 from headwater.triplestores.sparql_store import SparqlStore
 
 _OXIGRAPH: Final = "oxigraph"
 MOST_IN_TRANSACTION: Final = 200_000
 """Changes that the embedded store takes in one transaction: they are held in memory."""
+
+
+class StoreTaken(StoreFault):
+    """A folder for an embedded store holds another dataset, or something that no run has loaded."""
+
+    code: ClassVar[str] = "HW-TRI-02"
+    advice: ClassVar[str] = (
+        "Datasets are never mixed, and nothing of others is overwritten: name another folder with --store; or, if"
+        " nobody needs what is in this one, remove it, and run the same command again."
+    )
 
 
 class EmbeddedFollower:
@@ -42,6 +52,21 @@ class EmbeddedFollower:
             return StoreState(store.position)
         finally:
             store.close()
+
+    def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
+        """Raise StoreTaken where something else is there: another dataset, but for one `is_of_copy`, whose URI has
+        changed with the address of its source; or what no run has loaded."""
+        if not self.folder.is_dir():
+            return
+        store = EmbeddedStore(self.folder, read_only=True)
+        try:
+            position, is_empty = store.position, store.is_empty
+        finally:
+            store.close()
+        if position is None and not is_empty:
+            raise StoreTaken("the store holds what no `sync` has loaded", where=str(self.folder))
+        if position is not None and position.dataset != iri_text(dataset) and not is_of_copy:
+            raise StoreTaken(f"the store holds another dataset: {position.dataset[:200]}", where=str(self.folder))
 
     def load(self, dataset: Path, position: StorePosition) -> None:
         """Hold what is in a file, and nothing else."""
@@ -79,6 +104,9 @@ class SparqlFollower:
     def write_statements(self, target: IO[bytes]) -> None:
         """Write all statements as N-Quads, in the forms of the store."""
         self.store.write_statements(target)
+
+    def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
+        """Nothing: graphs that are taken are found when they are loaded."""
 
     def close(self) -> None:
         """Give up the connections."""
