@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from enum import IntEnum
 from functools import lru_cache
 
@@ -39,6 +40,18 @@ def level_of(address: str) -> Level:
     if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast or int(ip) >> 24 == 0:
         return Level.LOCAL
     return Level.PUBLIC if ip.is_global and not ip.is_reserved else Level.PRIVATE
+
+
+def literal_address(host: str) -> str | None:
+    """The address that a host is itself, in any of the forms that are connected to, or `localhost`; None: a name."""
+    if host.rpartition(".")[2].lower() == "localhost":  # of no other machine, whoever is asked (RFC 6761)
+        return "127.0.0.1"
+    text = host.strip("[]")
+    try:
+        address = text.partition("%")[0] if ":" in text else socket.inet_ntoa(socket.inet_aton(text))
+        return str(ipaddress.ip_address(address))
+    except (OSError, ValueError):
+        return None
 
 
 @lru_cache(maxsize=4_096)

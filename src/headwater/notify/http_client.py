@@ -12,11 +12,15 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+import msgspec
+
+from headwater.address_levels import literal_address
 from headwater.notify.http_connection import HttpAnswer, HttpConnection, HttpFailure
+from headwater.notify.http_proxy import HttpProxy, connect_first, open_tunnel
 from headwater.spec import uris
 
 _IDLE_SECONDS: Final = 20.0
@@ -34,16 +38,43 @@ Place = tuple[str, str, int]
 """Scheme, host and port."""
 
 
+class OriginCredentials(msgspec.Struct, frozen=True):
+    """What is shown to one origin and to no other: header lines, and the files of a client certificate and its key."""
+
+    head: bytes = b""
+    certificate: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return "OriginCredentials()"
+
+
+def _directly(_scheme: str, _host: str) -> HttpProxy | None:
+    return None
+
+
 class HttpClient:
-    """Makes requests; for one event loop. `objection` says why an address is not connected to."""
+    """Makes requests; for one event loop. `objection` says why an address is not connected to.
+
+    `proxy_for` says by which proxy a host is asked, by scheme and host. Then the proxy looks names up and connects, so
+    that `objection` is asked only for hosts that are an address themselves, or `localhost` (decision 069).
+    """
 
     def __init__(
-        self, objection: Callable[[str], str | None], *, authorities: str | None = None, user_agent: str
+        self,
+        objection: Callable[[str], str | None],
+        *,
+        authorities: str | None = None,
+        user_agent: str,
+        proxy_for: Callable[[str, str], HttpProxy | None] = _directly,
+        credentials: Mapping[uris.Origin, OriginCredentials] | None = None,
     ) -> None:
         self._objection = objection
         self._user_agent = user_agent
         self._authorities = authorities
-        self._tls: ssl.SSLContext | None = None
+        self._proxy_for = proxy_for
+        self._credentials = credentials or {}
+        self._tls: dict[uris.Origin | None, ssl.SSLContext] = {}
         self._idle: dict[Place, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
         self._lookups = ThreadPoolExecutor(_LOOKUPS, "names")
@@ -71,7 +102,10 @@ class HttpClient:
         if origin.port is None:
             return HttpFailure("no port is known for it", is_final=True)
         place = origin.scheme, origin.host, origin.port
-        message = _message(method, url, head, body, self._user_agent)
+        if (own := self._credentials.get(origin)) is not None:
+            head = own.head + head
+        proxy = self._proxy_for(origin.scheme, origin.host) if origin.scheme == "http" else None
+        message = _message(method, url, head, body, self._user_agent, proxy)
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -174,6 +208,8 @@ class HttpClient:
 
     async def _connect(self, place: Place) -> HttpConnection | HttpFailure:
         scheme, host, port = place
+        if (proxy := self._proxy_for(scheme, host)) is not None:
+            return await self._connect_by(proxy, place)
         addresses = await self._addresses(host)
         if not addresses:
             return HttpFailure(f"{host} has no address")
@@ -187,7 +223,7 @@ class HttpClient:
                     lambda: HttpConnection(self._open),
                     address,
                     port,
-                    ssl=self._context() if scheme == "https" else None,
+                    ssl=self._context(place) if scheme == "https" else None,
                     server_hostname=host if scheme == "https" else None,
                 )
             except ssl.SSLError as error:
@@ -197,6 +233,22 @@ class HttpClient:
             else:
                 return connection
         return HttpFailure(failure)
+
+    async def _connect_by(self, proxy: HttpProxy, place: Place) -> HttpConnection | HttpFailure:
+        scheme, host, port = place
+        literal = literal_address(host)
+        if literal is not None and (why := self._objection(literal)):
+            return HttpFailure(f"{host}: {why}", is_final=True)
+        addresses = (await self._addresses(proxy.host))[:_ADDRESSES]
+        try:
+            if scheme == "https":
+                return await open_tunnel(proxy, addresses, (host, port), self._context(place), self._open)
+            _, connection = await connect_first(addresses, proxy.port, lambda: HttpConnection(self._open))
+        except ssl.SSLError as error:
+            return HttpFailure(f"TLS: {error.reason or error}")
+        except (OSError, ValueError) as error:
+            return HttpFailure(f"the proxy cannot be asked: {str(error)[:200]}")
+        return connection
 
     async def _addresses(self, host: str) -> list[str]:
         with contextlib.suppress(ValueError):
@@ -214,12 +266,19 @@ class HttpClient:
             self._names.clear()
         self._names[host] = time.monotonic() + _NAME_SECONDS, found
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
+    def _context(self, place: Place) -> ssl.SSLContext:
+        """TLS for a place; a client certificate is in the context of its origin alone."""
+        origin = uris.Origin(*place)
+        own = self._credentials.get(origin)
+        key = origin if own is not None and own.certificate is not None else None
+        if key not in self._tls:
+            made = ssl.create_default_context()
             if self._authorities is not None:
-                self._tls.load_verify_locations(self._authorities)
-        return self._tls
+                made.load_verify_locations(self._authorities)
+            if own is not None and own.certificate is not None:
+                made.load_cert_chain(own.certificate, own.key)
+            self._tls[key] = made
+        return self._tls[key]
 
 
 def _looked_up(host: str) -> list[str]:
@@ -231,11 +290,16 @@ def _looked_up(host: str) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _message(method: str, url: str, head: bytes, body: bytes | None, agent: str) -> tuple[bytes, ...]:
+def _message(
+    method: str, url: str, head: bytes, body: bytes | None, agent: str, proxy: HttpProxy | None
+) -> tuple[bytes, ...]:
+    """The parts of a request; `proxy`: by which it is made in the clear, and which gets the whole address."""
     parts = uris.split(url)
     target = parts.path or "/"
     if parts.query is not None:
         target += f"?{parts.query}"
+    if proxy is not None:
+        target, head = f"{parts.scheme}://{parts.authority}{target}", proxy.head + head
     first = f"{method} {target} HTTP/1.1\r\nHost: {parts.authority}\r\nUser-Agent: {agent}\r\n".encode("latin-1")
     length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
     whole_head = b"".join((first, head, length, b"Accept: */*\r\n\r\n"))

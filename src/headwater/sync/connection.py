@@ -65,6 +65,9 @@ _OURS = frozenset({
 _PROXIES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
 
 
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
+
+
 def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     """What is sent to the origin of `url` and to no other; None: nothing. Raises UsageFault."""
     for name, value in options.headers:
@@ -95,6 +98,19 @@ def checked_proxy(proxy: str | None) -> str | None:
     if not known or not proxy.isprintable():
         raise UsageFault("a proxy is named as http://HOST:PORT, or with https, socks4, socks5 or socks5h")
     return proxy
+
+
+def proxy_for(scheme: str, host: str, given: str | None) -> str | None:
+    """The proxy by which a host is asked: the one given, or that of the environment, save for this machine itself.
+
+    None: it is asked directly; so is what `no_proxy` names. Raises UsageFault.
+    """
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    proxy = given or getproxies_environment().get(scheme)
+    if not proxy or proxy_bypass(host) or (given is None and host in _LOOPBACK):
+        return None
+    return checked_proxy(proxy)
 
 
 def _authorization(options: SyncOptions) -> str | None:

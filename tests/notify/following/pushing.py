@@ -180,6 +180,7 @@ class Following:
         self.reports: list[SyncReport] = []
         self.callbacks = ""
         self.fault: BaseException | None = None
+        self._options = push.pop("options", {})
         self._copies, self._seconds, self._push = copies, seconds, push
         self._stop = threading.Event()
         self._ready = threading.Event()
@@ -194,10 +195,8 @@ class Following:
             self.callbacks = callbacks
             self._ready.set()
 
-        tasks = [
-            SyncTask(url=one, destination=where, options=SyncOptions(patient=True, retries=0), listener=heard)
-            for one, where in self._copies
-        ]
+        options = SyncOptions(patient=True, retries=0, **self._options)
+        tasks = [SyncTask(url=one, destination=where, options=options, listener=heard) for one, where in self._copies]
         try:
             interval = PollInterval(self._seconds, self._push.pop("longest", None))
             push = PushOptions(on_listening=listening, **self._push)

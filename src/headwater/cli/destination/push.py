@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.output import json_line
@@ -45,12 +46,23 @@ def follow_pushed(
             json_line({"event": "listening", "callbacks": callbacks, "address": at})
             sys.stdout.flush()
 
-    push = PushOptions(
-        listen=address, callback_url=callback_url, authorities=tasks[0].options.ca, on_listening=announce
-    )
+    push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce)
     with output.listening() as progress:
         heard = [replace(task, listener=progress) for task in tasks]
         return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
+
+
+def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:
+    """One more copy with the same options; credentials that were given for the origin of the first stay there."""
+    from msgspec.structs import replace
+
+    from headwater.spec import uris
+    from headwater.sync.connection import starting_uri
+
+    options = task.options
+    if uris.origin(starting_uri(url)) != uris.origin(starting_uri(task.url)):
+        options = replace(options, authorization=None, user=None, password=None, headers=(), cert=None, key=None)
+    return replace(task, url=url, destination=destination, options=options)
 
 
 def _has_query(url: str) -> str | None:

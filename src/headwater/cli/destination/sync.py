@@ -193,9 +193,9 @@ def command(
     if verbose:
         task = replace(task, each=output.each)
     if push and follow is not None:
-        from headwater.cli.destination.push import follow_pushed
+        from headwater.cli.destination.push import also_followed, follow_pushed
 
-        tasks = [task, *(replace(task, url=one, destination=where) for one, where in also)]
+        tasks = [task, *(also_followed(task, one, where) for one, where in also)]
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
         return _follow(task, follow, longest, output)

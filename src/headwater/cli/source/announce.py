@@ -27,7 +27,6 @@ Hear = Callable[[list[Any]], None]
 DOCUMENTS = "/ingest/dit"
 CHANGES = "/changes"
 _FOREVER = 1 << 50
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # what a proxy of the environment is not asked for
 
 
 def sending(function: Command) -> Command:
@@ -74,6 +73,7 @@ def announce(
 ) -> None:
     """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
     from headwater.ingest.push.events.http_sender import AnnouncementServer, Sender, batches
+    from headwater.sync.connection import proxy_for
 
     if options["dry_run"]:
         raise UsageFault("--dry-run and --to exclude each other")
@@ -82,7 +82,7 @@ def announce(
     query = "load" if options["load"] else ""
     parts = urlsplit(url)
     tls = _tls(options["ca"]) if parts.scheme == "https" or options["ca"] else None
-    proxy = _proxy(parts.scheme, parts.hostname or "", options["proxy"])
+    proxy = proxy_for(parts.scheme, parts.hostname or "", options["proxy"])
     server = AnnouncementServer(url=url, token=options["token"], tls=tls, proxy=proxy)
     with closing(Sender(server, key, listener=listener)) as sender:
         for batch in batches(texts):
@@ -106,18 +106,6 @@ def _tls(ca: str | None) -> ssl.SSLContext:
         except ssl.SSLError as cause:
             raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
     return context
-
-
-def _proxy(scheme: str, host: str, given: str | None) -> str | None:
-    """The proxy that a destination would take, too: the one given, or that of the environment, save for loopback."""
-    from urllib.request import getproxies_environment, proxy_bypass
-
-    from headwater.sync.connection import checked_proxy
-
-    proxy = given or getproxies_environment().get(scheme)
-    if not proxy or proxy_bypass(host) or (given is None and host in _LOOPBACK):
-        return None
-    return checked_proxy(proxy)
 
 
 def _end(sender: Sender, options: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, Interrupted
 from headwater.http.server.sockets import AddressInUse, address_url, listen
+from headwater.http.subscriber.hub_access import hub_access
 from headwater.http.subscriber.hub_addresses import HubAddresses
 from headwater.http.subscriber.listener import CallbackListener
 from headwater.http.subscriber.pushed_copy import PushedCopy
@@ -44,7 +45,6 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     listen: tuple[str, int] | None = None
     callback_url: str | None = None
-    authorities: str | None = None
     on_listening: Callable[[str, str], None] = lambda _callbacks, _address: None
     """Hears what callbacks begin with, and the address that is listened on."""
 
@@ -126,12 +126,13 @@ class _Service:
         """Until the end."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._waker.close)
+            access = hub_access(self._tasks)
             listening = stack.enter_context(self._listen())
             address = address_url(listening)
             callbacks = self._push.callback_url or f"{address}/"
             named = [bare_host(host) for task in self._tasks for host in task.options.allow_hosts]
             addresses = HubAddresses([task.url for task in self._tasks], named)
-            listener = CallbackListener(listening, callbacks, addresses, self._push.authorities)
+            listener = CallbackListener(listening, callbacks, addresses, access)
             copies: list[PushedCopy] = []
             stack.callback(_close, copies)
             stack.enter_context(listener)  # ends before the copies are closed

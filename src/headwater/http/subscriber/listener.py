@@ -12,6 +12,7 @@ from typing import Final
 from headwater.http.server.server import make_plain_server
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer, event_loop
 from headwater.http.subscriber.app import CallbackApplication
+from headwater.http.subscriber.hub_access import HubAccess
 from headwater.http.subscriber.hub_addresses import HubAddresses
 from headwater.notify.http_client import HttpClient
 from headwater.notify.subscriber.records import NotificationChannel
@@ -25,13 +26,11 @@ _LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_secon
 class CallbackListener:
     """Listens for hubs while it is entered. `callbacks` is what hubs are told that callbacks begin with."""
 
-    def __init__(
-        self, listening: socket.socket, callbacks: str, addresses: HubAddresses, authorities: str | None = None
-    ) -> None:
-        """`addresses` says where hubs and topics may be."""
+    def __init__(self, listening: socket.socket, callbacks: str, addresses: HubAddresses, access: HubAccess) -> None:
+        """`addresses` says where hubs and topics may be, `access` how they are asked."""
         self._listening = listening
         self._callbacks = callbacks
-        self._authorities = authorities
+        self._access = access
         self._addresses = addresses
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
@@ -82,7 +81,13 @@ class CallbackListener:
 
     async def _main(self) -> None:
         await asyncio.to_thread(self._addresses.look)
-        client = HttpClient(self._addresses.objection, authorities=self._authorities, user_agent=USER_AGENT)
+        client = HttpClient(
+            self._addresses.objection,
+            authorities=self._access.authorities,
+            user_agent=USER_AGENT,
+            proxy_for=self._access.proxy_for,
+            credentials=self._access.credentials,
+        )
         self._subscriber = Subscriber(client, self._callbacks)
         self._server = make_plain_server(CallbackApplication(self._subscriber), _LIMITS, self._ready.set)
         work = asyncio.ensure_future(self._subscriber.run())

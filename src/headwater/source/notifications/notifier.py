@@ -98,7 +98,9 @@ class Notifier:
 
     async def _run(self) -> None:
         agent = f"headwater/{__version__} (ResourceSync source)"
-        client = HttpClient(lambda _address: None, user_agent=agent)  # the hubs are named by the configuration
+        proxy_for = self._context.settings.proxy_for
+        # any address will do: the hubs are named by the configuration
+        client = HttpClient(lambda _address: None, user_agent=agent, proxy_for=proxy_for)
         ending = asyncio.Event()
         self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]
         with self._lock:

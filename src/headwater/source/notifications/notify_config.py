@@ -9,7 +9,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from headwater.address_levels import Level, level_of, literal_address
 from headwater.errors import UsageFault
+from headwater.notify.http_proxy import HttpProxy, read_proxy
 from headwater.publish.site import BadSite, check_url
 from headwater.source.tokens import BadToken, token_texts
 
@@ -30,6 +32,7 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     token: str | None = None
     token_file: str | None = None
     token_env: str | None = None
+    proxy: str | None = None
     batch_count: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 0.02
     framework_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
@@ -42,6 +45,18 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 check_url(hub)
             except BadSite as cause:
                 raise BadNotifyConfig(f"notify.hubs: {cause.what}") from cause
+        self.proxy_for("https", "")
+
+    def proxy_for(self, _scheme: str, host: str) -> HttpProxy | None:
+        """The proxy by which a hub is asked: none for this machine itself. Raises BadNotifyConfig."""
+        if self.proxy is None:
+            return None
+        try:
+            proxy = read_proxy(self.proxy)
+        except UsageFault as cause:
+            raise BadNotifyConfig(f"notify.proxy: {cause.what}", advice=cause.advice) from None
+        literal = literal_address(host)
+        return None if literal is not None and level_of(literal) is Level.LOCAL else proxy
 
     def sent_token(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The token that is sent to the hubs; None where there is none. Raises BadToken."""

@@ -8,14 +8,13 @@ inside later (DNS rebinding), be it in a later run.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from headwater.address_levels import Level, level_of
+from headwater.address_levels import Level, level_of, literal_address
 
 Place = tuple[str, int]
 """A host or an address, and a port."""
@@ -101,13 +100,8 @@ class AddressGuard:
         """The same of a host that is an address itself, or `localhost`: where a proxy connects, nothing else can be."""
         if self._source is None or not self._of_proxies():
             return None
-        if host.rpartition(".")[2].lower() == "localhost":  # of no other machine, whoever is asked (RFC 6761)
-            return self._judged(host, "127.0.0.1")
-        try:
-            address = host.partition("%")[0] if ":" in host else socket.inet_ntoa(socket.inet_aton(host))
-            return self._judged(host, str(ipaddress.ip_address(address)))
-        except (OSError, ValueError):  # a name
-            return None
+        address = literal_address(host)
+        return self._judged(host, address) if address is not None else None
 
     def _bound(self, host: str) -> Level:
         if self._is_named(host):
