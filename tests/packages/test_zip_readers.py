@@ -7,6 +7,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.packages.faults import BadPackage, NeedsDirectory, PackageTooLarge
+from headwater.packages.inflation import Inflation
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import MemberNames
 from headwater.packages.zip_directory import read_directory
@@ -247,6 +249,16 @@ def test_each_bound_holds(limits: PackageLimits, package: object) -> None:
     if limits.extra_octets > 3:
         with pytest.raises(PackageTooLarge):
             by_directory(octets, limits)
+
+
+def test_the_bound_of_inflating_is_the_ratio_that_is_said() -> None:
+    content = b"many times over " * 5_000
+    body = zlib.compress(content, wbits=-15)
+    ratio = -(-len(content) // len(body))
+    for most in (ratio, ratio - 1):
+        inflation = Inflation("a", PackageLimits(ratio=most, ratio_octets=100), len(content), said=True)
+        with nullcontext() if most == ratio else pytest.raises(PackageTooLarge, match=f"more than {most} times"):
+            assert b"".join(inflation.push(body)) == content
 
 
 def right(name: str, content: bytes) -> bool:

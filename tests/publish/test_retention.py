@@ -209,3 +209,15 @@ def test_what_is_noted_for_retention_stays_small() -> None:
             publication = plan.with_shown(publication, pages, rules, now)
         assert len(publication.shown) <= 18
     assert len(publication.shown) > 10
+
+
+def test_a_list_that_ends_when_the_resource_list_was_made_leaves_at_the_end_of_its_time() -> None:
+    rules, publication = SetSettings(retention_seconds=DAY), PublicationState(fingerprint="x", listed=(0,))
+    segments = [
+        Segment(number=0, first=1, last=1, from_=START - dt.timedelta(hours=1), until=START, weight=1),
+        Segment(number=1, first=2, last=2, from_=START, until=None, weight=1),
+    ]
+    pages = [Page(number=0, count=1, weight=1, touched=1, rendered=1, at=START, completed=START, stale_at=None)]
+    publication = plan.with_shown(publication, pages, rules, START)
+    for seconds, first in ((DAY - 1, 0), (DAY, 1)):
+        assert plan.first_retained(segments, publication, rules, START + dt.timedelta(seconds=seconds)) == first

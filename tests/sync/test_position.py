@@ -73,6 +73,13 @@ EFFECTIVE = [
     ),
     ("unknown at the ends", exact(None, 2, None), Style.DATETIME, [(0, 2, False), (2, 2, True), (2, NOW, False)], []),
     ("backwards is unknown (DST-C9)", exact(5, 2), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
+    (
+        "backwards after a coarse time that reaches back",
+        [Times(5, 5), Times(1, 9), Times(3, 3)],
+        Style.DATETIME,
+        [(5, 5, True), (1, 9, False), (5, NOW, False)],
+        [2],
+    ),
     ("far future is unknown (AMB-27)", exact(5, NOW + 2 * DAY), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
     ("a coarse time is an interval", [Times(5, 9)], Style.DATETIME, [(5, 9, False)], []),
     ("lastmod, 1.0", [Times(None, None, 4)], Style.LASTMOD, [(4, 4, True)], []),
@@ -139,6 +146,8 @@ def test_t_never_goes_back() -> None:
     assert advance(position, [Interval(3, 3, True)], ["b"]) == (5, {"a": 1}, {})
     assert advance(position, [Interval(5, 5, True)], ["b"]) == (5, {"a": 1, "b": 1}, {"b": 1})
     assert advance(position, [Interval(5, 5, True)], ["a"]) == (5, {"a": 1}, {"a": 1})
+    twice = Position(time=5, at_time={"a": 2})  # another list told it twice
+    assert advance(twice, [Interval(5, 5, True)], ["a"]) == (5, {"a": 2}, {"a": 1})
     assert advance(position, [Interval(7, 7, True), Interval(7, 7, True)], ["b", "b"]) == (7, {"b": 2}, {"b": 2})
     assert advance(position, [Interval(6, 9, False)], ["b"]) == (6, {}, {})
 

@@ -79,6 +79,12 @@ MD5 = "c" * 32
             "Thu, 01 Jan 1970 00:00:01 GMT",
             (Judgement.DIFFERENT, BodyForm.RECEIVED),
         ),
+        (
+            ListedResource(f"sha-256:{A}", known_at=2 * SECOND, lastmod=0),
+            {BodyForm.RECEIVED: (3, B)},
+            "Thu, 01 Jan 1970 00:00:01 GMT",  # later than the resource was changed, before the list spoke of it
+            (Judgement.DIFFERENT, BodyForm.RECEIVED),
+        ),
     ],
 )
 def test_judge(
