@@ -156,7 +156,7 @@ def test_what_killed_processes_have_left_is_cleaned(store: FolderVersionStore) -
 
 def test_retention_by_age_never_takes_what_is_needed_or_new(store: FolderVersionStore) -> None:
     old, needed = put(store, b"old", days_ago=30), put(store, b"needed", days_ago=30)
-    young, fresh = put(store, b"young", days_ago=1), put(store, b"fresh")
+    young, fresh = put(store, b"young", days_ago=1), put(store, b"fresh", days_ago=0.02)
     week = VersionRetention(seconds=7 * 86_400)
     planned = collect(store, week, DigestSet([needed]), NOW, dry_run=True)
     assert (planned.versions, planned.needed, planned.removed, planned.removed_octets) == (4, 1, 1, 3)

@@ -13,6 +13,7 @@ import pytest
 from headwater.copies.schema import FOLDER
 from headwater.errors import StoreFault
 from headwater.spec.kinds import Kind
+from headwater.spec.records import Document
 from headwater.storage.lock import lock_exclusive
 from headwater.sync.copy_status import copy_status
 from headwater.sync.faults import DestinationLocked
@@ -21,6 +22,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.push.live_copy import AppliedPayloads, LiveCopy
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
+from headwater.sync.source_times import micros
 from tests.support.fake_source import Site, at, document, ln, url
 
 TOPIC = "notification.xml"
@@ -180,6 +182,15 @@ def test_files_that_are_replaced_go_to_the_backup(site: Site, dest: Path, tmp_pa
 def test_payloads_of_other_channels_are_refused_rs_ch_02(kind: Kind, body: bytes) -> None:
     with pytest.raises(UnusablePayload):
         read_payload(body, TOPIC, kind, dt.datetime.now(dt.UTC), "http://s.example/capabilitylist.xml")
+
+
+@pytest.mark.parametrize(("ahead", "is_known"), [(0, True), (59, True), (61, False), (1_500_000, False)])
+def test_an_interval_that_ends_in_the_future_is_taken_for_open(ahead: int, is_known: bool) -> None:
+    """Else later payloads would lie in it, and count as past."""
+    came_at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    until = came_at + dt.timedelta(minutes=ahead)
+    document = Document(kind=Kind.CHANGE_NOTIFICATION, capability="changelist", until=until)
+    assert ReadPayload(document, (), came_at).until == (micros(until) if is_known else None)
 
 
 def test_a_framework_notification_names_documents_and_their_indexes_rs_fn_10() -> None:
