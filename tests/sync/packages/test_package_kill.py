@@ -43,7 +43,8 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
     site.publish_changes(0)
     if chance.random() < 0.7:
         names = list(site.files)
-        chance.shuffle(names)
+        if chance.random() < 0.5:  # else in the order of the list
+            chance.shuffle(names)
         packages = [dumps.package(names[start : start + 25]) for start in range(0, len(names), 25)]
         if chance.random() < 0.3:
             packages.append(dumps.on_demand(map(site.uri, names[:10])))  # its manifest is last

@@ -35,6 +35,16 @@ _DOTS = (b"", b".", b"..")
 _PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
 """A path of which nothing has to be looked at more closely, as most are."""
 
+BELOW_IN_SQL = (
+    "substr(uri, 1, :base_length) = :base AND length(uri) BETWEEN :base_length + 1 AND :base_length + 200"
+    " AND substr(uri, :base_length + 1) NOT GLOB '*[^A-Za-z0-9_./-]*'"
+    " AND substr(uri, :base_length) NOT GLOB '*/[./]*' AND substr(uri, -1) <> '/'"
+)
+"""In SQL, whether the natural path of a URI is `PATH_IN_SQL`, for a base that ends with a slash; where it is not so, it
+may be all the same."""
+
+PATH_IN_SQL = "substr(uri, :base_length + 1)"
+
 
 def base_folder(text: str) -> str:
     """The base that a caller names, in the form by which names are made: normalised, and with a slash at its end.

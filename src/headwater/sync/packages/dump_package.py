@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
 from headwater.errors import SourceFault
@@ -10,6 +11,7 @@ from headwater.storage.database import Row, Transaction
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
 from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, algorithms_for, temporary_name
+from headwater.sync.packages.planned_members import PlannedMembers
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, Work
@@ -65,6 +67,10 @@ class DumpPackage:
         self._waiting_octets = 0
         self._place = 0
         self._is_ordered = True
+        self._planned: PlannedMembers | None = None
+        self._ahead: deque[Work | None] = deque()
+        """The work of the next members by the manifest, noted as about to be placed."""
+
         self._large: tuple[Work, LargeMember, StatedByManifest | None] | None = None
         self.members = 0
         """How many there were, the manifest apart."""
@@ -95,27 +101,61 @@ class DumpPackage:
             raise NothingWanted
         if self._manifest.unverifiable and not self._whole:
             raise NeedsWholePackage("it has resources without a listed hash")
+        self._planned = self._manifest.planned
 
     def small(self, member: WholeMember) -> None:
         """A whole member. Raises BadPackage where one before it is not what the package says of it."""
         self.members += 1
-        self._batch[member.name] = member
-        self._waiting_octets += len(member.body.packed)
         if self.members % _CATCH_UP == 0:
             self._placing.catch_up()
+        if self._planned is not None and self._is_next(self._planned, member.name):
+            work = self._ahead.popleft()
+            if work is not None:
+                self._placing.member(work, strongest_of(work.hash), member)
+            return
+        self._batch[member.name] = member
+        self._waiting_octets += len(member.body.packed)
         if len(self._batch) >= _BATCH_MEMBERS or self._waiting_octets >= _BATCH_OCTETS:
-            self.flush()
+            self._place_batch()
+
+    def _is_next(self, planned: PlannedMembers, name: str) -> bool:
+        """Whether a member is the next one of the manifest, whose work is the first of `_ahead` then.
+
+        From the first on that is not, members are looked up by their names. Raises BadPackage as `small` does.
+        """
+        if self._place == len(planned.names) or planned.names[self._place] != name:
+            self._leave_ahead()
+            self._planned, self._is_ordered = None, False
+            self._manifest.tabulate()
+            return False
+        if not self._ahead:
+            self._placing.check()
+            self._ahead.extend(map(self._unless_refused, planned.take(self._results, self._place)))
+        self._place += 1
+        return True
+
+    def _unless_refused(self, work: Work | None) -> Work | None:
+        """Work, unless the scope is another by now: then a request's rules say what is told."""
+        if work is None or work.tries is None or not self._objection(work.loc):
+            return work
+        self._results.left(work)
+        return None
+
+    def _leave_ahead(self) -> None:
+        """Give back the work of members that have not come."""
+        while self._ahead:
+            work = self._ahead.popleft()
+            if work is not None:
+                self._results.left(work)
 
     def begin(self, name: str) -> bool:
         """A large member: whether it is wanted."""
         self.members += 1
-        self.flush()
-        found = list(self._taken((name,)))
-        for _, work, _ in found[1:]:
-            self._results.left(work)
-        if not found:
+        self._place_batch()
+        found = self._work_of(name)
+        if found is None:
             return False
-        _, work, stated = found[0]
+        work, stated = found
         if self._placing.has_place(work):
             self._results.left(work)
             return False
@@ -124,6 +164,16 @@ class DumpPackage:
         )
         self._large = work, member, stated
         return True
+
+    def _work_of(self, name: str) -> tuple[Work, StatedByManifest | None] | None:
+        """The work of one member, and what its manifest states where that may count."""
+        if self._planned is not None and self._is_next(self._planned, name):
+            work = self._ahead.popleft()
+            return None if work is None else (work, None)
+        found = list(self._taken((name,)))
+        for _, work, _ in found[1:]:
+            self._results.left(work)
+        return found[0][1:] if found else None
 
     def _most_octets(self, work: Work) -> int:
         largest = self._placing.largest
@@ -142,7 +192,11 @@ class DumpPackage:
         self._placing.file(work, member.octets, member.close(), stated)
 
     def flush(self) -> None:
-        """Place what has come. Raises BadPackage where a member is not what the package says of it."""
+        """Nothing more comes: place what has come. Raises BadPackage where a member is not what the package says."""
+        self._leave_ahead()
+        self._place_batch()
+
+    def _place_batch(self) -> None:
         batch, self._batch, self._waiting_octets = self._batch, {}, 0
         if not batch:
             return
@@ -167,6 +221,7 @@ class DumpPackage:
 
     def discard(self) -> None:
         """The reading was ended: leave nothing of a member that is not whole."""
+        self._leave_ahead()
         if self._large is not None:
             work, member, _ = self._large
             member.discard()
@@ -186,8 +241,7 @@ class DumpPackage:
             return [row[4:] for row in found]
 
         for work, (name, hash_, length, agrees) in zip(self._results.take(select), told, strict=True):
-            if work.tries is not None and self._objection(work.loc):
-                self._results.left(work)  # the scope is another by now: a request's rules say what is told
+            if self._unless_refused(work) is None:
                 continue
             yield name, work, StatedByManifest(hash_, length) if self._whole and agrees else None
 

@@ -20,12 +20,11 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.packages.dump_documents import ListedPackage
+from headwater.sync.packages.planned_members import PlannedMembers
 from headwater.sync.source_times import micros
+from headwater.sync.transfer.work_queue import ELIGIBLE
 
 Warn = Callable[[str, str, str | None], None]
-
-ELIGIBLE = "round = 0 AND attempt_json IS NULL AND etag IS NULL AND last_modified IS NULL AND encoding IS NULL"
-"""Work that a package can settle: not asked for yet, wanted whatever is held, and in no content coding of its own."""
 
 _STAGE = "INSERT INTO temp.packed(place, name, uri, hash, length, lastmod, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
@@ -123,7 +122,7 @@ class StagedManifest:
         self._reader = ManifestReader(package.uri, MANIFESTS[kind])
         self._uris = EntryFilter(scope)
         self._warn = warn
-        self._waiting: list[Entry] = []
+        self._planned: PlannedMembers | None = PlannedMembers(database, self._uris.uri)
         self.declared = 0
         """Entries that name a member; their places are counted from 1."""
 
@@ -151,13 +150,28 @@ class StagedManifest:
     def close(self) -> None:
         """It is whole. Raises BadPackage."""
         self._stage(self._reader.close())
-        with self._database.write() as t:
-            if self.is_list:
-                t.run("CREATE INDEX IF NOT EXISTS temp.packed_uri ON packed(uri)")
-            resources, self.unverifiable, octets = t.one(_WANTED) or (0, 0, 0)
-        self.wanted = Demand(resources, octets)
+        if self.planned is not None:
+            self.wanted = self.planned.wanted
+        else:
+            with self._database.write() as t:
+                if self.is_list:
+                    t.run("CREATE INDEX IF NOT EXISTS temp.packed_uri ON packed(uri)")
+                resources, self.unverifiable, octets = t.one(_WANTED) or (0, 0, 0)
+            self.wanted = Demand(resources, octets)
         assert self._reader.document is not None
         tell_moments(self._warn, self._package, self._reader.document)
+
+    @property
+    def planned(self) -> PlannedMembers | None:
+        """Its members in the order of the plan, where they are so, and where a list has what verifies each."""
+        return self._planned if self._planned is not None and self._planned.names else None
+
+    def tabulate(self) -> None:
+        """Have all that was read in `temp.packed`, whatever its order."""
+        planned, self._planned = self._planned, None
+        if planned is not None:
+            with self._database.write() as t:
+                planned.tabulate(t)
 
     @property
     def agrees(self) -> str:
@@ -170,9 +184,14 @@ class StagedManifest:
         return bool(self.wanted.resources) and self._is_worth(self._package, self.wanted)
 
     def _stage(self, entries: list[Entry]) -> None:
-        if entries:
-            with self._database.write() as t:
-                t.many(_STAGE, self._rows(entries))
+        if not entries:
+            return
+        if self._planned is not None and not self.is_list and self._planned.match(entries):
+            self.declared += len(entries)
+            return
+        self.tabulate()
+        with self._database.write() as t:
+            t.many(_STAGE, self._rows(entries))
 
     def _rows(self, entries: list[Entry]) -> Iterator[Row]:
         head = self._reader.document

@@ -26,12 +26,11 @@ from headwater.sync.network.streaming import OpenedStream, StreamBroken, Streame
 from headwater.sync.network.transport import Transport
 from headwater.sync.packages.cost_model import LARGE_OCTETS
 from headwater.sync.packages.large_member import LargeMember
-from headwater.sync.packages.manifests import ELIGIBLE
 from headwater.sync.packages.members import read_stream
 from headwater.sync.packages.placing import MemberPlacing, digest_of, temporary_name
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import COLUMNS, Work
+from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 
 MOST_UNDER_WAY = 2
 """Answers that are asked for at a time: while one is read the next is made, sent and buffered. A source that makes more

@@ -26,7 +26,7 @@ from headwater.sync.faults import DestinationFull
 from headwater.sync.filters import Scope
 from headwater.sync.options import TransferWay
 from headwater.sync.packages.dump_package import DumpPackage, NeedsWholePackage, NothingWanted
-from headwater.sync.packages.manifests import ELIGIBLE, StagedManifest, Warn
+from headwater.sync.packages.manifests import StagedManifest, Warn
 from headwater.sync.packages.members import read_file, read_stream
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_download import PackageDownload, free_octets
@@ -36,7 +36,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import Offer, SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts
+from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, PlanCounts
 
 ON_DEMAND, SINGLE = "on demand", "single requests"
 

@@ -28,10 +28,11 @@ from headwater.sync.packages.cost_model import (
     large_octets,
 )
 from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
-from headwater.sync.packages.manifests import ELIGIBLE, Warn
+from headwater.sync.packages.manifests import Warn
 from headwater.sync.packages.on_demand import MOST_UNDER_WAY, BatchBounds
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+from headwater.sync.transfer.work_queue import ELIGIBLE
 
 _WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
 _ANY_WANTED = f"SELECT 1 FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608  our own names

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headwater.retry_times import backoff_seconds
+from headwater.spec.namespaces import PATCH
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.file_intents import intend
@@ -100,6 +101,14 @@ _PLACED = _upsert(
     kept="changed_at",
     also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL, recovered = 0",
 )
+_OF_THE_WORK = (
+    "SELECT ?, uri, path, length, lastmod * 1000, substr(hash, -72), hash, length, lastmod, NULL, NULL, changed_at, 0,"
+    " ?, nullif(loc, uri), type, encoding, links, extra FROM temp.work WHERE n BETWEEN ? AND ?"
+)
+_PLACED_AS_LISTED = _PLACED.replace(f"VALUES ({', '.join('?' * len(_ResourceRow._fields))})", _OF_THE_WORK)
+"""The same for rows of the work whose files are what is listed in all, and whose hash ends with SHA-256."""
+
+_SHA_256 = "sha-256:"
 _FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
 SETTLED_ROUND = -1
 _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
@@ -133,6 +142,9 @@ class ResultLog:
         self._again: list[Row] = []
         self._cleared: list[Row] = []
         self._settled: list[int] = []
+        self._as_listed: list[int] = []
+        """Of these, by `n`, those whose rows are made of the rows of the work."""
+
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
@@ -191,11 +203,14 @@ class ResultLog:
 
     def settled(self, work: Work, size: int, mtime_ns: int, digest: str) -> None:
         """A file has its place by a way beside requests: no round meets it again. Recorded when more is taken."""
-        row = (
-            self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
-            None, None, work.changed_at, 0, self._run, *work.stated,
-        )  # fmt: skip
-        self._placed.append(row)
+        if _is_as_listed(work, size, mtime_ns, digest):
+            self._as_listed.append(work.n)
+        else:
+            row = (
+                self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
+                None, None, work.changed_at, 0, self._run, *work.stated,
+            )  # fmt: skip
+            self._placed.append(row)
         if self._any_failures:
             self._cleared.append((self._set, work.uri))
         self._settled.append(work.n)
@@ -262,13 +277,16 @@ class ResultLog:
         self._written()
 
     def _written(self) -> None:
-        for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared, self._settled):
+        for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared):
             rows.clear()
+        for numbers in (self._settled, self._as_listed):
+            numbers.clear()
         self._waiting = 0
         self._told(self._done)
 
     def _write(self, t: Transaction) -> None:
         t.many(_PLACED, self._placed)
+        t.many(_PLACED_AS_LISTED, ((self._set, self._run, *numbers) for numbers in _ranges(self._as_listed)))
         t.many("DELETE FROM failures WHERE set_id = ? AND uri = ?", self._cleared)
         t.many(_FAILED, self._failed)
         t.many(_CONFIRMED, self._confirmed)
@@ -278,6 +296,20 @@ class ResultLog:
             del self._open[intent]
         t.many(_SETTLE, _ranges(self._settled))
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
+
+
+def _is_as_listed(work: Work, size: int, mtime_ns: int, digest: str) -> bool:
+    """Whether a file is what its row of the work says, so that its row of `resources` can be made of that."""
+    return (
+        work.lastmod is not None
+        and mtime_ns == work.lastmod * 1000
+        and size == work.length
+        and len(digest) == 72
+        and digest.startswith(_SHA_256)
+        and work.hash is not None
+        and work.hash.endswith(digest)
+        and (work.links is None or PATCH not in work.links)
+    )
 
 
 def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ and can be computed decides; only where none was listed do length and time stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 
@@ -13,6 +14,9 @@ import msgspec
 
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
+
+_USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
+"""What most lists state, as the standard writes it."""
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +73,8 @@ def strongest_of(text: str | None) -> Digest | None:
     """The strongest digest of a `hash` attribute that can be computed."""
     if text is None:
         return None
+    if usual := _USUAL.match(text):
+        return Digest("sha-256", usual[1])
     found = parse_hash(text).digests
     for algorithm in STRONGEST:
         for digest in found:

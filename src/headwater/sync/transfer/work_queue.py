@@ -292,6 +292,9 @@ class Work(ListedColumns, frozen=True, gc=False):
 COLUMNS = tuple(name for name in Work.__struct_fields__ if name != "intent")
 """Those of `temp.work` that make a `Work`, in its order."""
 
+ELIGIBLE = "round = 0 AND attempt_json IS NULL AND etag IS NULL AND last_modified IS NULL AND encoding IS NULL"
+"""Work that a package can settle: not asked for yet, wanted whatever is held, and in no content coding of its own."""
+
 
 def listed_columns(alias: str) -> str:
     """The columns of `ListedColumns` in a query, from a table that has them; without a `loc` the URI is asked for."""

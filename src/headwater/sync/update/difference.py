@@ -176,6 +176,9 @@ class Difference:
 
     def baseline(self, t: Transaction, at: int | None) -> None:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
+        if (planned := self._paths.plan_all_new(t, at)) is not None:
+            self._counts.created += planned
+            return
         t.many(ADD_WORK, self._new(t, at))
         confirmed, settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
         t.many(ADD_WORK, self._different(t, at, confirmed, settled))

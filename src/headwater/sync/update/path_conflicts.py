@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.storage.database import Row, Transaction
-from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
+from headwater.sync.copy.file_names import (
+    BELOW_IN_SQL,
+    PATH_IN_SQL,
+    common_folder,
+    escaped_path,
+    natural_path,
+    resources_folder,
+)
 from headwater.sync.filters import Choice
 from headwater.sync.metadata.described_choice import DescribedChoice
 from headwater.sync.state.set_rows import SetRow
@@ -28,6 +35,16 @@ _DELETIONS_IN_THE_WAY = (
     "SELECT 1 FROM temp.work w JOIN resources r ON r.path > CAST(w.path || x'2f' AS BLOB)"
     " AND r.path < CAST(w.path || x'30' AS BLOB) JOIN temp.deletions d ON d.id = r.id WHERE w.held IS NULL LIMIT 1",
     "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.deletions d ON d.id = r.id LIMIT 1",
+)
+
+_ALL_NEW = (
+    "INSERT OR REPLACE INTO temp.work(uri, loc, path, lastmod, length, hash, type, encoding, links, extra, known_at)"  # noqa: S608  our own names
+    f" SELECT uri, coalesce(loc, uri), CAST(:prefix || {PATH_IN_SQL} AS BLOB), lastmod, length, hash, type, encoding,"
+    f" links, extra, :at FROM temp.listed WHERE NOT refused AND {BELOW_IN_SQL} ORDER BY n"
+)
+_ANY_KNOWN = (
+    "SELECT 1 FROM resources WHERE set_id = ?1 UNION ALL SELECT 1 FROM failures WHERE set_id = ?1"
+    " UNION ALL SELECT 1 FROM temp.work LIMIT 1"
 )
 
 
@@ -84,6 +101,20 @@ class PathConflicts:
     def path(self, uri: str) -> bytes:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
         return self._prefix + (natural_path(uri, self._base) or escaped_path(uri))
+
+    def plan_all_new(self, t: Transaction, at: int | None) -> int | None:
+        """Plan all that is listed by one statement, where nothing is known of it and each has its plain natural path.
+
+        Gives how much it is; None, and nothing is planned, where one of them has to be looked at.
+        """
+        if not (self._base.endswith("/") and self._choice.takes_all) or t.one(_ANY_KNOWN, (self._set.id,)):
+            return None
+        named: dict[str, str | int | None] = {"base": self._base, "base_length": len(self._base), "at": at}
+        planned = t.run(_ALL_NEW, {**named, "prefix": self._prefix.decode()})
+        if planned == t.value("SELECT count(*) FROM temp.listed WHERE NOT refused"):
+            return planned
+        t.run("DELETE FROM temp.work")
+        return None
 
     @property
     def is_by_metadata(self) -> bool:

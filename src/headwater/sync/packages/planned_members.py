@@ -1,0 +1,110 @@
+"""Members of a package whose manifest names them in the order of the plan: matched with it row by row, in memory.
+
+That is the usual manifest: what it says of each resource is what the list says, whose digest verifies the member. Where
+one entry is otherwise, all are put into `temp.packed`, and matched there (`manifests`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from headwater.packages.faults import BadPath
+from headwater.packages.member_paths import member_name
+from headwater.spec.records import Entry
+from headwater.storage.database import Database, Row, Transaction
+from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
+from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
+
+MOST_PLANNED = 100_000
+"""So many names are held in memory at most."""
+
+TAKEN_AHEAD = 2_000
+_AHEAD_OCTETS = 64 << 20
+"""So much is noted as about to be placed at a time: what a run after a kill hashes."""
+
+_LENGTH = COLUMNS.index("length")
+
+_FIRST = f"SELECT n FROM temp.work WHERE uri = ? AND {ELIGIBLE}"  # noqa: S608  our own names
+_ROWS = f"SELECT loc, hash, length, n FROM temp.work WHERE n >= ? AND {ELIGIBLE} ORDER BY n LIMIT ?"  # noqa: S608
+_WORK = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n BETWEEN ? AND ? AND {ELIGIBLE} ORDER BY n"  # noqa: S608
+_TABULATE = (
+    "INSERT INTO temp.packed(place, name, uri, hash, length) SELECT ?, ?, uri, hash, length FROM temp.work WHERE n = ?"
+)
+"""Without the times of the entry: they count only where no digest is listed."""
+
+
+class PlannedMembers:
+    """The names of the members of one package, each of the row of the work that it may be, in the order of both."""
+
+    def __init__(self, database: Database, uri: Callable[[str], str]) -> None:
+        """`uri`: the form in which URIs are compared."""
+        self._database = database
+        self._uri = uri
+        self._next_n = 0
+        self.names: list[str] = []
+        self._numbers = array("q")
+        self.wanted = Demand(0, 0)
+
+    def match(self, entries: Sequence[Entry]) -> bool:
+        """Take the next entries of the manifest in; False, and none of them, where one is not the next of the plan."""
+        rows = self._rows(entries)
+        if len(rows) < len(entries) or len(self.names) + len(entries) > MOST_PLANNED:
+            return False
+        names = []
+        for entry, (loc, hash_, length, _) in zip(entries, rows, strict=True):
+            if (
+                entry.loc != loc
+                or entry.hash != hash_
+                or entry.length != length
+                or entry.path is None
+                or entry.links
+                or strongest_of(hash_) is None
+            ):
+                return False
+            try:
+                names.append(member_name(entry.path))
+            except BadPath:
+                return False
+        self.names += names
+        self._numbers.extend(row[-1] for row in rows)
+        self._next_n = rows[-1][-1] + 1
+        octets = sum(USUAL_OCTETS if row[2] is None else row[2] for row in rows)
+        self.wanted = Demand(self.wanted.resources + len(rows), self.wanted.octets + octets)
+        return True
+
+    def _rows(self, entries: Sequence[Entry]) -> list[Row]:
+        """The next rows of the work; the first manifest entry says where they begin."""
+        with self._database.write() as t:
+            if not self.names:
+                first = t.one(_FIRST, (self._uri(entries[0].loc),))
+                if first is None:
+                    return []
+                self._next_n = first[0]
+            return t.fetch(_ROWS, (self._next_n, len(entries)))
+
+    def take(self, results: ResultLog, place: int) -> list[Work | None]:
+        """The work of the next members from `place` on, noted as about to be placed; None for what is settled."""
+        numbers = self._numbers[place : place + TAKEN_AHEAD]
+
+        def select(t: Transaction) -> list[Row]:
+            rows = t.fetch(_WORK, (numbers[0], numbers[-1]))
+            octets, most = 0, 0
+            for most, row in enumerate(rows, 1):  # noqa: B007  counts
+                octets += row[_LENGTH] or 0
+                if octets > _AHEAD_OCTETS:
+                    break
+            return rows[:most]
+
+        found = {work.n: work for work in results.take(select)}
+        if not found:
+            return [None] * len(numbers)
+        last = max(found)
+        return [found.get(number) for number in numbers if number <= last]
+
+    def tabulate(self, t: Transaction) -> None:
+        """Put what was matched into `temp.packed`."""
+        t.many(_TABULATE, zip(count(1), self.names, self._numbers, strict=False))

@@ -1,0 +1,162 @@
+"""Members in the order of the plan: matched without a table, and by their names from the first that is otherwise."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import Exit
+from headwater.sync.copy.file_names import BELOW_IN_SQL, PATH_IN_SQL, natural_path
+from headwater.sync.packages.manifests import StagedManifest
+from headwater.sync.packages.planned_members import PlannedMembers
+from tests.support.copying import go
+from tests.support.examples import examples
+from tests.support.fake_dumps import Dumps, zipped
+from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
+
+__all__ = ["dumps"]
+
+Package = Callable[[Dumps, list[str]], bytes]
+
+
+@pytest.fixture
+def tabulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many members were planned when a manifest was put into the table, each time."""
+    found: list[int] = []
+    tabulate = StagedManifest.tabulate
+
+    def noted(manifest: StagedManifest) -> None:
+        if manifest._planned is not None:
+            found.append(len(manifest._planned.names))
+        tabulate(manifest)
+
+    monkeypatch.setattr(StagedManifest, "tabulate", noted)
+    return found
+
+
+@pytest.fixture(params=["run", "process"])
+def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who places: the run itself, or the process beside it."""
+    if request.param == "process":
+        monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
+        monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)
+
+
+def members(dumps: Dumps, names: list[str], order: list[str]) -> bytes:
+    """A package of `order` whose manifest has `names`."""
+    files = [(dumps.path(name), dumps.site.files[name]) for name in order]
+    return zipped([("manifest.xml", dumps.manifest(names)), *files])
+
+
+def with_another(dumps: Dumps, names: list[str]) -> bytes:
+    """With a member in the middle that no entry names."""
+    files = [(dumps.path(name), dumps.site.files[name]) for name in names]
+    return zipped([("manifest.xml", dumps.manifest(names)), *files[:9], ("more", b"?"), *files[9:]])
+
+
+PACKAGES: dict[str, tuple[Package, int]] = {
+    "in order": (lambda dumps, names: dumps.package(names), COUNT + 1),
+    "the last ones alone": (lambda dumps, names: dumps.package(names[20:]), COUNT + 1 - 20),
+    "a gap": (lambda dumps, names: dumps.package([*names[:5], *names[9:]]), COUNT + 1 - 4),
+    "turned": (lambda dumps, names: dumps.package(names[::-1]), COUNT + 1),
+    "two exchanged": (lambda dumps, names: members(dumps, names, [*names[:7], names[8], names[7], *names[9:]]), 31),
+    "one missing": (lambda dumps, names: members(dumps, names, [*names[:7], *names[8:]]), COUNT),
+    "the last missing": (lambda dumps, names: members(dumps, names, names[:20]), 20),
+    "another one": (with_another, COUNT + 1),
+    "the same twice": (lambda dumps, names: members(dumps, [*names, names[3]], names), COUNT + 1),
+}
+
+
+@pytest.mark.usefixtures("placed_by")
+@pytest.mark.parametrize(("package", "count"), PACKAGES.values(), ids=PACKAGES)
+def test_whatever_the_order_the_copy_is_the_same(
+    dumps: Dumps, dest: Path, tmp_path: Path, package: Package, count: int
+) -> None:
+    """DST-P2, DST-P4: what a package brings is placed, what it does not bring is asked for, nothing stays noted."""
+    octets = package(dumps, sorted(dumps.site.files))
+    dumps.publish_packages(octets)
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE, ran.notices
+    assert tree(dest) == dumps.site.files
+    assert ways(ran) == {"Resource Dump": count}
+    assert len(fetched(dumps)) == COUNT + 1 - count
+    plain = tmp_path / "plain"
+    assert go(dumps.site.source.base, plain, prefer="lists").status == Exit.DONE
+    assert rows(dest) == rows(plain)
+
+
+@pytest.mark.parametrize("ahead", [1, 4, 2_000])
+def test_the_usual_packages_need_no_table(
+    dumps: Dumps, dest: Path, tabulated: list[int], ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.sync.packages.planned_members.TAKEN_AHEAD", ahead)
+    names = list(dumps.site.files)
+    dumps.publish_packages(dumps.package(names[:10]), dumps.package(names[10:]))
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
+    assert tree(dest) == dumps.site.files
+    assert tabulated == []
+    assert rows(dest)
+
+
+def test_too_many_for_the_memory_have_the_table(
+    dumps: Dumps, dest: Path, tabulated: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.sync.packages.planned_members.MOST_PLANNED", 10)
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
+    assert tabulated
+
+
+def test_little_is_noted_at_a_time_where_it_is_large(dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noted as about to be placed is what a run after a kill hashes."""
+    monkeypatch.setattr("headwater.sync.packages.planned_members._AHEAD_OCTETS", 1_000)
+    taken: list[int] = []
+    take = PlannedMembers.take
+
+    def noted(planned: PlannedMembers, results: object, place: int) -> object:
+        found = take(planned, results, place)  # type: ignore[arg-type]
+        taken.append(len(found))
+        return found
+
+    monkeypatch.setattr(PlannedMembers, "take", noted)
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
+    assert sum(taken) == COUNT + 1
+    assert len(taken) > 1
+
+
+BASE = "http://h.example/set/resources/"
+_LETTERS = st.sampled_from([*"aZ0._-/%?# ü~+", "..", "//", "/.", "%2f", "%41", ".headwater", "%uri"])
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(_LETTERS, max_size=12).map("".join), st.sampled_from([BASE, "http://h.example/"]))
+def test_a_path_that_is_made_in_sql_is_the_natural_one(rest: str, base: str) -> None:
+    values = {"uri": BASE + rest, "base": base, "base_length": len(base)}
+    query = f"SELECT {BELOW_IN_SQL}, CAST({PATH_IN_SQL} AS BLOB) FROM (SELECT :uri AS uri)"
+    connection = sqlite3.connect(":memory:")
+    is_plain, path = connection.execute(query, values).fetchone()
+    connection.close()
+    if is_plain:
+        assert natural_path(BASE + rest, base) == path
+
+
+@pytest.mark.parametrize("rest", ["a", "0000/f000001.json", "a-b/_c/d.e.f", "a" * 200])
+def test_the_usual_paths_are_made_in_sql(rest: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    values = {"uri": BASE + rest, "base": BASE, "base_length": len(BASE)}
+    found = connection.execute(f"SELECT {BELOW_IN_SQL} FROM (SELECT :uri AS uri)", values).fetchone()
+    connection.close()
+    assert found == (1,)
