@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from tests.rdf.datasets import GENID, statement
 from tests.support.program import run_here
+from tests.support.waiting import DEADLINE, until
 
 A, B, C = statement(1), statement(2), statement(3)
 NODE = b'<http://e.org/a> <http://e.org/p> _:b .\n_:b <http://e.org/q> "1" .\n'
@@ -201,3 +204,38 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
         os.close(reader)
     assert pipe.is_fifo()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["pipe", "x.nq"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_files(tmp_path: Path, number: signal.Signals) -> None:
+    """While standard input is read; the status is that of the signal."""
+    command = [sys.executable, "-m", "headwater", "rdf", "hash", "-"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        until(lambda: list(tmp_path.glob("headwater-rdf-*/read-0")), what="the temporary file")
+        process.send_signal(number)
+        process.wait(DEADLINE)
+    assert process.returncode == (-signal.SIGTERM if number is signal.SIGTERM else 130)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_standard_output_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.nq").write_bytes(b"<a:b> <a:c> <a:d> .\n")
+    command = [sys.executable, "-m", "headwater", "rdf", "canonical", str(tmp_path / "a.nq")]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 6
+    assert b"standard output cannot be written: No space left" in done.stderr
+
+
+def test_no_room_for_temporary_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.nq").write_bytes(b"<a:b> <a:c> <a:d> .\n")
+
+    def full(*_given: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headwater.rdf.canonical.write_blocks", full)
+    done = run_here("rdf", "hash", tmp_path / "a.nq")
+    assert done.returncode == 6
+    assert b"TMPDIR" in done.stderr

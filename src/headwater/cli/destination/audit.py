@@ -50,13 +50,14 @@ def command(
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
     meanwhile, or a file of the copy cannot be read.
     """
+    from headwater.cli.stop_signal import terminated
     from headwater.sync.audit.auditor import audit
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
-    with listening() as listener:
+    with listening() as listener, terminated():  # datasets have large temporary files
         report = audit(url, dest, options, listener=listener)
     if as_json:
         json_document(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from headwater.cli.output import json_option, standard_input
+from headwater.cli.stop_signal import terminated
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
@@ -89,11 +91,20 @@ def genid_prefix(treated: str, genid: str | None) -> str | None:
 def scratch_folder() -> Iterator[Path]:
     """A folder for what a command keeps on disk, below TMPDIR, for its time.
 
-    An error in what was read into it is said to be one of standard input.
+    An error in what was read into it is said to be one of standard input. Nothing is left where a signal ends the
+    command. Raises StoreFault where there is no room for it.
     """
-    with tempfile.TemporaryDirectory(prefix="headwater-rdf-") as folder:
+    with terminated(), tempfile.TemporaryDirectory(prefix="headwater-rdf-") as folder:
         try:
             yield Path(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise StoreFault(
+                "there is no room for temporary files",
+                where=tempfile.gettempdir(),
+                advice="Set TMPDIR to a folder with room for several times what is read.",
+            ) from error
         except HeadwaterError as error:
             if error.where is not None and error.where.startswith(folder) and _READ in error.where:
                 error.where = "standard input"
@@ -145,8 +156,16 @@ def deliver(result: Path, output: str) -> None:
     if output == STANDARD:
         if sys.stdout is None:
             raise StoreFault("standard output is closed", advice="Name a file with --output.")
-        with result.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
+        try:
+            with result.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
+                sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as cause:
+            raise StoreFault(
+                f"standard output cannot be written: {cause.strerror}", advice="Make room where it goes to."
+            ) from cause
         return
     target = Path(output)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
