@@ -145,6 +145,23 @@ def test_the_document_decides_what_it_is(source: Source, site: Site, dest: Path)
     assert "DST-A7" in ran.rules()
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["first run", "later run"])
+def test_a_resource_list_that_says_it_is_something_else(later: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-A7: what it tells is done as changes; that nothing was copied of what was there before is no success."""
+    mislabelled = source.reply("/set/resourcelist.xml").body.replace(b'"resourcelist"', b'"changelist"')
+    if later:
+        assert go(source.base, dest).status == DONE
+    source.pages["/set/resourcelist.xml"] = Reply(mislabelled)
+    ran = go(source.base, dest, baseline=later)
+    assert ran.status == SOURCE
+    assert "DST-A7" in ran.rules()
+    assert tree(dest) == (ALL if later else {})
+    assert go(source.base, dest).status == (DONE if later else SOURCE)  # a baseline that was, or was never
+    site.publish_list()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+
+
 def test_a_plain_sitemap_only_on_request(source: Source, site: Site, dest: Path) -> None:
     """DST-A3."""
     source.pages["/plain.xml"] = Reply(document([url(site.uri(n), at(0)) for n in site.files]))

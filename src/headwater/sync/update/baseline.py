@@ -103,16 +103,17 @@ class Baseline:
             return t.one(query, (self._set.row.id,)) is not None
 
     def _other_kind(self, uri: str, kind: Kind) -> bool:
-        """The Capability List called it a Resource List; the document decides (DST-A7)."""
-        self._set.warn("DST-A7", f"listed as a Resource List, but it is a {kind.value}", uri)
+        """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
+        wrong = WrongDocument(f"listed as a Resource List, but it is a {kind.value}", where=uri, rule="DST-A7")
         if kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
+            self._set.report_fault(wrong)  # the changes are done; what was there before them nothing tells
             change_list = self._set.offer.changes_document or uri
             if self._set.rescoped:
                 self._set.start_over()
             offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
             self._set.offer = offer.with_document(CHANGE_LIST, change_list)
             return True
-        raise WrongDocument(f"this is a {kind.value}, not a Resource List", where=uri, rule="DST-A7")
+        raise wrong
 
     def _nothing_new(self, same: UnchangedList) -> None:
         """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""

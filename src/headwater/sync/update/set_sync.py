@@ -132,8 +132,9 @@ class SetSync:
 
     def _is_baseline_wanted(self) -> bool:
         """Whether there is to be a baseline whatever is remembered."""
-        options = self._run.options
-        return options.baseline or options.repair or self._set.rescoped or self._set.move is not None
+        options, row = self._run.options, self._set.row
+        asked = options.baseline or options.repair or row.baseline_uri is None  # there was none so far
+        return asked or self._set.rescoped or self._set.move is not None
 
     def _first_baseline(self) -> SyncState:
         """The baseline; a repair does what it can without one."""
