@@ -147,6 +147,21 @@ def test_explore_shows_the_tree(source: Source, site: Site) -> None:
     run("explore", "http://127.0.0.1:1/", status=3)
 
 
+def test_explore_takes_a_channel_that_has_told_nothing(source: Source, site: Site) -> None:
+    """RS-NT-02: its topic is empty then; an empty list is a fault."""
+    topic = f"{source.base}/set/changenotification.xml"
+    source.pages["/set/changenotification.xml"] = Reply(b"")
+    capabilities = source.pages["/set/capabilitylist.xml"]
+    assert isinstance(capabilities, Reply)
+    channel = f'<url><loc>{topic}</loc><rs:md capability="change-notification"/></url></urlset>'.encode()
+    body = capabilities.body.replace(b"</urlset>", channel)
+    source.pages["/set/capabilitylist.xml"] = Reply(body)
+    shown = run("explore", source.base)
+    assert "Change Notification  " in shown
+    source.pages["/set/changelist.xml"] = Reply(b"")
+    assert "the document is empty" in run("explore", source.base, status=1)
+
+
 def test_a_copy_that_is_only_behind_is_sent_to_a_plain_sync(source: Source, site: Site, dest: Path) -> None:
     run("sync", source.base, dest)
     site.put("f0.txt", b"changed")

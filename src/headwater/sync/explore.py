@@ -10,6 +10,7 @@ from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.datetimes import format_datetime
 from headwater.spec.extensions import DumpLimits
+from headwater.spec.faults import EmptyDocument
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import starting_uri
@@ -143,6 +144,9 @@ _LISTED = dict.fromkeys(_DUMPS, "package") | {
 }
 """What the entries of some documents are; these are shown and not opened."""
 
+_CHANNELS = {one.value: one for one in (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)}
+"""What answers with nothing until there is something to tell (RS-NT-02)."""
+
 _ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
 """Which capabilities come first."""
 
@@ -177,6 +181,10 @@ class _Walk:
         tally = _Tally(self._parts if open_parts else 0)
         try:
             answer = self._documents.read(uri, tally)
+        except EmptyDocument as fault:
+            if (channel := _CHANNELS.get(title)) is None:
+                return self._failed(uri, title, str(fault))
+            return ExploreNode(uri=uri, title=RULES[channel].title, kind=channel.value, entries=0, octets=0)
         except SourceFault as fault:
             return self._failed(uri, title, str(fault))
         if isinstance(answer, MissingDocument):
