@@ -54,8 +54,8 @@ def stopped_in_order(engine: Engine) -> None:
         call(engine.url, to=engine.security)
 
 
-def paused_resumed_and_killed(engine: Engine) -> None:
-    """It stands, goes on, and ends, and leaves nothing behind."""
+def paused_and_resumed(engine: Engine) -> None:
+    """It stands, and goes on."""
     pid = engine.pid
     engine.pause()
     assert standing(pid)
@@ -63,9 +63,18 @@ def paused_resumed_and_killed(engine: Engine) -> None:
         call(f"{engine.url}/_cluster/health", seconds=0.5, to=engine.security)
     engine.resume()
     assert call(f"{engine.url}/_cluster/health", to=engine.security)["number_of_nodes"] == 1
+
+
+def killed(engine: Engine) -> None:
+    """It ends at once."""
+    pid = engine.pid
     engine.kill()
     assert not engine.running
     assert not Path(f"/proc/{pid}").exists()
+
+
+def closed(engine: Engine) -> None:
+    """It leaves nothing behind."""
     engine.close()
     assert not engine.folder.exists()
     assert not engine.data.exists()

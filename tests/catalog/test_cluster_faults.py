@@ -236,6 +236,7 @@ def test_requests_and_answers_that_are_lost_are_made_up_for(
     opensearch: Engine, ground: Ground, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
 ) -> None:
     monkeypatch.setattr(fast_record, "MOST_EVENTS", most)
+    monkeypatch.setattr("headwater.storage.cluster._LONGEST_PAUSE", 0.1)
     ground.open().close()
     with Proxy(opensearch.url, seed) as proxy:
         place = ground.place.replace(opensearch.url.removeprefix("http://"), proxy.url.removeprefix("http://"))
@@ -245,7 +246,7 @@ def test_requests_and_answers_that_are_lost_are_made_up_for(
         told: dict[str, Told] = {}
 
         def write(name: str) -> None:
-            said = [catalogs[name].record("s", batch(name, number), START) for number in range(8)]
+            said = [catalogs[name].record("s", batch(name, number), START) for number in range(5)]
             told[name] = Told(name, said)
 
         threads = [threading.Thread(target=write, args=(name,)) for name in catalogs]
@@ -254,7 +255,7 @@ def test_requests_and_answers_that_are_lost_are_made_up_for(
         for thread in threads:
             thread.join()
         judge(catalogs["one"], *told.values())
-        memos = [(f"one/7/{n}", b"memo") for n in range(20)]
+        memos = [(f"one/4/{n}", b"memo") for n in range(20)]
         catalogs["two"].remember("s", memos)
         assert {resource.memo for resource in catalogs["one"].get("s", [uri for uri, _ in memos]).values()} == {b"memo"}
         closed = catalogs["two"].close_segment("s", START)

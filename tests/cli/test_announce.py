@@ -145,6 +145,7 @@ class Faulty:
         faulty = self
 
         class Handler(BaseHTTPRequestHandler):
+            disable_nagle_algorithm = True
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:  # the name that http.server calls

@@ -7,12 +7,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.progress import Notice, Progress
+from headwater.storage import cluster as storage_cluster
 from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Answer, Body, Cluster, Node, slices
 from headwater.storage.cluster_faults import (
     ClusterBusy,
@@ -26,6 +28,7 @@ from headwater.storage.cluster_faults import (
     passes,
     reason_of,
 )
+from tests.support.waiting import Clock
 
 pytestmark = pytest.mark.long(15)
 
@@ -48,6 +51,7 @@ class Scripted:
         scripted = self
 
         class Handler(BaseHTTPRequestHandler):
+            disable_nagle_algorithm = True
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
@@ -167,14 +171,17 @@ def test_who_is_in_a_hurry_waits_only_briefly_for_a_node_that_hangs(monkeypatch:
 
 
 @pytest.mark.parametrize(("status", "body"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES])
-def test_patience_ends(server: Scripted, status: int, body: object) -> None:
+def test_patience_ends(server: Scripted, status: int, body: object, monkeypatch: pytest.MonkeyPatch) -> None:
     server.script = [(status, body)] * 50
-    cluster = Cluster(Access(nodes=(server.node,)), patience_seconds=1.5)  # a busy machine may sleep for half of it
+    clock = Clock()
+    monkeypatch.setattr(storage_cluster, "time", SimpleNamespace(monotonic=clock.seconds, sleep=clock.sleep))
+    cluster = Cluster(Access(nodes=(server.node,)), patience_seconds=20)
     with pytest.raises((ClusterBusy, ClusterUnreachable)) as said:
         cluster.ask("GET", "/x")
     cluster.close()
     assert said.value.exit_status == Exit.STORE
-    assert 3 <= len(server.requests) < 20
+    assert 3 <= len(server.requests) < 30
+    assert sum(clock.slept) == pytest.approx(19, abs=1.1)
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), [row[1:] for row in RAISED], ids=[row[0] for row in RAISED])
