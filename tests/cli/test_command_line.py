@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
@@ -140,6 +141,23 @@ def test_every_end_has_its_exit_status(
         assert "Traceback" in err
     else:
         assert "Traceback" not in err
+
+
+def test_no_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full /tmp or a file system that is read-only: what the standard library says of it is no bug of ours."""
+    dataset = tmp_path / "a.nq"
+    dataset.write_text("<http://a/> <http://b/> <http://c/> .\n")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere"), "/proc/none"])
+    for command in ("canonical", "hash", "check"):
+        assert cli.run(["rdf", command, str(dataset)]) == 6
+        said = capsys.readouterr().err
+        assert "no folder for temporary files" in said
+        assert str(tmp_path / "nowhere") in said
+        assert "Set TMPDIR" in said
+        assert "Traceback" not in said
 
 
 def test_an_error_says_what_where_code_rule_and_what_to_do(

@@ -55,6 +55,8 @@ _CONTINUED = ("sync", "publish", "simulate")
 _OUR_DISK = frozenset(
     {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
 )
+_NO_TEMPORARY_FOLDER = "No usable temporary directory"  # what the standard library says, without a number of its own
+_SET_TMPDIR = "Set TMPDIR to a folder that can be written to and has room."
 _BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 _INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 _HANGING_SECONDS = 2.0
@@ -218,6 +220,9 @@ def _own_store(error: OSError, *, as_json: bool) -> int:
     """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
     from errno import errorcode
 
+    if error.filename is None and str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
+        what, tried = "no folder for temporary files can be written to", str(error.strerror).partition("[")[2]
+        return _told(StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR), as_json=as_json)
     if errorcode.get(error.errno or 0) not in _OUR_DISK:
         return _internal(error, as_json=as_json)
     fault = StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None)

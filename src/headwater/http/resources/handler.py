@@ -26,6 +26,9 @@ from headwater.source.protocol import ContentProvider
 
 _CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
 
+_NOT_THERE = "the file is not there; the lists name it until a scan has recorded its deletion, which may be held back"
+"""What a handler can be sure of: it may be one process of several, and knows of no scan."""
+
 Fault = Callable[[HeadwaterError | OSError], None]
 
 
@@ -139,7 +142,7 @@ class FileHandler:
     def _unreadable(self, fault: OSError, set_name: str, relative: str) -> Response:
         if fault.errno in GONE:
             past = self._headers.own_links(set_name, relative)
-            return responses.text(404, "the resource is gone; its deletion is about to be listed", past)
+            return responses.text(404, _NOT_THERE, past)
         if fault.errno in (errno.EACCES, errno.EPERM):
             return responses.text(403, "the resource cannot be read at present")
         if self._on_fault is not None:
