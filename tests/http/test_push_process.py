@@ -105,9 +105,26 @@ def test_the_shortest_and_the_longest_token_are_tokens(octets: int) -> None:
 
 
 def test_tokens_that_are_not_there(tmp_path: Path) -> None:
-    for options in ({"token_file": str(tmp_path / "none")}, {"token_env": "HEADWATER_TEST_NONE"}):
-        with pytest.raises(BadToken):
-            SetConfig(feed="events", **options).tokens({})  # type: ignore[arg-type]
+    file = str(tmp_path / "none")
+    told = {"token_file": (file, "cannot be read: No such file"), "token_env": ("HEADWATER_TEST_NONE", "not set, or")}
+    for option, (value, what) in told.items():
+        with pytest.raises(BadToken, match=what) as fault:
+            SetConfig(feed="events", **{option: value}).tokens({})  # type: ignore[arg-type]
+        assert fault.value.where == value
+        assert option in fault.value.todo or "one token a line" in fault.value.todo
+
+
+def test_what_is_wrong_with_a_token_is_told_without_it(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("a-short-one\n")
+    with pytest.raises(BadToken, match="11 characters, and 16 to 1,000 are needed") as fault:
+        SetConfig(feed="events", token_file=str(tmp_path / "tokens")).tokens({})
+    assert fault.value.where == str(tmp_path / "tokens")
+    with pytest.raises(BadToken, match="a space, or a character") as fault:
+        SetConfig(feed="events", token_env="NAME").tokens({"NAME": "a-token with-a-space"})
+    assert "with-a-space" not in str(fault.value) + fault.value.todo
+
+
+def test_the_variable_without_a_token_is_named() -> None:
     assert SetConfig(feed="events", token_env="NAME").tokens({"NAME": TOKEN}).accepts(TOKEN.encode())
     assert SetConfig(feed="events").tokens({}).is_empty
 

@@ -104,6 +104,21 @@ def test_a_hub_of_a_table_goes_on_after_a_kill(tmp_path: Path, far: Subscriber) 
         far.wait(lambda: names(far.deliveries("/in")) == ["a.txt"])
 
 
+def test_a_source_whose_own_hub_does_not_take_its_address_is_told_what_to_set(tmp_path: Path) -> None:
+    """HW-NTF-02: without `allow_private` the hub at a loopback address takes nothing of the source beside it."""
+    (tmp_path / "files").mkdir()
+    config = tmp_path / "source.toml"
+    hub = f'[hub]\nlisten = "127.0.0.1:{free_port()}"\n'
+    config.write_text(f'state = "state"\nport = {free_port()}\n[[set]]\nfiles = "files"\n{hub}')
+    with Process(str(config)) as server:
+        server.ready()
+        (tmp_path / "files" / "a.txt").write_text("a")
+        until(lambda: b"HW-NTF-02" in request(server.url, "/health").body)
+        _, said = server.stop()
+    assert "127.0.0.1 is not a public address" in said
+    assert "allow_private of [hub]" in said
+
+
 def test_sets_that_a_copy_gets_are_told_of_while_it_is_served(tmp_path: Path, far: Subscriber) -> None:  # RS-CH-04
     with Source() as origin:
         dest = tmp_path / "copy"

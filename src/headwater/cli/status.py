@@ -127,7 +127,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
         else:
             if watch is not None and sys.stdout.isatty():
                 click.clear()
-            show(status)
+            show(status, push)
             if push is not None:
                 show_push(push, status.time)
         if watch is None:

@@ -24,6 +24,11 @@ class BadToken(UsageFault):
     )
 
 
+_FILE_ADVICE: Final = (
+    "Name a file with one token a line that the process may read; a relative path is relative to the configuration."
+)
+
+
 class AccessTokens:
     """The tokens that one set accepts; without any it accepts none."""
 
@@ -63,17 +68,25 @@ def token_texts(
         try:
             texts += Path(file).read_text("utf-8").split()
         except (OSError, UnicodeDecodeError) as cause:
-            raise BadToken("the file of tokens cannot be read", where=file) from cause
+            reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
+            raise BadToken(f"the file of tokens cannot be read: {reason}", where=file, advice=_FILE_ADVICE) from cause
     if variable is not None:
         if not (value := environment.get(variable, "").strip()):
-            raise BadToken("the environment has no token under this name", where=variable)
+            raise BadToken(
+                "this environment variable is not set, or empty, and is to have a token",
+                where=variable,
+                advice=f"Set it for the process (export {variable}=…), or give token_file instead of token_env.",
+            )
         texts.append(value)
-    return [_checked(text) for text in texts]
+    return [_checked(text, file or variable) for text in texts]
 
 
-def _checked(token: str) -> str:
-    if not SHORTEST <= len(token) <= LONGEST or not token.isascii() or not token.isprintable() or " " in token:
-        raise BadToken("not a token")
+def _checked(token: str, where: str | None = None) -> str:
+    """The token. Raises BadToken, which says what is wrong with it and shows nothing of it."""
+    if not SHORTEST <= len(token) <= LONGEST:
+        raise BadToken(f"a token has {len(token):,} characters, and {SHORTEST} to {LONGEST:,} are needed", where=where)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise BadToken("a token has a space, or a character that is not printable ASCII", where=where)
     return token
 
 

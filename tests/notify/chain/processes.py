@@ -77,9 +77,9 @@ class Chain:
         return ("127.0.0.1", self._ports[2 + int(number)]) if number.isdecimal() else None
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        # subscribers let source and hub run first, which would have machines of their own
-        after = ["nice", "-n", "10"] if command[0] == "sync" else []
-        whole = [*after, sys.executable, "-m", "headwater", *command]
+        # source and hub run first where that is allowed: they would have machines of their own
+        first = ["nice", "-n", "-5"] if command[0] != "sync" else []
+        whole = [*first, sys.executable, "-m", "headwater", *command]
         return subprocess.Popen(whole, stdout=self._log, stderr=self._log, env={**os.environ, "PYTHONDEVMODE": ""})
 
     def _is_listening(self) -> bool:

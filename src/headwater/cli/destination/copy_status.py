@@ -31,8 +31,8 @@ def copy_at(place: str) -> Path | None:
     return path
 
 
-def show(status: CopyStatus) -> None:
-    """Tell a person how the copy stands."""
+def show(status: CopyStatus, push: PushStatus | None = None) -> None:
+    """Tell a person how the copy stands, and how far notifications have led it."""
     running = ", a run is in progress" if status.running else ""
     as_of = f" as of {_exactly(status.as_of)}" if status.as_of is not None else ""
     what = printable(status.source or "nothing yet")
@@ -42,7 +42,7 @@ def show(status: CopyStatus) -> None:
     if len(telling) > _MOST_SETS:
         telling = [told for told in telling if told.exit_status or told.failed or told.held_back][:_MOST_SETS]
     for set_status in telling:
-        _show_set(set_status, status.time)
+        _show_set(set_status, status.time, push)
     if rest := len(status.sets) - len(telling):
         told = set(map(id, telling))
         files = sum(set_status.files for set_status in status.sets if id(set_status) not in told)
@@ -74,10 +74,20 @@ def _last_run(status: CopyStatus) -> str:
     return f"{told}: {printable(run.fault)}{often}"
 
 
-def _show_set(set_status: SetStatus, now: dt.datetime) -> None:
+def _position(set_status: SetStatus, push: PushStatus | None) -> str | None:
+    """Which state of the source a set is in: that of its lists, or of the notifications that were applied since."""
+    listed, reached = set_status.position, None
+    if push is not None and set_status.capability_list is not None:
+        reached = push.reached(set_status.capability_list)
+    if listed is None or reached is None or reached <= listed:
+        return None if listed is None else f"as the source was at {_at(listed)}"
+    return f"as the source was at {_at(reached)} by its notifications (its lists were read up to {_at(listed)})"
+
+
+def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) -> None:
     told = [f"{counted(set_status.files, 'file')}, {human_octets(set_status.octets)}"]
-    if set_status.position is not None:
-        told.append(f"as the source was at {_at(set_status.position)}")
+    if position := _position(set_status, push):
+        told.append(position)
     if set_status.sound_at is not None:
         told.append(f"last run without fault {_age(now - set_status.sound_at)} ago")
     elif set_status.checked_at is not None:

@@ -31,6 +31,8 @@ _HEAD_OCTETS: Final = 4_096
 _LEAST_OCTETS: Final = 64 << 10
 _TRIES: Final = 3
 _TRY_SECONDS: Final = 0.2
+_ALLOWING: Final = "the hub's operator allows it by --allow-private ADDRESS, or allow_private of [hub]"
+"""Said to publishers with a token."""
 
 
 class HubInUse(StoreFault):
@@ -118,7 +120,8 @@ class Hub:
         One of a publisher who is not known is taken only where the topic names this hub and has these very octets.
         """
         if why := await self._client.objection_to(payload.topic):
-            return RequestRefusal(403, f"the topic cannot be used: {why}")
+            hint = f"; {_ALLOWING}" if is_trusted else ""
+            return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
         if not is_trusted and (refusal := await self._doubt(payload)) is not None:
             return refusal
         await self._distribute(payload, once=_NOTIFICATION in payload.body[:_HEAD_OCTETS])
@@ -130,7 +133,8 @@ class Hub:
             return RequestRefusal(503, "too many topics wait to be fetched")
         for topic in topics.topics:
             if why := await self._client.objection_to(topic):
-                return RequestRefusal(403, f"the topic cannot be used: {why}")
+                hint = f"; {_ALLOWING}" if is_trusted else ""
+                return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
         now = time.time()
         noted = await self._writer.write(
             lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)

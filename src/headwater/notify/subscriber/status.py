@@ -32,6 +32,7 @@ class ChannelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far the payloads of a channel have led, in the source's time, and whether one may be missing."""
 
     topic: str
+    capability_list: str
     reached: dt.datetime | None
     has_gap: bool
 
@@ -50,6 +51,11 @@ class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: tuple[SubscriptionStatus, ...]
     channels: tuple[ChannelStatus, ...]
 
+    def reached(self, capability_list: str) -> dt.datetime | None:
+        """How far payloads have led in the set with this Capability List; None where one may be missing."""
+        found = [one for one in self.channels if one.capability_list == capability_list and not one.has_gap]
+        return max((one.reached for one in found if one.reached is not None), default=None)
+
 
 def push_status(folder: Path) -> PushStatus | None:
     """How the copy stands whose state is in `folder`; None where it was never followed by push."""
@@ -58,16 +64,21 @@ def push_status(folder: Path) -> PushStatus | None:
     store = SubscriberStore(folder)
     try:
         held = [one for one in store.subscriptions() if one.state is not SubscriptionState.RETIRED]
-        topics = sorted({one.channel for one in held})
-        progress = {topic: store.progress(topic) for topic in topics}
+        topics = sorted({(one.channel, one.identity) for one in held})
+        progress = {(topic, identity): store.progress(topic) for topic, identity in topics}
         return PushStatus(
             mode=store.fact(MODE) or "poll",
             waiting=store.waiting(),
             last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
             subscriptions=tuple(map(_status, held)),
             channels=tuple(
-                ChannelStatus(topic=topic, reached=from_optional(one.reached), has_gap=one.needs_poll)
-                for topic, one in progress.items()
+                ChannelStatus(
+                    topic=topic,
+                    capability_list=identity,
+                    reached=from_optional(one.reached),
+                    has_gap=one.needs_poll or bool(one.gaps or one.beyond),
+                )
+                for (topic, identity), one in progress.items()
             ),
         )
     finally:

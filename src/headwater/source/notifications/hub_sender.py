@@ -35,6 +35,8 @@ from headwater.source.set_health import FailureState, RetryPauses
 
 STREAMS_AT_ONCE: Final = 8
 REQUEST_SECONDS: Final = 10.0
+_SAID_OCTETS: Final = 400
+"""Of what a hub says to a refusal so much is told."""
 _ANSWER_OCTETS: Final = 1 << 20
 
 AnyStream = ChangeStream | FrameworkStream
@@ -206,7 +208,7 @@ class HubSender:
             outcome = outcome_of(answer.status)
             now, fields = self._context.clock().timestamp(), answer.headers
             asked = retry_after_seconds(fields.get("retry-after"), fields.get("date"), now) or 0.0
-            said = f"it answers {answer.status}: {answer.body[:200].decode('utf-8', 'replace').strip()}"
+            said = f"it answers {answer.status}: {answer.body[:_SAID_OCTETS].decode('utf-8', 'replace').strip()}"
         if outcome is PostOutcome.FAILED and self._failures > failures:
             self._failures -= 1  # requests that fail at one time are one failure
         self._judge(one, outcome, said, asked)

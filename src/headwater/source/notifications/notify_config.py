@@ -54,7 +54,7 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             proxy = read_proxy(self.proxy)
         except UsageFault as cause:
-            raise BadNotifyConfig(f"notify.proxy: {cause.what}", advice=cause.advice) from None
+            raise BadNotifyConfig(f"notify.proxy: {cause.what}", advice=cause.todo) from None
         literal = literal_address(host)
         return None if literal is not None and level_of(literal) is Level.LOCAL else proxy
 
