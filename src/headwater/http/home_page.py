@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from html import escape
 
 from headwater.catalog.interface import SetState
+from headwater.publish.datasets.names import dataset_name
 from headwater.publish.site import (
     DUMP,
     ROBOTS,
@@ -77,6 +78,8 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     links = ", ".join(
         f'<a href="{escape(site.url(f"{settings.name}/{row.top.name}"))}">{row.title}</a>' for row in offered(settings)
     )
+    if settings.dataset:
+        links = f'<a href="{escape(site.url(dataset_name(settings.name)))}">RDF dataset</a>, {links}'
     if settings.dumps is not None:
         links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
     return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'

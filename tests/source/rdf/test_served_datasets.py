@@ -63,6 +63,7 @@ def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
         put(folder / "b.nt", triples(5))
         shows(running, triples(1, 2))
         shows(running, triples(1, 5), "f")
+        assert f'<a href="{running.url}/f/dataset.nq">RDF dataset</a>'.encode() in running.get("/").body
         put(path, "no RDF")
         failing(running, "HW-RDF-01")
         shows(running, triples(1, 2))
