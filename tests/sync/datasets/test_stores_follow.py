@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 from collections.abc import Iterator
@@ -90,6 +91,34 @@ def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest
         path.unlink()
     assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "unchanged"
     assert in_store(stores / "set") == normalised(STATES[0])
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["loaded", "patched"])
+@pytest.mark.parametrize("algorithm", ["sha256", "md5"])
+def test_a_store_follows_no_file_that_was_altered(
+    first: bool, algorithm: str, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """DST-V: by a person or a disk, since it was verified: told, and the next repair brings copy and store up."""
+
+    def publish(state: set[bytes]) -> None:
+        site.put("dataset.nq", text_of(state))
+        digest = hashlib.new(algorithm, text_of(state), usedforsecurity=False).hexdigest()
+        listed = {"hash": f"{algorithm.replace('sha', 'sha-')}:{digest}"}
+        site.publish_list([site.resource("dataset.nq", **listed)])
+        site.publish_changes(site.clock)
+
+    stores = tmp_path / "stores"
+    publish(STATES[0])
+    assert go(site.source.base, dest, store=None if first else str(stores)).status == DONE
+    publish(STATES[1])
+    assert go(site.source.base, dest).status == DONE
+    (dest / "dataset.nq").write_bytes(text_of(STATES[2]))
+    ran = go(site.source.base, dest, store=str(stores))
+    assert ran.status == STORE
+    assert "not what was verified" in ran.one.dataset.stores[0].fault
+    assert first or in_store(stores / "set") == normalised(STATES[0])
+    assert go(site.source.base, dest, repair=True, store=str(stores)).status == DONE
+    assert in_store(stores / "set") == normalised(STATES[1])
 
 
 def test_the_store_of_another_dataset_is_not_touched(site: Site, dest: Path, tmp_path: Path) -> None:

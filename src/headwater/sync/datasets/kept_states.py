@@ -17,12 +17,14 @@ from typing import Final
 import msgspec
 
 from headwater.copies.dataset_choice import RdfFile
+from headwater.errors import StoreFault
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.lines.reading import is_plain
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.durable import replace_file, sync_folder
+from headwater.sync.copy.local_files import digest_of_file
 
 _PIECE: Final = 1 << 20
 _NOTE: Final = "state.json"
@@ -78,7 +80,10 @@ class KeptStates:
         return noted is not None and bool(self._copy) and noted.copy == self._copy
 
     def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
-        """The state that a file of the copy has, kept. Read only where it is not the one that was read last."""
+        """The state that a file of the copy has, kept. Read only where it is not the one that was read last.
+
+        Raises StoreFault where the file is not what was verified: a store that took it would hold it for ever.
+        """
         noted = self._noted()
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
             return self._note(noted)
@@ -89,6 +94,7 @@ class KeptStates:
             if noted is not None and noted.sha256 in self and dataset.syntax is N_QUADS and is_plain(source.path):
                 state = self._continued(noted, dataset.digest, source.path, aside)
             if state is None:
+                _check_is_verified(source.path, dataset)
                 made = write_canonical(
                     [source], aside, scratch=self._folder, options=RdfOptions(blank_nodes_of(dataset))
                 )
@@ -109,10 +115,10 @@ class KeptStates:
     def _continued(self, before: KeptState, digest: str, source: Path, aside: Path) -> KeptState | None:
         """The state of a file that is canonical already, copied: the comparison with the state before proves it.
 
-        None where it is not, or has other octets than were verified. What differs is kept for `changes`.
+        None where it is not, or is not known to have the octets that were verified. What differs is kept for `changes`.
         """
         sha256 = _copied(source, aside)
-        if digest.startswith("sha-256:") and digest != f"sha-256:{sha256}":
+        if digest != f"sha-256:{sha256}":
             return None
         try:
             with self._changes.open("wb") as file:
@@ -150,6 +156,17 @@ class KeptStates:
             return msgspec.json.decode((self._folder / _NOTE).read_bytes(), type=KeptState)
         except (OSError, msgspec.DecodeError):
             return None
+
+
+def _check_is_verified(path: Path, dataset: RdfFile) -> None:
+    """Raises StoreFault where a file has not the digest that it was placed with: it was altered since (DST-V)."""
+    algorithm, _, wanted = dataset.digest.partition(":")
+    if wanted and digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
+        raise StoreFault(
+            "the file of the dataset is not what was verified",
+            where=str(path),
+            advice="It was altered since: run the same command again with --repair.",
+        )
 
 
 def _copied(source: Path, target: Path) -> str:
