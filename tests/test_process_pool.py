@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -228,3 +229,24 @@ def test_an_interruption_gives_no_job_the_answer_of_another(
     queue.close()
     assert [item for item, _ in found] == jobs[:given]
     assert all(item == answer for item, answer in found)
+
+
+def test_the_last_jobs_of_a_slow_process_are_done_here() -> None:
+    """Those of which it has got nothing: each job is done once, and the answers come in order."""
+    here: list[bytes] = []
+
+    def done_here(job: bytes) -> bytes:
+        here.append(job)
+        standing.send_signal(signal.SIGCONT)
+        return job
+
+    queue: JobQueue[bytes] = JobQueue(program(echo), done_here, processes=1, ahead=50)
+    standing = queue._processes._alive[0]._popen
+    standing.send_signal(signal.SIGSTOP)
+    jobs = [b"%d" % number * 400_000 for number in range(9)]  # the first ones fill the pipe
+    found = [answer for job in jobs for answer in queue.give(job, job)] + list(queue.rest())
+    queue.close()
+    assert found == [(job, job) for job in jobs]
+    assert here
+    assert set(here) < set(jobs)
+    assert len(here) == len(set(here))

@@ -132,7 +132,10 @@ class JobQueue(Generic[T]):
         yield from self._answers(self._most)
 
     def rest(self) -> Iterator[tuple[T, Any]]:
-        """The answers to all jobs that are in hand."""
+        """The answers to all jobs that are in hand; the last ones, which no process has got yet, are done here."""
+        while (task := self._processes.take_back()) is not None:
+            task.answer = self._here(task.job)
+            yield from self.take()
         yield from self._answers(0)
 
     def close(self) -> None:
@@ -174,6 +177,17 @@ class _Processes:
             process.put(task)
             self._send(process)
         return task
+
+    def take_back(self) -> _Task | None:
+        """The last job of the process that has the most of which it has got nothing; None when there is none."""
+        process = max(self._alive, key=lambda one: one.unsent_count, default=None)
+        if process is None:
+            return None
+        try:
+            return process.take_back()
+        except BaseException:  # an interruption: nobody knows what is still to be sent
+            self._discard(process)
+            raise
 
     def has(self, task: _Task) -> bool:
         """Whether a process has the job in hand; one that has died has not."""
@@ -256,6 +270,18 @@ class _Process:
         message = memoryview(encode_message(task.job))
         self.tasks.append(task)
         self._unsent.append(message)
+
+    @property
+    def unsent_count(self) -> int:
+        """How many messages have not been written whole."""
+        return len(self._unsent)
+
+    def take_back(self) -> _Task | None:
+        """Give back the last job, if nothing of it has been written."""
+        if len(self._unsent) < 2 or not self.tasks:  # of the first a part may have been
+            return None
+        self._unsent.pop()
+        return self.tasks.pop()
 
     def send(self) -> bool:
         """Write what there is room for; whether something is left. Raises OSError when the process has died."""

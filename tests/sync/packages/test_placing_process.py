@@ -186,7 +186,7 @@ def test_only_what_verifies_gets_its_place(
 
 def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess[str], tmp_path: Path) -> None:
     """The process stands still; what it has got is placed once it goes on."""
-    names = [f"{number}" for number in range(64 * 21)]
+    names = [f"{number}" for number in range(64 * 70)]
     placed: dict[str, int] = {}
     for number, name in enumerate(names):
         placed |= {item: outcome[0] for item, outcome in placing.give(name, new_file(name, b"x" * 99, number=number))}

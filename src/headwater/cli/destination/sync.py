@@ -187,8 +187,10 @@ def command(
     output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
     from msgspec.structs import replace
 
+    gc.disable()  # what is imported stays
     from headwater.sync.run import SyncTask, synchronise
 
+    gc.enable()
     task = SyncTask(url=url, destination=dest, options=options)
     if verbose:
         task = replace(task, each=output.each)

@@ -22,8 +22,8 @@ from headwater.sync.network.response import HASHERS
 
 _BLOCK_FILES = 64
 _BLOCK_OCTETS = 1 << 18
-_AHEAD = 16
-"""So many blocks are in its hands at most; what comes meanwhile the run places itself."""
+_AHEAD = 64
+"""So many blocks are in its hands at most; what comes meanwhile the run places itself, and of these the last."""
 
 T = TypeVar("T")
 

@@ -10,7 +10,13 @@ from headwater.packages.zip_stream import WholeMember
 from headwater.storage.database import Row, Transaction
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
-from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, algorithms_for, temporary_name
+from headwater.sync.packages.placing import (
+    MemberPlacing,
+    StatedByManifest,
+    UnsettledPackage,
+    algorithms_for,
+    temporary_name,
+)
 from headwater.sync.packages.planned_members import PlannedMembers
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
@@ -52,9 +58,12 @@ class DumpPackage:
         placing: MemberPlacing,
         results: ResultLog,
         objection: Callable[[str], str | None],
+        before: UnsettledPackage,
         *,
         whole: bool,
     ) -> None:
+        """`before`: the package before this one, settled when the members of this one begin."""
+        self._before = before
         self._manifest = manifest
         self._placing = placing
         self._results = results
@@ -92,10 +101,12 @@ class DumpPackage:
 
     def manifest(self, octets: bytes) -> None:
         """The next octets of the manifest. Raises BadPackage."""
+        self._before.catch_up()
         self._manifest.feed(octets)
 
     def manifest_end(self) -> None:
         """Raises NothingWanted, and NeedsWholePackage."""
+        self._before.settle()
         self._manifest.close()
         if not self._manifest.is_worth_it:
             raise NothingWanted

@@ -19,6 +19,7 @@ from headwater.packages.limits import PackageLimits
 from headwater.processes.processors import processors
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
+from headwater.spec.kinds import Kind
 from headwater.storage.database import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
@@ -30,7 +31,7 @@ from headwater.sync.packages.manifests import StagedManifest, Warn
 from headwater.sync.packages.members import read_file, read_stream
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_download import PackageDownload, free_octets
-from headwater.sync.packages.placing import MemberPlacing, VerifiedWork
+from headwater.sync.packages.placing import MemberPlacing, UnsettledPackage, VerifiedWork
 from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import Offer, SetRow
@@ -71,6 +72,10 @@ class PackageTransfer:
         self._warn = warn
         self._plan = TransferPlan(context, row, offer, scope, warn)
         self._process: PlacingProcess[VerifiedWork] | None = None
+        self._before = UnsettledPackage()
+        self._failed = 0
+        """How many packages have failed, one after the other."""
+
         self._lost = False
         """Whether a package could not be taken whole: a package before it may hold earlier states."""
 
@@ -161,41 +166,74 @@ class PackageTransfer:
 
     def _by_dumps(self, tree: FileTree, results: ResultLog) -> list[TransferWay]:
         ways: dict[str, TransferWay] = {}
-        failed = 0
-        for chosen in chain.from_iterable(map(self._plan.packages, DUMPS)):
-            if failed >= _MOST_FAILED or not self._plan.is_any_wanted():
-                break
-            name = way_of(chosen.kind)
-            way = ways.setdefault(name, TransferWay(way=name, why=chosen.why, taken=True))
-            placing = self._placing(tree, results)
-            try:
-                self._take(chosen, tree, results, placing, way)
-                failed = 0
-            except SourceFault as fault:
-                failed += 1
-                self._lost = True
-                way.fault = way.fault or str(fault)
-                self._warn(fault.rule or fault.code, fault.what, fault.where or chosen.package.uri)
-            way.packages += 1
-            way.resources += placing.counts.placed
+        try:
+            for chosen in chain.from_iterable(map(self._plan.packages, DUMPS)):
+                if self._failed >= _MOST_FAILED or not self._plan.is_any_wanted():
+                    break
+                name = way_of(chosen.kind)
+                way = ways.setdefault(name, TransferWay(way=name, why=chosen.why, taken=True))
+                self._take_one(chosen, tree, results, way)
+        finally:
+            self._before.settle()
         return list(ways.values())
+
+    def _take_one(self, chosen: ChosenPackage, tree: FileTree, results: ResultLog, way: TransferWay) -> None:
+        """Take one package. The last members of one of a Resource Dump, whose packages have nothing in common, get
+        their places while the manifest of the next one is read."""
+        placing = self._placing(tree, results)
+        way.packages += 1
+        try:
+            reading = self._take(chosen, tree, results, placing, way)
+        except SourceFault as fault:
+            self._note_fault(chosen, way, fault)
+            way.resources += placing.counts.placed
+            return
+        self._before.settle()
+        self._before.keep(placing, partial(self._settle, chosen, way, results, placing, reading))
+        if chosen.kind is not Kind.RESOURCE_DUMP or self._plan.is_list(chosen.kind):
+            self._before.settle()
+
+    def _settle(
+        self,
+        chosen: ChosenPackage,
+        way: TransferWay,
+        results: ResultLog,
+        placing: MemberPlacing,
+        reading: DumpPackage | None,
+    ) -> None:
+        """What was given of a package has its place, if it is what is listed: record it, and tell what is wrong."""
+        results.flush()
+        way.resources += placing.counts.placed
+        try:
+            placing.check()
+        except SourceFault as fault:
+            self._note_fault(chosen, way, fault)
+            return
+        self._failed = 0
+        if reading is not None:
+            self._tell_missing(chosen, reading, placing)
+
+    def _note_fault(self, chosen: ChosenPackage, way: TransferWay, fault: SourceFault) -> None:
+        self._failed += 1
+        self._lost = True
+        way.fault = way.fault or str(fault)
+        self._warn(fault.rule or fault.code, fault.what, fault.where or chosen.package.uri)
 
     def _take(
         self, chosen: ChosenPackage, tree: FileTree, results: ResultLog, placing: MemberPlacing, way: TransferWay
-    ) -> None:
-        """Take one package: while it arrives, or from a file where that cannot be."""
+    ) -> DumpPackage | None:
+        """Take one package: while it arrives, or from a file where that cannot be. None: nothing of it is wanted."""
         download = PackageDownload(self._context.transport, chosen.package, self._scope.objection)
         reading = self._reading(chosen, results, placing, whole=False)
+        is_given = False
         try:
             with contextlib.closing(download.chunks()) as chunks:
                 read_stream(chunks, reading, PackageLimits())
             reading.flush()
-            placing.settle()
-            placing.check()
-            self._tell_missing(chosen, reading, placing)
-            return
+            is_given = True
+            return reading
         except NothingWanted:
-            return
+            return None
         except (NeedsDirectory, NeedsWholePackage):
             pass
         except SourceFault:
@@ -203,15 +241,17 @@ class PackageTransfer:
             raise
         finally:
             reading.discard()
-            placing.settle()
-            results.flush()
+            if not is_given:
+                self._before.settle()
+                placing.settle()
+                results.flush()
             way.octets += download.octets
             way.requests += download.requests
-        self._take_from_file(chosen, tree, results, placing, way)
+        return self._take_from_file(chosen, results, placing, way)
 
     def _take_from_file(
-        self, chosen: ChosenPackage, tree: FileTree, results: ResultLog, placing: MemberPlacing, way: TransferWay
-    ) -> None:
+        self, chosen: ChosenPackage, results: ResultLog, placing: MemberPlacing, way: TransferWay
+    ) -> DumpPackage | None:
         path = f"{self._context.temp}/{_PACKAGE_FILE}"
         download = PackageDownload(self._context.transport, chosen.package, self._scope.objection)
         reading = self._reading(chosen, results, placing, whole=True)
@@ -224,9 +264,9 @@ class PackageTransfer:
             if reading.unverifiable and chosen.package.digest is None:
                 said = f"neither {reading.unverifiable:,} resources nor their package have a hash: its CRCs verify them"
                 self._warn("DST-P1", said, chosen.package.uri)
-            self._tell_missing(chosen, reading, placing)
+            return reading
         except NothingWanted:
-            return
+            return None
         finally:
             reading.discard()
             with contextlib.suppress(OSError):
@@ -244,7 +284,7 @@ class PackageTransfer:
             self._context.database, chosen.package, chosen.kind, self._scope, self._warn, is_worth
         )
         manifest.is_list = whole and self._plan.is_list(chosen.kind) and not self._lost
-        return DumpPackage(manifest, placing, results, self._scope.objection, whole=whole)
+        return DumpPackage(manifest, placing, results, self._scope.objection, self._before, whole=whole)
 
     def _tell_missing(self, chosen: ChosenPackage, reading: DumpPackage, placing: MemberPlacing) -> None:
         """What the manifest names and the package has not, and the other way round (DST-P4)."""

@@ -222,6 +222,31 @@ class MemberPlacing:
             self._each(Done(kind, work.uri, printable_path(work.path), size))
 
 
+class UnsettledPackage:
+    """The package before, if any: its last members get their places while the manifest of the next one is read."""
+
+    def __init__(self) -> None:
+        self._placing: MemberPlacing | None = None
+        self._then: Callable[[], None] | None = None
+
+    def keep(self, placing: MemberPlacing, then: Callable[[], None]) -> None:
+        """All members of a package were given to `placing`; `then` is to be done when they have their places."""
+        self._placing, self._then = placing, then
+
+    def catch_up(self) -> None:
+        """Keep the process at work. Raises DestinationUnusable."""
+        if self._placing is not None:
+            self._placing.catch_up()
+
+    def settle(self) -> None:
+        """Wait until it is settled; before members of another one are placed. Raises DestinationUnusable."""
+        placing, then = self._placing, self._then
+        self._placing = self._then = None
+        if placing is not None and then is not None:
+            placing.settle()
+            then()
+
+
 def temporary_name(work: Work) -> str:
     """The temporary file of a member for this work."""
     return f"{work.n}-member"
