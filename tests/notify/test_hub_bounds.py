@@ -217,6 +217,19 @@ def test_a_topic_is_read_no_further_than_the_payload_it_is_compared_with(
     with_hub(tmp_path, hand_in)
 
 
+def test_requests_at_one_moment_do_not_pass_the_bound_on_pending_ones(tmp_path: Path, subscriber: Subscriber) -> None:
+    """What is looked up, or written down, is pending too: between the look at the bound and that nobody slips in."""
+
+    async def flood(hub: Hub) -> None:
+        callbacks = [f"{subscriber.url}/{number}" for number in range(50)]
+        requests = [SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback=one) for one in callbacks]
+        answers = await asyncio.gather(*map(hub.subscribe, requests))
+        assert [answer.status for answer in answers if answer is not None] == [503] * 47
+
+    with_hub(tmp_path / "one", flood, host_pending=3)
+    with_hub(tmp_path / "all", flood, pending=3)
+
+
 def test_an_answer_for_which_there_is_no_room_is_given_up(subscriber: Subscriber) -> None:
     subscriber.answers["/"] = lambda _came: Answer(body=bytes(100))
 

@@ -36,6 +36,21 @@ class PollInterval(msgspec.Struct, frozen=True):
     """What the interval grows to while nothing changes; None: it does not grow."""
 
 
+class PollHistory(msgspec.Struct):
+    """How many polls in a row have found nothing new, and how many have failed: a failure says nothing of the other."""
+
+    quiet: int = 0
+    failures: int = 0
+
+    def polled(self, *, is_busy: bool, has_failed: bool) -> None:
+        """A poll has ended."""
+        self.failures = self.failures + 1 if has_failed else 0
+        if is_busy:
+            self.quiet = 0
+        elif not has_failed:
+            self.quiet += 1
+
+
 def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failures: int, chance: float) -> float:
     """Seconds until the next poll.
 
@@ -72,7 +87,7 @@ def follow(
     ended = stop or threading.Event()
     received: list[int] = []
     restore = catch_signals(ended, received)
-    quiet = failures = 0
+    history = PollHistory()
     try:
         while not ended.is_set():
             hints = PollingHints()
@@ -80,12 +95,13 @@ def follow(
                 report = synchronise(msgspec.structs.replace(task, stopped=ended.is_set, hints=hints))
             except (SourceFault, DestinationLocked) as fault:
                 task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
-                failures += 1
+                if isinstance(fault, SourceFault):  # whoever has the copy for long is no reason to wait longer after
+                    history.polled(is_busy=False, has_failed=True)
             else:
                 tell(report)
-                failures = failures + 1 if all_failed(report) else 0
-                quiet = 0 if is_busy(report) else quiet + 1
-            _sleep(next_wait(interval, quiet, hints, failures=failures, chance=random.random()), ended)
+                history.polled(is_busy=is_busy(report), has_failed=all_failed(report))
+            wait = next_wait(interval, history.quiet, hints, failures=history.failures, chance=random.random())
+            _sleep(wait, ended)
     except (Interrupted, KeyboardInterrupt):
         if not ended.is_set():
             raise

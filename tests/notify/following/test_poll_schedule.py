@@ -36,6 +36,19 @@ def test_a_failed_poll_is_repeated_later_and_later() -> None:
     assert schedule.due_at(is_pushed=False) - first > first - 100 >= 60
 
 
+def test_polls_that_fail_are_no_quiet_ones() -> None:
+    """A source that is back after an outage is polled as often as before it, not as seldom as after a quiet night."""
+    schedule = polled(60, 86_400, is_busy=True)
+    for number in range(1, 11):
+        schedule.polled(100.0 * number, chance=0.0, is_busy=False, has_failed=True)
+    schedule.polled(5_000.0, chance=0.0, is_busy=True, has_failed=False)
+    assert schedule.due_at(is_pushed=False) == 5_060
+    for number in range(1, 11):
+        schedule.polled(5_000.0 + 100 * number, chance=0.0, is_busy=False, has_failed=True)
+    schedule.polled(9_000.0, chance=0.0, is_busy=False, has_failed=False)
+    assert schedule.due_at(is_pushed=False) == 9_090  # the first quiet one, not the eleventh
+
+
 def test_early_polls_come_more_and_more_seldom_until_one_is_not_early() -> None:
     schedule, now, gaps = polled(), 100.0, []
     for _ in range(12):

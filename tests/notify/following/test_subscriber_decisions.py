@@ -180,6 +180,17 @@ def test_while_a_hub_fails_one_request_asks_it_and_others_go_on_once_it_answers(
     assert hubs.wait_seconds(HUB, now) == 0.0
 
 
+def test_hubs_that_fail_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that names another hub at each renewal fills no memory."""
+    monkeypatch.setattr("headwater.notify.subscriber.hub_client._MOST_PLACES", 10)
+    hubs = FailingHubs()
+    for number in range(100):
+        hubs.failed(f"http://hub{number}.example/", 0.0, 0.0, 0.5)
+    assert [number for number in range(100) if hubs.wait_seconds(f"http://hub{number}.example/", 0.0)] == [
+        *range(90, 100)
+    ]
+
+
 def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
     told = {name: values[0] for name, values in parse_qs(subscribe_form(HELD).decode()).items()}
     assert told == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,9 @@ from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.notify.subscriber.store import SubscriberStore
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
 from headwater.notify.subscriber.subscriber import Subscriber
+from tests.notify.following.pushing import Hub
 from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
+from tests.support.fake_source import Source
 
 _COUNT = 100
 
@@ -41,4 +44,37 @@ def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
     held = asyncio.run(main())
     assert {one.state for one in held} == {SubscriptionState.DENIED}
     assert store.subscriptions() == held
+    store.close()
+
+
+def test_a_hub_that_takes_an_end_is_asked_for_what_has_waited(source: Source, tmp_path: Path) -> None:
+    """A request that ends a subscription may be the one that finds the hub answering again."""
+    hub = Hub(source, verifies=False)
+    store = SubscriberStore(tmp_path)
+    now = time.time()
+    common = {"hub": hub.url, "callback": "http://127.0.0.1:1/t"}
+    ended = msgspec.structs.replace(
+        HELD, state=SubscriptionState.RETIRED, token="a", ends_at=now + 900, next_at=0.0, **common
+    )
+    waiting = msgspec.structs.replace(HELD, token="b", next_at=now + 900, **common)
+    ended, waiting = store.add(ended), store.add(waiting)
+
+    async def main() -> None:
+        copy = SubscribedCopy(store, lambda: None, lambda _what, _where: None)
+        client = HttpClient(lambda _address: None, user_agent="test")
+        subscriber = Subscriber(client, "http://127.0.0.1:1/")
+        subscriber.add(copy)
+        subscriber._hubs.failing.failed(hub.url, now, now - 60, 0.5)
+        await asyncio.sleep(0)
+        copy.put(waiting)  # what was asked for at the start has failed since
+        work = asyncio.ensure_future(subscriber.run())
+        async with asyncio.timeout(30):
+            while not hub.of(TOPIC):
+                await asyncio.sleep(0.02)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        client.close()
+
+    asyncio.run(main())
+    assert hub.of(TOPIC, "unsubscribe")
     store.close()

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.sync.follow import PollInterval, next_wait
+from headwater.sync.follow import PollHistory, PollInterval, next_wait
 from headwater.sync.sets.polling import PollingHints
 
 SLOWER: Final = 20.0
@@ -33,8 +33,7 @@ class PollSchedule(msgspec.Struct, kw_only=True):
     """When the last poll ended."""
 
     chance: float = 0.0
-    quiet: int = 0
-    failures: int = 0
+    history: PollHistory = msgspec.field(default_factory=PollHistory)
     hints: PollingHints = msgspec.field(default_factory=PollingHints)
     early_at: float | None = None
     early_count: int = 0
@@ -54,8 +53,8 @@ class PollSchedule(msgspec.Struct, kw_only=True):
         if self.polled_at is None:
             return 0.0
         interval = slow_interval(self.interval) if is_pushed else self.interval
-        quiet = 0 if is_pushed else self.quiet
-        wait = next_wait(interval, quiet, self.hints, failures=self.failures, chance=self.chance)
+        quiet = 0 if is_pushed else self.history.quiet
+        wait = next_wait(interval, quiet, self.hints, failures=self.history.failures, chance=self.chance)
         usual = self.polled_at + wait
         return usual if self.early_at is None else min(usual, self.early_at)
 
@@ -64,5 +63,4 @@ class PollSchedule(msgspec.Struct, kw_only=True):
         self.early_count = self.early_count + 1 if self.early_at is not None and self.early_at <= now else 0
         self.early_at = None
         self.polled_at, self.chance = now, chance
-        self.failures = self.failures + 1 if has_failed else 0
-        self.quiet = 0 if is_busy else self.quiet + 1
+        self.history.polled(is_busy=is_busy, has_failed=has_failed)

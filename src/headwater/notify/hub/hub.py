@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
@@ -72,6 +73,9 @@ class Hub:
         self.deliveries = Deliveries(self._context)
         self.verifications = Verifications(self._context, self._settled)
         self.fetches = TopicFetches(self._context, self._distribute_new, self._fetched)
+        self._asking: Counter[str] = Counter()
+        """Requests to subscribe that are looked at, by the host of the callback: few at a time, each with a bound."""
+
         self._runs: list[asyncio.Task[None]] = []
         self._on_fault = on_fault
         self.published = 0
@@ -104,10 +108,20 @@ class Hub:
 
     async def subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
         """Remember a request to subscribe or unsubscribe, durably, and verify it then; or why not."""
-        limits = self.options.limits
+        limits, pending = self.options.limits, self.verifications
         host = host_of(request.callback)
-        if self.verifications.pending >= limits.pending or self.verifications.pending_of(host) >= limits.host_pending:
+        under_way, of_host = self._asking.total(), self._asking[host]
+        if pending.pending + under_way >= limits.pending or pending.pending_of(host) + of_host >= limits.host_pending:
             return RequestRefusal(503, "too many requests wait to be verified")
+        self._asking[host] += 1
+        try:
+            return await self._subscribe(request)
+        finally:
+            self._asking[host] -= 1
+            if not self._asking[host]:
+                del self._asking[host]
+
+    async def _subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
         if why := await self._client.early_objection_to(request.callback):  # no word of ours could reach it (WS-H-17)
             return RequestRefusal(403, f"hub.callback cannot be used: {why}, and this hub asks no such address")
         now = time.time()

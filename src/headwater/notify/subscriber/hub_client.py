@@ -21,6 +21,8 @@ _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 
 _REDIRECTS: Final = 3
+_MOST_PLACES: Final = 10_000
+"""Of hosts and hubs that were asked: a hub that names another one at each renewal fills no memory."""
 _FIRST_PAUSE: Final = 0.6
 _LONGEST_PAUSE: Final = 15.0
 
@@ -59,6 +61,8 @@ class FailingHubs:
             return
         failures = 1 if known is None else known.failures + 1
         pause = backoff_seconds(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        if len(self._failing) >= _MOST_PLACES and known is None:
+            del self._failing[next(iter(self._failing))]
         self._failing[hub] = _Failing(failures, now, now + pause)
 
     def answered(self, hub: str) -> bool:
@@ -77,6 +81,8 @@ class HubClient:
     def _place(self, url: str) -> asyncio.Semaphore:
         """A place among the requests to the host of a URL."""
         origin = uris.origin(url)
+        if len(self._places) >= _MOST_PLACES:
+            self._places = {where: place for where, place in self._places.items() if place.locked()}
         return self._places.setdefault(f"{origin.host}:{origin.port}", asyncio.Semaphore(_AT_ONCE))
 
     async def discover(self, channel: NotificationChannel) -> DiscoveredTopic:

@@ -385,8 +385,13 @@ class Subscriber:
         if (held.ends_at or now) <= now or not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)
             return
-        fault = (await self._hubs.post(held.hub, unsubscribe_form(held))).fault
+        outcome = await self._hubs.post(held.hub, unsubscribe_form(held))
+        self._go_on(held.hub, outcome)
+        if held.id not in copy.held:
+            return  # verified meanwhile
+        if outcome.wait_seconds > 0:
+            copy.put(msgspec.structs.replace(held, next_at=time.time() + outcome.wait_seconds))
+            return
         failures = held.failures + 1
         again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)
-        if held.id in copy.held:
-            await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=fault))
+        await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=outcome.fault))
