@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,14 @@ def test_an_index_of_a_sitemap_that_never_changes(source: Source, site: Site, de
 def test_forced(source: Source, listed: Site, dest: Path) -> None:
     assert go(source.base, dest).status == DONE
     assert go(source.base, dest, baseline=True).one.process == "baseline"
+
+
+def test_a_date_that_lags_behind_leaves_no_gap(source: Source, site: Site, dest: Path) -> None:
+    """A source that has just begun: `at` and the first Change List's `from` are a little later than the answer's Date,
+    which is of whole seconds, renewed now and then, and of another machine."""
+    began = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at(0))).total_seconds() + 3
+    site.publish_list(when=began + 1)
+    site.publish_changes(began, entries=())
+    site.publish_capabilities("resourcelist", "changelist")
+    site.publish_description()
+    assert go(source.base, dest).status == DONE

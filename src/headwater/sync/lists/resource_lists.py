@@ -39,6 +39,8 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
+_DATE_LAG = 10 * SECOND
+"""A `Date` is of whole seconds, servers renew it once a second at best, and the clock of another machine made `at`."""
 
 
 class _IndexPart(NamedTuple):
@@ -232,7 +234,7 @@ class ResourceListReader:
             self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-        return at if at is None or at <= clock + SECOND else clock  # what changes from now on is in no list of now
+        return at if at is None or at <= clock + _DATE_LAG else clock  # what changes from now on is in no list of now
 
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str
