@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypedDict
 
 import msgspec
 
@@ -126,26 +127,9 @@ def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator
     """New resources of a load as the plan of a batch places them."""
     pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
     slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
-    rows = zip(arrivals.events, arrivals.uris, arrivals.metadatas, arrivals.weights, pages, slots, revs, strict=False)
-    for event, uri, metadata, weight, page, slot, rev in rows:
-        yield StoredResource(
-            resource_set=name,
-            location=_location(uri),
-            rev=rev,
-            live=True,
-            page=page,
-            slot=slot,
-            weight=weight,
-            memo=event.memo,
-            lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
-            hash=metadata.hash,
-            length=metadata.length,
-            mime=metadata.type,
-            encoding=metadata.encoding,
-            changefreq=metadata.changefreq,
-            ln=tuple(map(_link, metadata.links)) if metadata.links else (),
-            extra=metadata.extra,
-        )
+    rows = zip(arrivals.events, arrivals.weights, pages, slots, revs, strict=False)
+    for event, weight, page, slot, rev in rows:
+        yield _resource(name, rev, 0, event, Place(slot, page, weight))
 
 
 def resource_operation(name: str, put: Put, rev: int) -> bytes:
@@ -262,7 +246,6 @@ def _redo(put: Put | None) -> Redo:
 
 
 def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> StoredResource:
-    metadata = event.metadata
     return StoredResource(
         resource_set=name,
         location=_location(event.uri),
@@ -273,19 +256,11 @@ def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> Sto
         slot=place.slot,
         weight=place.weight,
         memo=event.memo,
-        lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
-        hash=metadata.hash,
-        length=metadata.length,
-        mime=metadata.type,
-        encoding=metadata.encoding,
-        changefreq=metadata.changefreq,
-        ln=tuple(map(_link, metadata.links)) if metadata.links else (),
-        extra=metadata.extra,
+        **_metadata_fields(event.metadata),
     )
 
 
 def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredChange:
-    metadata = logged.metadata
     return StoredChange(
         resource_set=name,
         location=_location(logged.uri),
@@ -294,15 +269,32 @@ def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredCha
         change=logged.change,
         datetime=from_microseconds(logged.at_us),
         redo=redo,
-        lastmod=None if metadata.lastmod is None else _plain(metadata.lastmod),
-        hash=metadata.hash,
-        length=metadata.length,
-        mime=metadata.type,
-        encoding=metadata.encoding,
-        changefreq=metadata.changefreq,
-        ln=tuple(map(_link, metadata.links)) if metadata.links else (),
-        extra=metadata.extra,
+        **_metadata_fields(logged.metadata),
     )
+
+
+class _MetadataFields(TypedDict):
+    lastmod: dt.datetime | None
+    hash: str | None
+    length: int | None
+    mime: str | None
+    encoding: str | None
+    changefreq: str | None
+    ln: tuple[StoredLink, ...]
+    extra: Extra
+
+
+def _metadata_fields(metadata: Metadata) -> _MetadataFields:
+    return {
+        "lastmod": None if metadata.lastmod is None else _plain(metadata.lastmod),
+        "hash": metadata.hash,
+        "length": metadata.length,
+        "mime": metadata.type,
+        "encoding": metadata.encoding,
+        "changefreq": metadata.changefreq,
+        "ln": tuple(map(_link, metadata.links)) if metadata.links else (),
+        "extra": metadata.extra,
+    }
 
 
 def _tombstone(name: str, uri: str, rev: int, seq: int) -> StoredResource:

@@ -14,15 +14,13 @@ from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.sync.archives.archive_documents import listed
 from headwater.sync.archives.coverage import ListedDocument, covering
 from headwater.sync.faults import WrongDocument
-from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
-    MOST_ENTRIES,
     DocumentRead,
     EntryConsumer,
     MissingDocument,
     UnchangedDocument,
 )
-from headwater.sync.lists.entries import ListDocuments
+from headwater.sync.lists.entries import DocumentsOver, ListDocuments
 from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import last_micros, micros
 from headwater.sync.state.validators import Validators
@@ -30,22 +28,14 @@ from headwater.sync.state.validators import Validators
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
-class ChangeListChain:
+class ChangeListChain(DocumentsOver[ListDocuments]):
     """The documents of a source, with `lists` as the Change List Index at `uri` (a `ListDocuments`)."""
 
     def __init__(self, documents: ListDocuments, uri: str, lists: Sequence[ListedDocument]) -> None:
-        self._documents = documents
+        super().__init__(documents)
         self._uri = uri
         self._lists = tuple(lists)
         self._told = {one.uri: one for one in lists}
-
-    def warn(self, rule: str, message: str, where: str | None = None) -> None:
-        """Tell a person once."""
-        self._documents.warn(rule, message, where)
-
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
-        """`Documents.probe`."""
-        return self._documents.probe(uri, most_entries=most_entries, validators=validators)
 
     def read(
         self,

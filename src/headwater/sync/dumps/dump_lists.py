@@ -16,15 +16,14 @@ from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.lists.document_head import read_head
-from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
-    MOST_ENTRIES,
     DocumentRead,
     Documents,
     EntryConsumer,
     MissingDocument,
     UnchangedDocument,
 )
+from headwater.sync.lists.entries import DocumentsOver
 from headwater.sync.network.fetch import Objection
 from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
 from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
@@ -56,21 +55,13 @@ class _KnownPackage(msgspec.Struct, frozen=True):
     read_at: dt.datetime
 
 
-class DumpLists:
+class DumpLists(DocumentsOver[Documents]):
     """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files."""
 
     def __init__(self, documents: Documents, temp: str | None = None) -> None:
-        self._documents = documents
+        super().__init__(documents)
         self._temp = temp
         self._packages: dict[str, _KnownPackage] = {}
-
-    def warn(self, rule: str, message: str, where: str | None = None) -> None:
-        """Tell a person once."""
-        self._documents.warn(rule, message, where)
-
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
-        """`Documents.probe`."""
-        return self._documents.probe(uri, most_entries=most_entries, validators=validators)
 
     def read(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -108,6 +108,24 @@ class ListDocuments(Protocol):
     def warn(self, rule: str, message: str, where: str | None = None) -> None:
         """Tell a person once."""
         ...
+
+
+D = TypeVar("D", bound=ListDocuments)
+
+
+class DocumentsOver(Generic[D]):
+    """Documents over others, which say what is not read in another way (a base of `ListDocuments`)."""
+
+    def __init__(self, documents: D) -> None:
+        self._documents = documents
+
+    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+        """Fetch whatever is at an address and say what it is (DST-A1)."""
+        return self._documents.probe(uri, most_entries=most_entries, validators=validators)
+
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person once."""
+        self._documents.warn(rule, message, where)
 
 
 class ListContext(msgspec.Struct, frozen=True):
