@@ -24,7 +24,7 @@ from tools.engines.security import Security
 from tests.support.engines import REQUIRE
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 ROOT = Path(__file__).resolve().parents[1]
 

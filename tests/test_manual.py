@@ -20,7 +20,7 @@ from headwater.source.config import read_config
 from tests.support.serving import request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(40)
+pytestmark = pytest.mark.long(25)
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {"HW-DOC-01", "HW-UND-01"}

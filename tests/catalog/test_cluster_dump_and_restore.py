@@ -29,7 +29,7 @@ from headwater.testing.catalog.model import observed
 from headwater.testing.catalog.moving import STORIES, PortableContract, told
 from tests.support.engines import LAYOUT, ClusterBackend, Scoped, access, prefix
 
-pytestmark = pytest.mark.long(70)
+pytestmark = pytest.mark.long(25)
 
 NOW = from_microseconds(0)
 

@@ -19,7 +19,7 @@ from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.testing.catalog.cases import START, at
 from tests.support.engines import ClusterBackend
 
-pytestmark = pytest.mark.long(30)
+pytestmark = pytest.mark.long(25)
 
 URIS = [f"r{number:02}" for number in range(40)]
 SECONDS = 3.0

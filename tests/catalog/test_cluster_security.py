@@ -35,7 +35,7 @@ from headwater.storage.cluster_faults import ClusterFault, ClusterRefused, Clust
 from tests.support.engines import prefix
 from tests.test_engines import closed, names_itself, paused_and_resumed, stopped_in_order
 
-pytestmark = pytest.mark.long(35)
+pytestmark = pytest.mark.long(75)
 
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

@@ -17,7 +17,7 @@ from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
 from tests.catalog.recorder import LIMITS, check_rows, logged
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "18"))
 """Kills; set the variable for a longer siege."""

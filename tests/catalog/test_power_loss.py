@@ -17,7 +17,7 @@ from headwater.storage.database import Database
 from tests.catalog.recorder import START, batch, check_rows, logged, rows
 from tests.support.disk import Disk, Loss
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "150"))
 """Simulated ones; set the variable for a longer siege."""

@@ -15,7 +15,7 @@ from headwater.storage.schema import Durability
 from headwater.testing.catalog import CatalogContract, machine_for
 from tests.support.examples import examples
 
-pytestmark = pytest.mark.long(20)
+pytestmark = pytest.mark.long(10)
 
 
 class SqliteBackend:

@@ -20,7 +20,7 @@ from tests.http.announcing import OTHER, serving
 from tests.support.program import Done, run_here
 from tests.support.push_set import PREFIX, PushSet, change, resource
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 MANY = 1_200
 """More than one batch of anything."""

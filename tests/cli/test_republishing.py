@@ -21,7 +21,7 @@ from tests.support.copying import DONE, check, tree
 from tests.support.serving import request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))
 """Kills; set the variable for a longer siege."""

@@ -35,7 +35,7 @@ from tests.support.published import Look, look
 from tests.support.serving import Process, request
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 SETTINGS = """refresh_changes = 8
 refresh_seconds = 0.2

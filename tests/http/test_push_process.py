@@ -18,7 +18,7 @@ from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 TOKEN = "s3cret-" * 4
 

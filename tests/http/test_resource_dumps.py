@@ -28,7 +28,7 @@ from tests.support.published import look
 from tests.support.serving import Process, face, request
 from tests.support.waiting import settle, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 SETTINGS = """dump = true
 dump_share = 0.01

@@ -21,7 +21,7 @@ from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from tests.catalog.cluster_ground import Ground, count_pauses
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(40)
+pytestmark = pytest.mark.long(10)
 
 
 class Taker:

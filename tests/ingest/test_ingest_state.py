@@ -44,7 +44,7 @@ from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(60)
+pytestmark = pytest.mark.long(20)
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 Ground = Callable[[], Catalog]

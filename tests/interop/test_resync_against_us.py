@@ -12,7 +12,7 @@ import pytest
 from tests.interop.programs import get, headwater, resync, serving, status_line, tree, web_server
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(25)
 
 FILES = {f"sub/{name}": f"this is {name}\n".encode() * 10 for name in ("a.txt", "b.html", "c", "d d.txt", "e.pdf")}
 

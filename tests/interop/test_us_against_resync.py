@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.programs import headwater, resync, tree, web_server
 
-pytestmark = pytest.mark.long(50)
+pytestmark = pytest.mark.long(10)
 
 FIXTURES = Path(__file__).parent.parent / "data" / "spec-examples" / "resync-fixtures"
 FILES = {"a.txt": b"one\n", "c.bin": bytes(range(256)) * 40, "sub/b b.txt": b"two\n", "sub/ü.txt": b"three\n"}

@@ -29,7 +29,7 @@ from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put
 
-pytestmark = pytest.mark.long(10)
+pytestmark = pytest.mark.long(15)
 
 CLASSIC = SetSettings(classic=True, classic_entries=8, sitemap=True)
 CHANGE_LIST, RESOURCE_LIST = "files/classic/changelist.xml", "files/classic/resourcelist.xml"

@@ -23,7 +23,7 @@ from headwater.publish.site import SetSettings
 from tests.support.examples import MANY
 from tests.support.published import BASE, PublishedCatalog, look, put, replay
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 SECONDS = 10.0 if MANY else 1.5
 PATIENCE = 120.0

@@ -27,7 +27,7 @@ from tests.support.copying import check, go, tree
 from tests.support.serving import request
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 WORLD = SourceSettings(resources=300, sets=("files",), seed=7, sizes=Sizes(1, 9_000), hashes=("md5", "sha-256"))
 SETTINGS = ("--resources", "300", "--seed", "7", "--size", "1-9000", "--hash", "md5", "--hash", "sha-256")

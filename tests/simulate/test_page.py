@@ -13,7 +13,7 @@ from headwater.simulate.old_settings import _Source
 from headwater.simulate.presets import PRESETS
 from tests.test_manual import blocks, check_console, scratch
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulate.md"
 

@@ -40,7 +40,7 @@ from tests.support.engines import access, prefix
 from tests.support.published import look
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long(25)
+pytestmark = pytest.mark.long(20)
 
 BASE = "http://source.example/sync"
 LEASE = 2.0

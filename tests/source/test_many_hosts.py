@@ -18,7 +18,7 @@ from tests.support.engines import access
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 TOKEN = "a-token-that-is-long-enough"
 

@@ -30,7 +30,7 @@ from tests.support.kept_versions import damage, forget_all
 from tests.support.program import run_here
 from tests.support.waiting import settle
 
-pytestmark = pytest.mark.long(10)
+pytestmark = pytest.mark.long(15)
 
 BASE = "http://source.example/sync"
 

@@ -23,7 +23,7 @@ from tests.support.push_set import change, resource
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 COUNT = 40
 NAMES = [f"s{number:02d}" for number in range(COUNT)]

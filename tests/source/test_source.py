@@ -30,7 +30,7 @@ from tests.ingest.test_walk import ODD_NAMES
 from tests.source.replay import Tree
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long(50)
+pytestmark = pytest.mark.long(15)
 
 BASE = "http://example.org/sync"
 

@@ -30,7 +30,7 @@ from headwater.storage.cluster_faults import (
 )
 from tests.support.waiting import Clock
 
-pytestmark = pytest.mark.long(15)
+pytestmark = pytest.mark.long(10)
 
 HANG_UP = 0
 

@@ -17,7 +17,7 @@ from headwater.storage.objects.interface import XML, ZIP, Coding
 from headwater.storage.schema import Schema
 from tests.support.disk import Disk, Loss
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "300"))
 """Simulated ones; set the variable for a longer siege."""

@@ -18,7 +18,7 @@ from tests.support.fake_source import Reply, Site, Source
 from tests.support.program import run_here
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long(30)
+pytestmark = pytest.mark.long(10)
 
 NAMES = [
     b"plain.txt",

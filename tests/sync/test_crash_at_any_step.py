@@ -23,7 +23,7 @@ from headwater.sync.network.response import write_all
 from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
 from tests.support.fake_source import Site, Source, at, document, url
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 BIG = 100_000
 """More than what is held in memory until it is whole: such bodies lie half written in `tmp`."""

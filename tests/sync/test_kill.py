@@ -21,7 +21,7 @@ from tests.support.copying import DONE, check, go, is_clean, tree
 from tests.support.fake_source import Handler, Reply, Site, Source
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 FILES = 150
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))

@@ -16,7 +16,7 @@ from tests.support.copying import DONE, check, go, is_clean, tree
 from tests.support.disk import EVERYTHING, Disk, Loss
 from tests.support.fake_source import Site, Source, at, url
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 LOSSES = int(os.environ.get("HEADWATER_POWER_LOSSES", "60"))
 """Simulated ones; set the variable for a longer siege."""

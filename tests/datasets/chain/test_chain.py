@@ -39,7 +39,7 @@ from tests.support.serving import request
 from tests.support.sparql_server import sparql_server
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 FOLDER = os.environ.get("HEADWATER_CHAIN")
 QUADS = int(os.environ.get("HEADWATER_QUADS", "3000"))

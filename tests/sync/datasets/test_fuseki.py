@@ -15,7 +15,7 @@ from tests.support.copying import DONE, check, go
 from tests.support.fake_source import Site, Source
 from tests.triplestores.test_embedded_store import POOL
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 STATES = [set(POOL[:90]), set(POOL[30:120]), set(POOL[30:120:2]), set(POOL), set(POOL[::5])]
 

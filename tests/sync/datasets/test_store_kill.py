@@ -19,7 +19,7 @@ from tests.support.fake_source import Site, Source
 from tests.support.sparql_server import sparql_server
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(10)
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "6"))
 """Kills; set the variable for a longer siege."""
