@@ -232,3 +232,22 @@ def test_to_end_nobody_waits_for_the_next_look(tmp_path: Path, monkeypatch: pyte
         (health,) = running.source.sets_health
         until(lambda: health.watching)
         assert running.source.stop()
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_an_answer_that_is_under_way_is_finished(
+    is_fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than the sockets hold, and who reads it begins when the server has been told to end."""
+    monkeypatch.setattr(fast_path, "IS_ON", is_fast)
+    octets = bytes(range(256)) * (24 << 12)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "large").write_bytes(octets)
+    with face(tmp_path / "files", tmp_path / "state") as served, served.connect() as client:
+        client.sendall(b"GET /files/resources/large HTTP/1.1\r\nHost: a\r\n\r\n")
+        begun = client.recv(1 << 10)
+        assert begun.startswith(b"HTTP/1.1 200")
+        served.server.end()
+        head, _, body = (begun + drain(client)).partition(b"\r\n\r\n")
+        assert f"content-length: {len(octets)}".encode() in head.lower()
+        assert body == octets
