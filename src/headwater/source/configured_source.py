@@ -23,9 +23,9 @@ from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.copy.copy_sets import CopySets
+from headwater.source.datasets.dataset_sets import DatasetSets
 from headwater.source.folder.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
 from headwater.source.push.push_sets import PushSets
-from headwater.source.rdf.dataset_sets import DatasetSets
 from headwater.source.state_lock import StateUnusable
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore

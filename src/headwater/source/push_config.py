@@ -13,7 +13,7 @@ import msgspec
 from headwater.catalog.catalog_url import anchored, is_cluster
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Locations
-from headwater.source.rdf.dataset_config import DATASET_KEYS, UNFIT_KEYS, DatasetConfig
+from headwater.source.datasets.dataset_config import DATASET_KEYS, UNFIT_KEYS, DatasetConfig
 from headwater.source.tokens import AccessTokens, read_tokens
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]

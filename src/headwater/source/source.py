@@ -47,10 +47,10 @@ from headwater.versions.keeping import ContentKeeping
 if TYPE_CHECKING:
     from headwater.source.copy.copy_set import CopySet
     from headwater.source.copy.copy_task import CopyTask
+    from headwater.source.datasets.dataset_set import DatasetSet
     from headwater.source.folder.folder_set import FolderSet
     from headwater.source.notifications.notifier import Notifier
     from headwater.source.push.push_set import PushSet
-    from headwater.source.rdf.dataset_set import DatasetSet
 
 _SETTLING_ROUNDS = 3
 _EXAMPLES = 3

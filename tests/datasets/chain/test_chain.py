@@ -34,7 +34,7 @@ from tests.datasets.chain.killed_program import FOLLOWING, LOADING, PUBLISHING, 
 from tests.datasets.chain.made_dataset import change_dataset, make_dataset, sorted_digest
 from tests.datasets.chain.processes import AT_RANDOM, ChainProcess
 from tests.notify.chain.processes import free_ports
-from tests.source.rdf.importer import entries
+from tests.source.datasets.importer import entries
 from tests.support.serving import request
 from tests.support.sparql_server import sparql_server
 from tests.support.waiting import until

@@ -27,7 +27,7 @@ from headwater.versions.interface import SetAside
 from headwater.versions.keeping import BatchVersions
 
 if TYPE_CHECKING:
-    from headwater.ingest.rdf.document_hashes import DocumentHashes
+    from headwater.ingest.content.canonical_hashes import DocumentHashes
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
@@ -127,7 +127,7 @@ class EventBuilder:
         if self._folder.canonical is None:
             yield
             return
-        from headwater.ingest.rdf.document_hashes import DocumentHashes  # with it come the parsers
+        from headwater.ingest.content.canonical_hashes import DocumentHashes  # with it come the parsers
 
         with closing(DocumentHashes(self._folder.canonical, self._no_canonical_hash)) as self._documents:
             yield

@@ -15,7 +15,7 @@ from headwater import notices
 from headwater.datasets.faults import BrokenSeries
 from headwater.datasets.status import FAULT_KEY, fault_update
 from headwater.errors import HeadwaterError
-from headwater.ingest.rdf.intake import DatasetIntake, DatasetNews, DatasetOutcome
+from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews, DatasetOutcome
 from headwater.processes.pool import Stopped
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh

@@ -18,8 +18,8 @@ from headwater.catalog.interface import Catalog
 from headwater.datasets.faults import UnusableInput
 from headwater.datasets.rows import read_origin
 from headwater.source.source import Source
-from tests.source.rdf.dataset_source import Rounds, file_set, triples
-from tests.source.rdf.importer import entries
+from tests.source.datasets.dataset_source import Rounds, file_set, triples
+from tests.source.datasets.importer import entries
 from tests.support.copying import DONE, check, go
 from tests.support.fake_source import Site
 from tests.support.fake_source import Source as FakeSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.ingest.rdf import intake
+from headwater.ingest.datasets import intake
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.source_context import SourceContext
 
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
+    from headwater.ingest.datasets.inputs import DatasetInput
     from headwater.ingest.folder.dry_run import DryRun
-    from headwater.ingest.rdf.inputs import DatasetInput
-    from headwater.source.rdf.dataset_set import DatasetSet
+    from headwater.source.datasets.dataset_set import DatasetSet
     from headwater.source.scheduling.scheduler import Scheduler
 
 
@@ -46,8 +46,8 @@ class DatasetSets:
 
     def run_once(self, context: SourceContext) -> list[PipelineResult]:
         """Bring each set up to date once. Raises whatever is wrong with one."""
+        from headwater.ingest.datasets.intake import DatasetNews
         from headwater.ingest.folder.scan_result import ScanResult
-        from headwater.ingest.rdf.intake import DatasetNews
 
         results = []
         for config in self._configs:
@@ -75,10 +75,10 @@ class DatasetSets:
 
     def _set(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetSet:
         from headwater.datasets.dataset_folder import DatasetFolder
-        from headwater.ingest.rdf.copied_input import PathOrCopy
-        from headwater.ingest.rdf.intake import DatasetIntake, DatasetRules
+        from headwater.ingest.datasets.copied_input import PathOrCopy
+        from headwater.ingest.datasets.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
-        from headwater.source.rdf.dataset_set import DatasetSet
+        from headwater.source.datasets.dataset_set import DatasetSet
 
         rules = DatasetRules(
             blank_nodes=BlankNodes(config.blank_nodes),
@@ -100,8 +100,8 @@ class DatasetSets:
 
 
 def _input(config: SetConfig, base_url: str) -> DatasetInput:
-    from headwater.ingest.rdf import inputs
-    from headwater.ingest.rdf.copied_input import PathOrCopy
+    from headwater.ingest.datasets import inputs
+    from headwater.ingest.datasets.copied_input import PathOrCopy
     from headwater.rdf.syntaxes import NAMES
 
     if config.sparql is not None:

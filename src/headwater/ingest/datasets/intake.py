@@ -46,7 +46,7 @@ from headwater.datasets.rows import (
     read_dataset,
     read_seen,
 )
-from headwater.ingest.rdf.inputs import DatasetInput
+from headwater.ingest.datasets.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical

@@ -11,9 +11,9 @@ import pytest
 from headwater.cli.source.serve_options import configured
 from headwater.datasets.faults import BrokenSeries
 from headwater.errors import UsageFault
-from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
-from tests.source.rdf.importer import ImportedDataset, apply, entries
-from tests.source.rdf.test_published_datasets import put
+from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
+from tests.source.datasets.importer import ImportedDataset, apply, entries
+from tests.source.datasets.test_published_datasets import put
 from tests.support.program import run_here
 
 

@@ -18,7 +18,7 @@ import rdflib
 from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset, UnusableInput
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
-from headwater.ingest.rdf import inputs, intake
+from headwater.ingest.datasets import inputs, intake
 from headwater.publish.rendering.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
@@ -26,8 +26,8 @@ from headwater.source.config import SetConfig
 from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.push_config import BadDatasetConfig
 from headwater.source.source import Source
-from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
-from tests.source.rdf.importer import ImportedDataset, apply, entries, import_changes, root_of
+from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
+from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
 from tests.support.program import run_here
 
 

@@ -19,7 +19,7 @@ from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
 from headwater.copies.schema import FOLDER, STATE
 from headwater.datasets.faults import InputChanged, UnusableInput
 from headwater.ingest.copy.inherited_links import VIA, leads_home
-from headwater.ingest.rdf.inputs import ChosenInput, DatasetInput, PathInput, signature_of_files
+from headwater.ingest.datasets.inputs import ChosenInput, DatasetInput, PathInput, signature_of_files
 from headwater.rdf.syntaxes import RdfInput
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction

@@ -16,8 +16,8 @@ import pytest
 
 from headwater.datasets.status import dataset_statuses
 from headwater.source.config import SetConfig
-from tests.source.rdf.dataset_source import DatasetServer, dataset_server, file_set, triples
-from tests.source.rdf.test_published_datasets import put
+from tests.source.datasets.dataset_source import DatasetServer, dataset_server, file_set, triples
+from tests.source.datasets.test_published_datasets import put
 from tests.support.copying import DONE, check, go
 from tests.support.serving import Answer
 from tests.support.sparql_server import SparqlServer, sparql_server

@@ -19,10 +19,10 @@ import pytest
 from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.datasets.rows import patches_from, read_dataset
 from headwater.source.source import Source
-from tests.source.rdf import killed_dataset
-from tests.source.rdf.dataset_source import BASE, Rounds, file_set, triples
-from tests.source.rdf.importer import entries
-from tests.source.rdf.test_published_datasets import put
+from tests.source.datasets import killed_dataset
+from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
+from tests.source.datasets.importer import entries
+from tests.source.datasets.test_published_datasets import put
 from tests.support.waiting import until
 
 KILLS = int(os.environ.get("HEADWATER_KILLS", "3"))

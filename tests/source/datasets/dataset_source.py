@@ -17,7 +17,7 @@ from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.folder.pipeline import PipelineResult
 from headwater.source.source import Source
-from tests.source.rdf.importer import ImportedDataset, dataset_file, datasets, import_changes
+from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, import_changes
 from tests.support.serving import Face
 from tests.support.waiting import DEADLINE
 
