@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Transaction
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Any]
 
 
+class WritableDatabase(Protocol):
+    """What is written to."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """A transaction (`Database.write`)."""
+
+
 class GroupCommit:
     """Writes of one event loop to a database, in the order in which they are asked for."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: WritableDatabase, threads: ThreadPoolExecutor | None = None) -> None:
+        """`threads` are shared with others, and ended by somebody else; without, it has one of its own."""
         self._database = database
         self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._thread = ThreadPoolExecutor(1, "writer")
+        self._own = ThreadPoolExecutor(1, "writer") if threads is None else None
+        self._threads = threads or self._own
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -37,13 +47,14 @@ class GroupCommit:
         """Write what is waiting."""
         if self._writing is not None:
             await self._writing
-        self._thread.shutdown()
+        if self._own is not None:
+            self._own.shutdown()
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
             waiting, self._waiting = self._waiting, []
-            results = await loop.run_in_executor(self._thread, self._commit, [work for work, _ in waiting])
+            results = await loop.run_in_executor(self._threads, self._commit, [work for work, _ in waiting])
             for (_, future), result in zip(waiting, results, strict=True):
                 if isinstance(result, BaseException):
                     future.set_exception(result)

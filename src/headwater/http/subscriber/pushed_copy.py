@@ -27,6 +27,7 @@ from headwater.notify.subscriber.store import MODE, SubscriberStore
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
+from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, all_failed, is_busy
 from headwater.sync.lists.position import Position
@@ -58,14 +59,16 @@ class PushedCopy:
         subscriptions: SubscriptionKeeper,
         wake: Callable[[], None],
         *,
-        stays_open: bool = True,
+        databases: DatabasePool | None = None,
     ) -> None:
-        """`stays_open`: the copy is kept open between deliveries, for the first of them to be applied as fast."""
+        """`databases`: where there are many copies. Without, the copy is kept open between deliveries, so that the
+        first of them is applied as fast."""
         self._task = task
         self._tell = tell
         self._wake = wake
         self._subscriptions = subscriptions
-        self._stays_open = stays_open
+        self._databases = databases
+        self._stays_open = databases is None
         self._store: SubscriberStore | None = None
         self._subscribed: SubscribedCopy | None = None
         self._live = LiveCopy(task)
@@ -96,7 +99,7 @@ class PushedCopy:
 
     def _take_up(self, folder: Path) -> None:
         """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
-        self._store = SubscriberStore(folder)
+        self._store = SubscriberStore(folder, self._databases)
         self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
         self._subscriptions.add(self._subscribed)
         self._follow_sets(None)

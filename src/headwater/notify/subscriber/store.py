@@ -18,6 +18,7 @@ from headwater.notify.subscriber.progress import ChannelProgress
 from headwater.notify.subscriber.records import QueuedDelivery, Subscription, SubscriptionState
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database_pool import DatabasePool, PooledDatabase
 from headwater.storage.schema import Schema
 
 FILE: Final = "push.sqlite"
@@ -44,6 +45,7 @@ _COLUMNS: Final = Subscription.__struct_fields__
 _NAMES: Final = ", ".join(_COLUMNS)
 _ADD: Final = f"INSERT INTO subscriptions({_NAMES}) VALUES (NULL, {', '.join('?' * (len(_COLUMNS) - 1))}) RETURNING id"  # noqa: S608
 _CHANGE: Final = f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} WHERE id = ?"  # noqa: S608
+_CACHE_OCTETS: Final = 1 << 20
 _BATCH: Final = 200
 _BATCH_OCTETS: Final = 16 << 20
 _NEXT: Final = (
@@ -55,8 +57,14 @@ _NEXT: Final = (
 class SubscriberStore:
     """The file of one copy; `folder` is that of the copy's state. Safe for several threads."""
 
-    def __init__(self, folder: Path) -> None:
-        self.database = Database(folder / FILE, SCHEMA, cache_octets=1 << 20)
+    def __init__(self, folder: Path, pool: DatabasePool | None = None) -> None:
+        """With a `pool` the file is open only while it is one of those that were used last."""
+        self.database: Database | PooledDatabase
+        if pool is None:
+            self.database = Database(folder / FILE, SCHEMA, cache_octets=_CACHE_OCTETS)
+        else:
+            self.database = PooledDatabase(folder / FILE, SCHEMA, pool, cache_octets=_CACHE_OCTETS)
+        self.threads = None if pool is None else pool.threads
 
     def close(self) -> None:
         """Give it up; what was committed is on disk."""
