@@ -68,6 +68,9 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
             blanks += b"_:" in block and HAS_BLANK.search(block) is not None
     except BadRdf as error:
         notes.fault(error)
+    if not notes.statements and not notes.problems:
+        what = "there is no statement: nothing is there, or nothing that has become an IRI (a context of JSON-LD lacks)"
+        notes.note("HW-DAT-04", what, None, fails=False)
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
     return notes.done()

@@ -21,7 +21,7 @@ from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.faults import BeforeHistory
+from headwater.sync.faults import BeforeHistory, DestinationNotFree
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
@@ -98,6 +98,7 @@ def synchronise(task: SyncTask) -> SyncReport:
     root = Path(os.path.abspath(task.destination))
     url = starting_uri(task.url)
     check_is_free(root)
+    _check_stores(options, root)
     if options.base is not None:
         base_folder(options.base)
     state = state_copy if options.dry_run else locked_state
@@ -306,6 +307,13 @@ class _Run:
             return
         with FileTree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
             yield tree
+
+
+def _check_stores(options: SyncOptions, root: Path) -> None:
+    """Raise DestinationNotFree where stores would lie in the copy: audits would find them there as extra files."""
+    if options.store is not None and Path(os.path.realpath(options.store)).is_relative_to(os.path.realpath(root)):
+        advice = "Name a folder beside the copy with --store."
+        raise DestinationNotFree("the stores would lie in the copy", where=options.store, advice=advice)
 
 
 def _is_empty(root: Path) -> bool:

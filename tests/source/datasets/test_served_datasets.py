@@ -77,6 +77,25 @@ def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
         assert check(running.url, tmp_path / "copy").exit_status == DONE
 
 
+def test_copies_and_stores_in_the_folder_are_no_part_of_the_dataset(tmp_path: Path) -> None:
+    """What was removed would come back from them for ever."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = put(folder / "a.nt", triples(1, 2))
+    with dataset_server(tmp_path / "state", [file_set(folder, dataset_seconds=0.05)]) as running:
+        shows(running, triples(1, 2))
+
+        def copied() -> bool:
+            return go(running.url, folder / "copy", store=str(folder / "stores")).status == DONE
+
+        until(copied, what="the copy")
+        put(path, triples(2, 3))
+        shows(running, triples(2, 3))
+        until(copied, what="the change")
+        put(path, triples(3))
+        shows(running, triples(3))
+
+
 def test_tim_a9_the_dataset_is_compressed_as_content_coding_only(tmp_path: Path) -> None:
     """`encoding` is never stated; gzip is for those who accept it, with a tag of its own."""
     text = triples(*range(1000))

@@ -119,5 +119,5 @@ def test_killed_at_every_step_and_anywhere(source: Source, dest: Path, tmp_path:
             audit = check(source.base, dest, **options)
             assert [one.verdict for one in audit.sets[0].stores] == ["same", "same"]
             left = {path.name for path in (tmp_path / "s" / "set").iterdir()}
-            assert left == {"oxigraph", "state.json", f"{dataset.sha256}.nq"}
+            assert left == {".headwater-state", "oxigraph", "state.json", f"{dataset.sha256}.nq"}
         assert killed >= KILLS // 2

@@ -13,7 +13,7 @@ import pyoxigraph
 import pytest
 
 from headwater.triplestores.embedded_store import EmbeddedStore
-from tests.support.copying import DONE, SOURCE, STORE, check, go
+from tests.support.copying import DONE, SOURCE, STORE, USAGE, check, go
 from tests.support.fake_source import Site, Source
 from tests.support.sparql_server import SparqlServer, sparql_server
 from tests.triplestores.test_embedded_store import POOL, normalised
@@ -79,7 +79,7 @@ def test_every_state_of_a_history_is_in_both_stores(
             assert in_store(tmp_path / "stores" / "set") == normalised(state)
             assert in_server(server, site) == len(normalised(state))
     kept = sorted(path.name for path in (tmp_path / "stores" / "set").iterdir())
-    assert kept == sorted(["oxigraph", "state.json", f"{ran.one.dataset.sha256}.nq"])
+    assert kept == sorted([".headwater-state", "oxigraph", "state.json", f"{ran.one.dataset.sha256}.nq"])
 
 
 def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest: Path, tmp_path: Path) -> None:
@@ -137,6 +137,13 @@ def test_the_store_of_another_dataset_is_not_touched(site: Site, dest: Path, tmp
         shutil.rmtree(stores / "set")
         assert go(other.base, tmp_path / "second", store=str(stores)).status == DONE
         assert in_store(stores / "set") == normalised(STATES[1])
+
+
+@pytest.mark.parametrize("folder", [".", "stores", "../copy/stores"])
+def test_stores_do_not_lie_in_the_copy(site: Site, dest: Path, folder: str) -> None:
+    """An audit would find there what the source does not have."""
+    assert go(site.source.base, dest, store=str(dest / folder)).status == USAGE
+    assert not dest.exists()
 
 
 def test_a_store_that_no_run_has_loaded_is_not_touched(site: Site, dest: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class PathOrCopy(ChosenInput):
         self.where = str(path)
         self._path = path
         self._base_url = base_url
-        self._plain = PathInput(path)
+        self._plain = PathInput(path, base_url)
         self._copied: CopiedInput | None = None
 
     def origin(self) -> Link | None:

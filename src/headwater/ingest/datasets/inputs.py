@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from headwater.datasets.faults import InputChanged, UnusableInput
+from headwater.files.folder_marks import is_state, is_tree
+from headwater.ingest.folder.walking.own_copies import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.triplestores.store_dump import dump_store
@@ -73,10 +75,15 @@ class FileInput:
 
 
 class FolderInput:
-    """All files below a folder whose names are those of RDF, or all files where the syntax is given."""
+    """All files below a folder whose names are those of RDF, or all files where the syntax is given.
 
-    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+    Left out are folders in it that may have come from the dataset itself, of which nothing would ever be removed:
+    copies of the source at this base URL, stores that follow a dataset, static trees.
+    """
+
+    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None) -> None:
         self.where = str(path)
+        self._base_url = base_url
         self._path = path
         self._syntax = syntax
 
@@ -96,7 +103,8 @@ class FolderInput:
     def _files(self) -> Iterator[tuple[Path, Syntax, os.stat_result]]:
         count = 0
         for folder, folders, names in os.walk(self._path, onerror=_raise):
-            folders[:] = sorted(one for one in folders if not one.startswith("."))
+            inner = (one for one in folders if not one.startswith("."))
+            folders[:] = sorted(one for one in inner if not self._is_own(os.fsencode(os.path.join(folder, one))))
             for name in sorted(one for one in names if not one.startswith(".")):
                 path = Path(folder, name)
                 syntax = self._syntax or syntax_of(None, name)
@@ -107,6 +115,9 @@ class FolderInput:
                 if count > MOST_FILES:
                     raise UnusableInput(f"the folder has more than {MOST_FILES:,} RDF files", where=self.where)
                 yield path, syntax, found
+
+    def _is_own(self, folder: bytes) -> bool:
+        return is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
 
 
 class ChosenInput:
@@ -131,11 +142,11 @@ class ChosenInput:
 class PathInput(ChosenInput):
     """A file or a folder, whichever is there when it is looked at."""
 
-    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None) -> None:
         self.where = str(path)
         self._path = path
         self._file = FileInput(path, syntax)
-        self._folder = FolderInput(path, syntax)
+        self._folder = FolderInput(path, base_url, syntax)
 
     def _present(self) -> DatasetInput:
         return self._folder if self._path.is_dir() else self._file

@@ -113,4 +113,6 @@ def _input(config: SetConfig, base_url: str) -> DatasetInput:
         return inputs.StoreInput(Path(config.oxigraph))
     assert config.dataset is not None
     path = Path(config.dataset)
-    return inputs.PathInput(path, NAMES[config.syntax]) if config.syntax is not None else PathOrCopy(path, base_url)
+    if config.syntax is not None:
+        return inputs.PathInput(path, base_url, NAMES[config.syntax])
+    return PathOrCopy(path, base_url)

@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import StoreFault
+from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
@@ -55,6 +56,7 @@ class KeptStates:
     def __init__(self, folder: Path, copy: str = "") -> None:
         """`copy` is the identity of the copy whose dataset the store follows."""
         folder.mkdir(parents=True, exist_ok=True)
+        mark_folder(folder, STATE_MARK)
         self._folder = folder
         self._copy = copy
         self._changes = folder / _CHANGES
