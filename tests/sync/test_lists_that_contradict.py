@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.copying import DONE, check, go, tree
+from tests.support.copying import DONE, UNDETERMINED, check, go, tree
 from tests.support.fake_source import Reply, Site, Source
 
 
@@ -136,6 +136,21 @@ def test_an_at_of_the_next_hour_hides_no_change(source: Source, site: Site, dest
     site.publish_changes(entries=[site.change(*site.changes[-1], datetime=moment(5))], from_=moment(-5))
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize(("late", "status"), [(1, DONE), (3600, UNDETERMINED)])
+def test_a_list_of_the_next_hour_proves_no_past(late: int, status: int, source: Source, site: Site, dest: Path) -> None:
+    """AMB-27: of which moment it is nobody knows; a clock that runs a second ahead is no such case."""
+    now = dt.datetime.now(dt.UTC)
+
+    def moment(seconds: float) -> str:
+        return (now + dt.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+    site.publish_list(at=moment(late - 60))
+    if late > 60:
+        site.publish_list(at=moment(late))
+    site.publish_changes(entries=[], from_=moment(-100))
+    assert go(source.base, dest, at=moment(-30)).status == status
 
 
 def test_the_source_still_has_what_an_old_deletion_names(source: Source, site: Site, dest: Path) -> None:

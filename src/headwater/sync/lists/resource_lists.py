@@ -359,8 +359,10 @@ class ResourceListReader:
 
 
 def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:
-    completed = None if answer.document.completed is None else last_micros(answer.document.completed)
-    through = completed if completed is not None and at is not None and completed > at else at
+    document = answer.document
+    completed = None if document.completed is None else last_micros(document.completed)
+    ends = [end for end in (at, completed, micros(document.at)) if end is not None]
+    through = None if at is None else max(ends)  # of a list of the future nobody knows of which moment it is
     return ListedPart(head.before, head.last, at, through)
 
 
