@@ -60,6 +60,10 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
 _COPY_SECONDS = 30.0
+_CHECKPOINT_PAGES = {Durability.FULL: 1_000, Durability.NORMAL: 4_000}
+"""After so many pages in the log a commit copies them into the file, and waits for the disk twice: where commits do not
+wait for it, that is what costs."""
+
 _FILE_COPIES = 10
 """So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
 
@@ -305,6 +309,7 @@ class Database:
                 "PRAGMA fullfsync = ON",  # macOS: through the cache of the disk
                 f"PRAGMA cache_size = -{self._cache_octets >> 10}",
                 "PRAGMA journal_size_limit = 67108864",
+                f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES[self._durability]}",
             ):
                 connection.execute(pragma).fetchall()
         except apsw.Error as cause:

@@ -137,6 +137,29 @@ def test_little_is_noted_at_a_time_where_it_is_large(dumps: Dumps, dest: Path, m
     assert len(taken) > 1
 
 
+@pytest.mark.usefixtures("placed_by")
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_what_is_wrong_with_a_package_is_told_of_that_package(dumps: Dumps, dest: Path, where: int) -> None:
+    """DST-P5: though its last members get their places while the manifest of the next one is read."""
+    names = sorted(dumps.site.files, key=lambda name: name == "large.bin")
+    packages = [dumps.package(names[start : start + 10], deflate=False) for start in (0, 10, 20)]
+    wrong = names[where * 10 + 9]
+    body = dumps.site.files[wrong]
+    packages[where] = packages[where].replace(body, body[::-1])
+    dumps.publish_packages(*packages)
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE, ran.notices
+    assert tree(dest) == dumps.site.files
+    told = [notice.where for notice in ran.notices if str(notice.where).endswith(".zip")]
+    assert told == [f"{dumps.site.root}/p{where}.zip"]
+    (way,) = ran.one.ways
+    assert (way.resources, way.packages) == (COUNT - 1, 3)
+    assert way.fault is not None
+    assert set(fetched(dumps)) == {"/set/resources/large.bin", f"/set/resources/{wrong}"}
+    assert rows(dest)
+
+
 BASE = "http://h.example/set/resources/"
 _LETTERS = st.sampled_from([*"aZ0._-/%?# ü~+", "..", "//", "/.", "%2f", "%41", ".headwater", "%uri"])
 

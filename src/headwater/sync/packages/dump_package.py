@@ -119,6 +119,7 @@ class DumpPackage:
         self.members += 1
         if self.members % _CATCH_UP == 0:
             self._placing.catch_up()
+            self._results.flush_when_due()
         if self._planned is not None and self._is_next(self._planned, member.name):
             work = self._ahead.popleft()
             if work is not None:

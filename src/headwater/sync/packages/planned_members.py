@@ -22,9 +22,9 @@ from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 MOST_PLANNED = 100_000
 """So many names are held in memory at most."""
 
-TAKEN_AHEAD = 2_000
+TAKEN_AHEAD = 5_000
 _AHEAD_OCTETS = 64 << 20
-"""So much is noted as about to be placed at a time: what a run after a kill hashes."""
+"""So much is noted as about to be placed at a time: each note waits for the disk, and a run after a kill hashes it."""
 
 _LENGTH = COLUMNS.index("length")
 

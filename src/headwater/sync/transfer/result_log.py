@@ -180,6 +180,7 @@ class ResultLog:
             self._write(t)
             rows = select(t)
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
+        self._flushed_at = time.monotonic()
         self._written()
         if rows:
             self._open[intent] = len(rows)
@@ -266,6 +267,11 @@ class ResultLog:
         self._done += done
         self._waiting += 1
         if self._waiting >= _BATCH or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
+            self.flush()
+
+    def flush_when_due(self) -> None:
+        """Do so where the last time is more than a second ago."""
+        if time.monotonic() - self._flushed_at > _BATCH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
