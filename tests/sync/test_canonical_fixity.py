@@ -18,6 +18,7 @@ from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, NAMES, TURTLE
 from headwater.spec.namespaces import HEADWATER
 from headwater.spec.records import Entry
+from tests.source.datasets import importer
 from tests.support.copying import check, go, tree
 from tests.support.documents import read_bytes
 from tests.support.fake_source import Handler, Reply, Site, Source, at, sha, url
@@ -202,6 +203,7 @@ def test_a_source_states_it_and_a_destination_verifies_by_it(mode: str, tmp_path
     with face(files, tmp_path / "state", canonical_hash=mode, watch=False) as running:
         body = running.get("/files/resourcelist.xml").body
         entries = read_bytes(body)[1]
+        assert len(importer.entries(body)) == 6  # who does not know the attribute reads on
         found: dict[str, Entry] = {entry.loc.rpartition("/")[2]: entry for entry in entries}
         stated = {name: dict(entry.extra).get(f"{{{HEADWATER}}}canonical") for name, entry in found.items()}
         assert {name for name, value in stated.items() if value} == {"a.ttl", "b.nq"}

@@ -19,7 +19,7 @@ from headwater.datasets.faults import UnusableInput
 from headwater.datasets.rows import read_origin
 from headwater.source.source import Source
 from tests.source.datasets.dataset_source import Rounds, file_set, triples
-from tests.source.datasets.importer import entries
+from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, entries, import_changes
 from tests.support.copying import DONE, check, go
 from tests.support.fake_source import Site
 from tests.support.fake_source import Source as FakeSource
@@ -107,7 +107,22 @@ def test_a_copy_of_a_copy_follows_the_source_by_patches(tmp_path: Path, program:
         patched += caught_up(urls[1], second, wanted)
         assert [(copy / "dataset.nq").read_bytes() for copy in (first, second)] == [wanted, wanted]
         assert check(urls[0], first).verdict == check(urls[1], second).verdict == "in sync"
+        assert imported(urls[1]) == set(wanted.splitlines(keepends=True))
     assert patched >= KILLS  # downstream of each change only its patch was fetched
+
+
+def imported(url: str) -> set[bytes]:
+    """The statements as the existing importer has them by changes, which are those of the file (TIM-08)."""
+
+    def fetch(wanted: str) -> bytes:
+        with urllib.request.urlopen(wanted, timeout=30) as answer:
+            return bytes(answer.read())
+
+    into = ImportedDataset()
+    (offered,) = datasets(fetch, url).values()
+    import_changes(fetch, offered["changelist"], into)
+    assert b"".join(sorted(into.lines)) == dataset_file(fetch, offered["resourcelist"])
+    return into.lines
 
 
 def caught_up(url: str, copy: Path, wanted: bytes) -> int:
