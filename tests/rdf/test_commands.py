@@ -239,3 +239,14 @@ def test_no_room_for_temporary_files_is_told(tmp_path: Path, monkeypatch: pytest
     done = run_here("rdf", "hash", tmp_path / "a.nq")
     assert done.returncode == 6
     assert b"TMPDIR" in done.stderr
+
+
+def test_json_ld_that_says_nothing_or_needs_the_network(tmp_path: Path) -> None:
+    """Without a context no name becomes an IRI; a context is never fetched."""
+    path = tmp_path / "a.jsonld"
+    path.write_text('{"name": "x"}')
+    done = run_here("rdf", "check", path)
+    assert (done.returncode, b"warning: [HW-DAT-04] there is no statement" in done.stdout) == (0, True)
+    path.write_text('{"@context": "https://schema.org/", "name": "x"}')
+    done = run_here("rdf", "hash", path)
+    assert (done.returncode, b"would have to be fetched" in done.stderr) == (3, True)
