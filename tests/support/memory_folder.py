@@ -16,7 +16,7 @@ import pytest
 
 MEMORY = Path("/dev/shm")
 ROOM = 3 << 30
-"""Octets that have to be free: a whole run leaves a third of them, and engines want their own."""
+"""Octets that have to be free: some tests write hundreds of MiB, and engines want their own."""
 PREFIX = "headwater-tests-"
 FOLDER = pytest.StashKey[Path]()
 
