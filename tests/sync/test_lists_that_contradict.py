@@ -164,6 +164,18 @@ def test_the_source_still_has_what_an_old_deletion_names(source: Source, site: S
     assert "f3.txt" in tree(dest)
 
 
+def test_a_deletion_out_of_order_and_before_the_list(source: Source, site: Site, dest: Path) -> None:
+    """AMB-35: by its time it is older than the Resource List, by its place it is not: the source is asked."""
+    site.publish_list(when=30)
+    site.publish_changes(10, entries=[])
+    assert go(source.base, dest).status == DONE
+    site.drop("f3.txt")
+    site.put("f4.txt", b"four, new")
+    site.publish_changes(10, entries=swapped(site))
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def test_what_an_old_deletion_names_is_gone(source: Source, site: Site, dest: Path) -> None:
     """DST-4.5: the `at` of the Resource List was too late: asked for, and deleted."""
     site.publish_list(when=30)

@@ -94,13 +94,17 @@ _OLD_DELETIONS: Final = (
     f" AND r.changed_at IS NULL AND {_SAID_AT} > c.at AND NOT EXISTS (SELECT 1 FROM temp.changed l"
     " WHERE l.uri = c.uri AND (l.list, l.ordinal) > (c.list, c.ordinal))"
 )
-_ASK: Final = "UPDATE temp.changed SET change = 'updated' WHERE n = ?"
+_ASK: Final = (
+    "UPDATE temp.changed SET change = 'updated', (hash, length) = (SELECT r.listed_hash, r.listed_length"
+    " FROM resources r WHERE r.set_id = ? AND r.uri = changed.uri) WHERE n = ?"
+)
+"""In place of a deletion: what is held is asked for, and may not be there (`is_absent`)."""
 
 
 def doubt_old_deletions(t: Transaction, set_id: int) -> None:
     """Have the source asked for what a change says is deleted, and the Resource List after it that it is there."""
     for n, uri, at in t.fetch(_OLD_DELETIONS, (set_id,)):
-        t.run(_ASK, (n,))
+        t.run(_ASK, (set_id, n))
         t.run(_ABSENT, (uri, at))
 
 
@@ -151,7 +155,8 @@ def _choose_second(t: Transaction, set_id: int, last: _Change, other: _Change) -
         if t.one(_IS_GONE, (last.uri, set_id, last.stated)) is not None:
             t.run(_ABSENT, (last.uri, last.stated))
     elif last.is_deletion:
-        t.run("UPDATE temp.changed SET pending = 0 WHERE n = ?", (last.n,))  # one too many is a loss (AMB-35)
+        t.run(_ASK, (set_id, last.n))  # one too many is a loss (AMB-35)
+        t.run(_ABSENT, (last.uri, last.stated))
     elif held[1] not in (None, last.hash):
         t.run(_AS_HELD, (held[0], set_id, last.uri))
 
