@@ -68,7 +68,7 @@ class Chain:
         self.kills: Counter[int] = Counter()
         self.stops: Counter[int] = Counter()
         self.processes = [self._start(command) for command in self.commands[:2]]
-        until(self._is_listening, _LONGEST_SECONDS, what="the source")
+        self.wait_until_back(1)
         self.processes += [self._start(command) for command in self.commands[2:]]
         self._seconds: defaultdict[int, dict[int, float]] = defaultdict(dict)
 
@@ -82,10 +82,15 @@ class Chain:
         whole = [*first, sys.executable, "-m", "headwater", *command]
         return subprocess.Popen(whole, stdout=self._log, stderr=self._log, env={**os.environ, "PYTHONDEVMODE": ""})
 
-    def _is_listening(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._ports[1])):
-            return True
-        return False
+    def wait_until_back(self, number: int) -> None:
+        """Wait until hub or source listens; else it would be killed before it has done anything."""
+
+        def is_listening() -> bool:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._ports[number])):
+                return True
+            return False
+
+        until(is_listening, _LONGEST_SECONDS, what=f"process {number}")
 
     def kill(self, number: int) -> None:
         """Kill one, and start it again."""

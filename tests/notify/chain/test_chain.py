@@ -29,7 +29,8 @@ if told := os.environ.get("HEADWATER_CHAIN"):
 _LONGEST_SECONDS = float(os.environ.get("HEADWATER_CHAIN_SECONDS", 180.0 + 4 * SECONDS + 6 * SUBSCRIBERS))
 """How long the copies may take to catch up with the last change."""
 _TOLD_SECONDS = 15.0
-_MORE_OF_HUB_AND_SOURCE = 10
+_FIRST_SUBSCRIBER = 2
+_MORE_OF_HUB_AND_SOURCE = 25
 """For so many processes hub and source are killed and stopped once more."""
 
 
@@ -74,6 +75,8 @@ def disturb(chain: Chain) -> None:
     for done, (number, is_kill) in enumerate(actions, 1):
         time.sleep(max(0.05, began + done / len(actions) * SECONDS - time.monotonic()))
         if is_kill:
+            if number < _FIRST_SUBSCRIBER:
+                chain.wait_until_back(number)
             chain.kill(number)
         else:
             chain.pause(number, 0.5 + chance.random())
@@ -87,7 +90,7 @@ def count_changes(chain: Chain, changes: Changes, places: Places) -> None:
         came = Counter({path: count for path, count in journal(copy).items() if path in changes.count})
         # a kill between a file and its row is noted when it is found out, and once more when a list confirms it
         more = {path: count - changes.count[path] for path, count in came.items() if count > changes.count[path]}
-        assert max(more.values(), default=0) <= chain.kills[2 + number], copy
+        assert max(more.values(), default=0) <= chain.kills[_FIRST_SUBSCRIBER + number], copy
         again += sum(more.values())
         applied.append(came.total() - sum(more.values()))
         there = {path for path in changes.count if path.startswith("once")}
