@@ -36,6 +36,7 @@ PUBLISHING: Final = {
 FOLLOWING: Final = {
     "the base was compared": "headwater.sync.copy.dataset_patching:check_base",
     "the patch was applied to the file": "headwater.sync.copy.dataset_patching:applied_to_file",
+    "the patch was merged": "headwater.sync.copy.dataset_patching:_merged",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.increment:Increment._keep_reading",
     "the state was copied": "headwater.sync.datasets.kept_states:_copied",
