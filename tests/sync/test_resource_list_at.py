@@ -110,12 +110,18 @@ def test_forced(source: Source, listed: Site, dest: Path) -> None:
     assert go(source.base, dest, baseline=True).one.process == "baseline"
 
 
-def test_a_date_that_lags_behind_leaves_no_gap(source: Source, site: Site, dest: Path) -> None:
+@pytest.mark.parametrize("ahead", [3, 180], ids=["seconds", "minutes"])
+def test_a_date_that_lags_behind_leaves_no_gap(source: Source, site: Site, dest: Path, ahead: int) -> None:
     """A source that has just begun: `at` and the first Change List's `from` are a little later than the answer's Date,
-    which is of whole seconds, renewed now and then, and of another machine."""
-    began = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at(0))).total_seconds() + 3
+    which is of whole seconds, renewed now and then, perhaps by a cache, and of another machine."""
+    began = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at(0))).total_seconds() + ahead
     site.publish_list(when=began + 1)
     site.publish_changes(began, entries=())
     site.publish_capabilities("resourcelist", "changelist")
     site.publish_description()
     assert go(source.base, dest).status == DONE
+    site.clock = began + 1
+    site.put("f1.txt", b"and on")
+    site.publish_changes(began, entries=[site.change(*site.changes[-1])])
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)

@@ -39,8 +39,8 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
-_DATE_LAG = 10 * SECOND
-"""A `Date` is of whole seconds, servers renew it once a second at best, and the clock of another machine made `at`."""
+_DATE_LAG = 15 * 60 * SECOND
+"""A `Date` is of whole seconds, perhaps from a cache; another machine, its clock minutes ahead, may make `at`."""
 
 
 class _IndexPart(NamedTuple):
