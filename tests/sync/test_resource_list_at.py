@@ -125,3 +125,20 @@ def test_a_date_that_lags_behind_leaves_no_gap(source: Source, site: Site, dest:
     site.publish_changes(began, entries=[site.change(*site.changes[-1])])
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
+
+
+def test_an_at_minutes_ahead_hides_nothing_where_there_was_no_change_list(
+    source: Source, site: Site, dest: Path
+) -> None:
+    """DST-4.5: nobody has told what changes until then; the first Change List does."""
+    now = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at(0))).total_seconds()
+    site.publish_list(when=now + 180)
+    site.publish_capabilities("resourcelist")
+    site.publish_description()
+    assert go(source.base, dest).status == DONE
+    site.clock = now
+    site.put("f1.txt", b"before `at`")
+    site.publish_capabilities("resourcelist", "changelist")
+    site.publish_changes(now - 50, entries=[site.change(*site.changes[-1])])
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)

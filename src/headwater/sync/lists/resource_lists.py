@@ -39,8 +39,11 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
-_DATE_LAG = 15 * 60 * SECOND
-"""A `Date` is of whole seconds, perhaps from a cache; another machine, its clock minutes ahead, may make `at`."""
+_CLOCK_LAG = 15 * 60 * SECOND
+"""A `Date` may come from a cache, and `at` from a machine whose clock is minutes ahead."""
+
+_DATE_LAG = 10 * SECOND
+"""The same where no Change List tells what changes until then: a `Date` is of whole seconds."""
 
 
 class _IndexPart(NamedTuple):
@@ -138,12 +141,13 @@ class ResourceListReader:
         context: ListContext,
         *,
         sitemap: bool,
+        changes: bool = True,
         doubt: Callable[[], bool] = lambda: True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`doubt`: asked when all is staged, whether a component may cost a second reading to be sure of it.
 
-        What a conditional request can tell is asked in any case.
+        What a conditional request can tell is asked in any case. `changes`: there is a Change List too.
         """
         self._documents = context.documents
         self._database = context.database
@@ -151,6 +155,7 @@ class ResourceListReader:
         self._types = context.types
         self._listener = context.listener
         self._sitemap = sitemap
+        self._lag = _CLOCK_LAG if changes else _DATE_LAG
         self._doubt = doubt
         self._sleep = sleep
 
@@ -234,7 +239,7 @@ class ResourceListReader:
             self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-        return at if at is None or at <= clock + _DATE_LAG else clock  # what changes from now on is in no list of now
+        return at if at is None or at <= clock + self._lag else clock  # what changes from now on is in no list of now
 
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str

@@ -89,6 +89,7 @@ class Baseline:
         return ResourceListReader(
             self._set.lists,
             sitemap=self._set.offer.is_sitemap,
+            changes=self._set.offer.changes_document is not None,
             doubt=lambda: self._set.offer.changes_document is None or self._would_remove(),
         )
 
