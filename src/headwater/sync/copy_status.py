@@ -21,8 +21,8 @@ from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.run_history import LastRun, last_run, set_history
+from headwater.sync.state.set_counts import failure_count, held_back_count, unconfirmed_count
 from headwater.sync.state.set_rows import SetRow, sets
-from headwater.sync.update.set_report import HELD_BACK, UNCONFIRMED
 
 _MOST = 1_000
 """Failures, and deletions held back, that are listed of one set."""
@@ -184,10 +184,10 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         "SELECT count(*), coalesce(sum(max(size, 0)), 0) FROM resources WHERE set_id = ? AND path IS NOT NULL",
         (row.id,),
     ) or (0, 0)
-    failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
-    held_back = int(t.value(HELD_BACK, (row.id,)))
+    failed = failure_count(t, row.id)
+    held_back = held_back_count(t, row.id)
     refused = refused_entries(t, row.id)
-    unconfirmed = int(t.value(UNCONFIRMED, (row.id,)))
+    unconfirmed = unconfirmed_count(t, row.id)
     position = from_optional(row.position.time) if row.position else None
     sound_at = from_optional(history.sound_at) if history else None
     last = history.report if history else None

@@ -12,7 +12,7 @@ from headwater.cli.shared_options import Destination
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.sync.update.retry_and_forget import Forgotten
+    from headwater.sync.state.retry_and_forget import Forgotten
 
 _SHOWN = 20
 
@@ -47,14 +47,16 @@ def command(
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.update import retry_and_forget as remembered
+    from headwater.sync.sets.selection import pick
+    from headwater.sync.state import retry_and_forget as remembered
+    from headwater.sync.state.set_rows import sets
 
     done = remembered.Forgotten()
     with writable_state(DestinationFolder(copy.absolute())) as database:
         try:
             with database.write() as t:
                 if names:
-                    done = remembered.forget_sets(t, names, str(copy))
+                    done = remembered.forget_sets(t, pick(sets(t), names, str(copy)))
                 else:
                     meant = [*uris, *(remembered.failing(t) if failed else ())]
                     meant += remembered.held_back(t) if held_back else ()

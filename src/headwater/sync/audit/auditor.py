@@ -35,6 +35,7 @@ from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature
 from headwater.sync.run import open_transport, recall_public, utcnow
+from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
     Alike,
@@ -52,7 +53,6 @@ from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import moved_documents
-from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.path_conflicts import first_base
 
 

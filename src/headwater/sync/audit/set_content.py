@@ -6,10 +6,10 @@ from pathlib import Path
 
 from headwater.storage.database import Transaction
 from headwater.sync.audit.findings import ContentVerdict
-from headwater.sync.datasets.disordered_changes import any_disordered, order_by_time
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.staging import any_patches_alone
 from headwater.sync.network.transport import Transport
+from headwater.sync.update.disordered_changes import any_disordered, order_by_time
 
 _UNHASHED = (
     "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"

@@ -1,1 +1,1 @@
-"""Which sets a source offers: discovery, the registry of remembered sets, selection, and sets that have moved."""
+"""Which sets a source offers, and where they lie: discovery, the registry, selection, sets that have moved, bases."""

@@ -15,11 +15,11 @@ from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles
-from headwater.sync.datasets.disordered_changes import SecondChoice
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
 from headwater.sync.options import PlannedAction
+from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import one_set
@@ -27,8 +27,8 @@ from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.work_queue import PlanAgain, PlanCounts, clear_plan
-from headwater.sync.update.base_detection import fitting_base
 from headwater.sync.update.difference import Difference
+from headwater.sync.update.disordered_changes import SecondChoice
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.retry_queue import RetryQueue
 from headwater.sync.update.set_context import SetContext
@@ -156,7 +156,7 @@ class Applier:
 
     def _bring_dataset(self, counts: PlanCounts) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6)."""
-        from headwater.sync.datasets.first_import import FirstImport  # takes the RDF library along
+        from headwater.sync.update.first_import import FirstImport  # takes the RDF library along
 
         held = self._set
         FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(counts)

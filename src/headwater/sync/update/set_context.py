@@ -11,7 +11,6 @@ from headwater.spec.kinds import Kind
 from headwater.storage.database import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
-from headwater.sync.datasets.disordered_changes import any_disordered, doubt_old_deletions, order_by_time
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
@@ -25,6 +24,7 @@ from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
+from headwater.sync.update.disordered_changes import any_disordered, doubt_old_deletions, order_by_time
 
 
 class SetRelocated(Exception):

@@ -6,24 +6,21 @@ from headwater.errors import Exit
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.options import FailedTransfer, gravest_status
 from headwater.sync.source_times import format_micros
+from headwater.sync.state.set_counts import failure_count, held_back_count, held_count, unconfirmed_count
 from headwater.sync.update.set_context import SetContext
 
 _MOST_FAILURES = 100
-
-UNCONFIRMED = "SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL"
-
-HELD_BACK = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
 def summarise(context: SetContext) -> None:
     """Put into the report of a set what is remembered of it at the end of a run."""
     report, row, run = context.report, context.row, context.run
     with run.database.read() as t:
-        report.failed = int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
-        report.held = int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,)))
-        report.newer_than_listed = int(t.value(UNCONFIRMED, (row.id,)))
+        report.failed = failure_count(t, row.id)
+        report.held = held_count(t, row.id)
+        report.newer_than_listed = unconfirmed_count(t, row.id)
         if not run.options.dry_run:
-            report.held_back = int(t.value(HELD_BACK, (row.id,)))
+            report.held_back = held_back_count(t, row.id)
         query = f"SELECT uri, reason, tries, wait_until FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
         report.failures = [
             FailedTransfer(uri, reason, tries, format_micros(wait_until) if (wait_until or 0) > run.now() else None)

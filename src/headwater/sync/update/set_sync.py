@@ -20,12 +20,13 @@ from headwater.sync.lists.position import Position
 from headwater.sync.options import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
+from headwater.sync.state.set_counts import unconfirmed_count
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import Baseline
 from headwater.sync.update.increment import Increment
 from headwater.sync.update.set_context import SetContext, SetRelocated
-from headwater.sync.update.set_report import UNCONFIRMED, summarise
+from headwater.sync.update.set_report import summarise
 
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
@@ -282,6 +283,6 @@ class SetSync:
         position = self._set.row.position
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
-            doubtful = failed is not None or int(t.value(UNCONFIRMED, (self._set.row.id,))) > 0
+            doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
         if doubtful or (position is not None and position.rewound):
             self._baseline.reconsider(corrected=doubtful)

@@ -21,7 +21,6 @@ from headwater.rdf.applying import apply_patches
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.database import Transaction
-from headwater.sync.datasets.disordered_changes import order_by_time
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
@@ -34,6 +33,7 @@ from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
+from headwater.sync.update.disordered_changes import order_by_time
 
 MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30

@@ -9,10 +9,9 @@ import msgspec
 from headwater.storage.database import Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.faults import NotRemembered
-from headwater.sync.sets.selection import pick
 from headwater.sync.state.facts import forget_measure
+from headwater.sync.state.set_counts import failure_count, held_back_count
 from headwater.sync.state.set_rows import SetRow, sets
-from headwater.sync.update.set_report import HELD_BACK
 
 _MOST_SHOWN = 100
 _OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set
@@ -71,7 +70,7 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
             (uri,),
         )
     for row in sets(t):
-        if not t.value(HELD_BACK, (row.id,)):
+        if not held_back_count(t, row.id):
             forget_measure(t, row.id)
     released = [printable_path(path) for path in kept.values()]
     return Forgotten(
@@ -88,14 +87,13 @@ _OF_A_SET = (
 )  # fmt: skip
 
 
-def forget_sets(t: Transaction, names: Sequence[str], where: str) -> Forgotten:
-    """Forget whole sets, by name or URI; their files stay where they are. Raises UnknownSetName."""
-    gone: list[SetRow] = pick(sets(t), names, where)
+def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
+    """Forget whole sets; their files stay where they are."""
     failures = deletions = files = 0
     released: list[str] = []
     for row in gone:
-        failures += int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (row.id,)))
-        deletions += int(t.value(HELD_BACK, (row.id,)))
+        failures += failure_count(t, row.id)
+        deletions += held_back_count(t, row.id)
         held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
         files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
         for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
