@@ -69,6 +69,9 @@ class Source(ScriptedServer):
         self.posts: dict[str, Page] = {}
         """What is answered to a POST."""
 
+        self.date: Callable[[], dt.datetime | None] = lambda: dt.datetime.now(dt.UTC)
+        """What is sent as `Date`; None: nothing is."""
+
         self.log: list[tuple[str, Fields]] = []
         self.lock = threading.Lock()
 
@@ -99,7 +102,9 @@ class Source(ScriptedServer):
         return self._head(reply.status, fields) + (b"" if request.method == "HEAD" else reply.body)
 
     def _head(self, status: int, fields: dict[str, str]) -> bytes:
-        lines = [f"HTTP/1.1 {status} as told", f"Date: {http_date(dt.datetime.now(dt.UTC), usegmt=True)}"]
+        date = self.date()
+        lines = [f"HTTP/1.1 {status} as told"]
+        lines += [] if date is None else [f"Date: {http_date(date, usegmt=True)}"]
         lines += [f"{name}: {value}" for name, value in fields.items()]
         return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
 

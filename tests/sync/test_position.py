@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.sync.lists.position import (
-    DAY,
     ChangeListFingerprint,
     Close,
     IndexedList,
@@ -25,6 +24,7 @@ from headwater.sync.lists.position import (
     told_again,
     unprocessed,
 )
+from headwater.sync.source_times import DAY
 from tests.support.examples import examples
 
 NOW = 1_000

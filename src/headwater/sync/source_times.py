@@ -11,6 +11,13 @@ from headwater.spec.datetimes import Coarse, format_datetime
 from headwater.spec.timestamps import SECOND as SECOND
 from headwater.spec.timestamps import from_optional, to_microseconds
 
+DAY = 86_400 * SECOND
+FUTURE = DAY
+"""A time further than this beyond the answer's own clock cannot be meant (AMB-27)."""
+
+DATE_LAG = 10 * SECOND
+"""How far a time of the source may be ahead of the answer's `Date`, which is of whole seconds, and be right."""
+
 
 def micros(moment: dt.datetime | None) -> int | None:
     """The moment as microseconds since 1970; a coarse one is its period's start."""
@@ -59,3 +66,25 @@ def strong_last_modified(headers: Mapping[str, str]) -> str | None:
         return value
     modified, answered = http_date_micros(value), http_date_micros(headers.get("date"))
     return value if modified is not None and answered is not None and answered - modified >= 2 * SECOND else None
+
+
+def believed_at(at: int | None, clock: int, reached: int | None) -> int | None:
+    """The latest moment of which a Resource List can be whose answer has the `Date` `clock` (AMB-27, DST-C8).
+
+    Nothing is listed before it is. But where T, the time that changes have `reached`, is ahead of that `Date` too, all
+    of the source's clock is, and what it states is right by that clock.
+    """
+    if at is None or at <= clock + DATE_LAG:
+        return at
+    if reached is not None and reached > clock + DATE_LAG:
+        return min(at, reached + FUTURE)
+    return clock
+
+
+def source_clock(clock: int, since: int | None, from_: int | None, newest: int | None) -> int:
+    """What the source's own clock said at least, when it answered with the `Date` `clock` (DST-C8).
+
+    It had come to T and to the list's `from`; where these are days ahead, to the latest time of a change as well.
+    """
+    known = max(clock, since or 0, from_ or 0)
+    return max(known, newest or 0) if known > clock + FUTURE else known

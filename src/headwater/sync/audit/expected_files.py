@@ -16,7 +16,7 @@ from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.lists.position import Position
+from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.metadata.statements import restate_by_changes, restate_by_list
@@ -75,7 +75,9 @@ class ExpectedFiles:
         offer = self._row.offer
         if offer.baseline_document is None:
             raise NothingToCompare("the set has no Resource List", where=offer.identity, rule="DST-Q")
-        snapshot = ResourceListReader(self._context, sitemap=offer.is_sitemap).read(offer.baseline_document)
+        reached = self._row.position.time if self._row.position else None
+        listing = ResourceListReader(self._context, sitemap=offer.is_sitemap, reached=reached)
+        snapshot = listing.read(offer.baseline_document)
         if not isinstance(snapshot, ResourceListRead):
             raise NothingToCompare(
                 "there is no Resource List to compare with", where=offer.baseline_document, rule="DST-Q"
@@ -99,7 +101,7 @@ class ExpectedFiles:
             )
         self._result.left_out = left_out
         if offer.changes_document is not None:
-            self._expect_changes(offer, snapshot.at)
+            self._expect_changes(offer, position_of_list(snapshot.at, snapshot.claimed_at))
         with self._database.read() as t:
             self.refused = refused_entries(t, self._row.id)
         self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
@@ -113,8 +115,9 @@ class ExpectedFiles:
         if self._row.move is not None and found is not None and not taken:
             self.doubts.append(f"the list at {self._row.offer.identity} does not match the copy")
 
-    def _expect_changes(self, offer: Offer, since: int | None) -> None:
-        reading = self._changes(offer, Position(time=since))
+    def _expect_changes(self, offer: Offer, start: Position) -> None:
+        since = start.done_until
+        reading = self._changes(offer, start)
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:

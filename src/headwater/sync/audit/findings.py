@@ -8,9 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import Exit
-from headwater.sync.lists.position import DAY
 from headwater.sync.options import gravest_status
-from headwater.sync.source_times import SECOND
+from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"

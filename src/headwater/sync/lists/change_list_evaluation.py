@@ -23,7 +23,7 @@ from headwater.sync.lists.position import (
     unprocessed,
 )
 from headwater.sync.lists.staging import ChangeListStaging
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import last_micros, micros, source_clock
 
 _FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
 _INSERTED = "the list has got changes before those that were done: the next Resource List settles what they bring"
@@ -49,8 +49,10 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     `backwards` of the new position counts the polls in which the source's times have gone back (DST-F12).
     """
     document = answer.document
-    from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-    order = change_order(staged.times(), staged.style, staged.begins(from_, start.time), until, clock)
+    from_, until, times = micros(document.from_), micros(document.until), staged.times()
+    stated = max((one.low for one in times if one.low is not None), default=None)
+    clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
+    order = change_order(times, staged.style, staged.begins(from_, start.time), until, clock)
     intervals, remarks = order.intervals, list(order.remarks)
     rewritten = staged.print.rewritten if intervals else ChangeListFingerprint(start, answer.uri, from_).rewritten
     if rewritten:

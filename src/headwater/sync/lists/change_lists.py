@@ -20,7 +20,7 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, kept_bound, select
+from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, kept_bound, select, supported
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import micros
@@ -98,6 +98,10 @@ class ChangeListReader:
         self._lists = 0
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
+        self._clock = 0
+        self._promised: int | None = None
+        """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
+
         self._pending = False
         self._in_vain = False
         """Whether rows may be there of a document that was read and does not count."""
@@ -125,6 +129,8 @@ class ChangeListReader:
 
     def _finish(self) -> ChangeListReading:
         reading = self._reading
+        if reading.outcome is ReadingOutcome.READ:
+            reading.position = supported(reading.position, self._start, self._clock)
         if not self._pending:
             return reading
         with self._database.write() as t:
@@ -155,7 +161,7 @@ class ChangeListReader:
         from_, start = micros(answer.document.from_), self._start
         same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
         begins = staged.begins(from_, start.time)
-        if not same and is_gap(begins, self._reading.position.time):
+        if not same and is_gap(begins, self._reach()):
             return self._moved(answer, known=known)
         self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
         self._list(answer, staged)
@@ -189,6 +195,7 @@ class ChangeListReader:
     def _unchanged(self, uri: str) -> bool:
         """A 304: nothing new here. A list that is closed, or says so, may have a successor all the same (DST-C2)."""
         position = self._reading.position
+        self._promised = position.closed_at if position.list_uri == uri and position.open else None
         grows = position.open and position.closed_at is None
         if position.list_uri != uri or grows or self._offer.capability_list is None:
             return True
@@ -219,6 +226,14 @@ class ChangeListReader:
         self._reading.earliest = from_
         self._reading.reason = "the oldest Change List begins after the position"
         return False
+
+    def _reach(self) -> int | None:
+        """Up to which time changes were told, by the source's own word: T, or the `until` that its clock has reached.
+
+        A clock that is ahead of `Date` closes lists at times that seem to come yet, and goes on from there in the next.
+        """
+        time = self._reading.position.time
+        return time if time is None or self._promised is None else max(time, self._promised)
 
     def _read_so_far(self) -> tuple[int, int]:
         """Grows with every document that is read; not with one that is unchanged."""
@@ -281,7 +296,7 @@ class ChangeListReader:
             part.from_ is not None
             and own_from is not None
             and own_from > part.from_
-            and is_gap(own_from, self._reading.position.time)
+            and is_gap(own_from, self._reach())
         ):
             self._reading.outcome = ReadingOutcome.GAP
             self._reading.earliest = own_from
@@ -343,6 +358,7 @@ class ChangeListReader:
         elif passed.disordered:
             self._doubt_deletions(staged)
         reading.position = passed.position
+        self._promised = passed.position.closed_at if passed.position.open else None
         if answer.is_package:
             reading.position = msgspec.structs.replace(passed.position, open=False)  # new changes come in new packages
         if passed.position.backwards >= _BACKWARDS_POLLS:
@@ -351,6 +367,7 @@ class ChangeListReader:
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = ReadingOutcome.READ
         reading.list_count += 1
+        self._clock = max(self._clock, micros(answer.read_at) or 0)
         self._numbers[answer.uri] = self._lists
         reading.max_age = answer.max_age
         self._lists += 1

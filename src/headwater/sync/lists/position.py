@@ -13,11 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from headwater.sync.source_times import SECOND
-
-DAY = 86_400_000_000
-FUTURE = DAY
-"""A time further than this beyond the answer's own clock cannot be meant (AMB-27)."""
+from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +26,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
     (DST-F12). `rewound`: changes done at T have left the list that told them, or others were put before them: the
     source may have been set back. `told`: where T is the `at` of a Resource List, the time up to which changes were
-    told when it was read, if that is earlier; those between that are told later are new.
+    told when it was read, if that is earlier; those between that are told later are new. Before a Change List was read
+    it is the `Date` of that list, where `at` is ahead of it.
     """
 
     time: int | None = None
@@ -228,6 +225,21 @@ def unprocessed(
             yield ordinal
 
 
+def position_of_list(at: int | None, claimed: int | None) -> Position:
+    """The position of a Resource List that can be of no later moment than `at`, and states `claimed` (DST-4.5).
+
+    Its Change List may well begin at what it states; which changes it has is only certain of those before `at`.
+    """
+    return Position(time=claimed, told=at if at is not None and claimed is not None and at < claimed else None)
+
+
+def not_back(position: Position, before: Position | None) -> Position:
+    """The position after a baseline: T does not go back (DST-F12), and without an `at` it stays."""
+    if before is None or before.time is None or (position.time is not None and position.time > before.time):
+        return position
+    return Position(time=before.time, told=before.told)
+
+
 def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
     """`told` of the position after one list, of which `newest` is the latest time, and T is `time` (DST-4.5).
 
@@ -235,8 +247,22 @@ def told_until(start: Position, reached: Position, newest: int | None, time: int
     """
     if time is None or newest is None or (start.list_uri is not None and start.told is None):
         return None
-    told = max(moment for moment in (start.told, reached.told, newest) if moment is not None)
+    before = [one.told for one in (start, reached) if one.list_uri is not None and one.told is not None]
+    told = max([newest, *before])
     return told if told < time else None
+
+
+def supported(position: Position, start: Position, clock: int) -> Position:
+    """The position after all lists: T is no `at` of the future that no change and no `from` comes near (AMB-27).
+
+    Such an `at` would hide every gap until then. With T are the changes that were told, and the `Date` of the list.
+    """
+    if position.told is None or position.time is None or position.time <= clock + DATE_LAG:
+        return position
+    first = start.told if start.list_uri is None and start.told is not None else position.told
+    time = max(first, position.told)
+    told = position.told if position.told < time else None
+    return msgspec.structs.replace(position, time=time, told=told, at_time={}, own={})
 
 
 def advance(

@@ -30,8 +30,7 @@ from headwater.sync.lists.fingerprints import (
     digest_of,
     is_completed,
 )
-from headwater.sync.lists.position import FUTURE
-from headwater.sync.source_times import SECOND, last_micros, micros
+from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
 from headwater.sync.state.validators import Validators
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -39,11 +38,8 @@ _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
-_CLOCK_LAG = 15 * 60 * SECOND
-"""A `Date` may come from a cache, and `at` from a machine whose clock is minutes ahead."""
-
-_DATE_LAG = 10 * SECOND
-"""The same where no Change List tells what changes until then: a `Date` is of whole seconds."""
+_TOLD_LAG = 5 * 60 * SECOND
+"""How far an `at` may be ahead of its `Date` without a word: a `Date` may come from a cache."""
 
 
 class _IndexPart(NamedTuple):
@@ -67,12 +63,16 @@ class ListedPart(msgspec.Struct, frozen=True):
 class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     """What a Resource List said, staged in `temp.listed`.
 
-    `at`: the earliest `at` of index and components (AMB-24), None when there is none that can be meant. `complete`: all
-    of it was read. `settled`: index and components belong together. `faults`: why not.
+    `at`: the earliest `at` of index and components (AMB-24), None when there is none; instead of one that is ahead of
+    the source's clock, the time of the answer. `complete`: all of it was read. `settled`: index and components belong
+    together. `faults`: why not.
     """
 
     uri: str
     at: int | None
+    claimed_at: int | None = None
+    """The earliest `at` as it is stated, whatever the time of the answer is: from there on Change Lists may tell."""
+
     stated_at: int | None = None
     """The `at` of the document itself, as it stands there: what tells it from the next one (DST-B1)."""
 
@@ -141,13 +141,13 @@ class ResourceListReader:
         context: ListContext,
         *,
         sitemap: bool,
-        changes: bool = True,
+        reached: int | None = None,
         doubt: Callable[[], bool] = lambda: True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`doubt`: asked when all is staged, whether a component may cost a second reading to be sure of it.
 
-        What a conditional request can tell is asked in any case. `changes`: there is a Change List too.
+        What a conditional request can tell is asked in any case. `reached`: up to which time changes are known.
         """
         self._documents = context.documents
         self._database = context.database
@@ -155,7 +155,7 @@ class ResourceListReader:
         self._types = context.types
         self._listener = context.listener
         self._sitemap = sitemap
-        self._lag = _CLOCK_LAG if changes else _DATE_LAG
+        self._reached = reached
         self._doubt = doubt
         self._sleep = sleep
 
@@ -211,13 +211,14 @@ class ResourceListReader:
         if answer.document.kind not in _LISTS + _INDEXES:
             return OtherDocument(uri, answer.document.kind)
         self._check_sitemap(answer)
-        at = self._believed(answer)
+        at = self._believed_at(answer)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
             return self._finish(
                 ResourceListRead(
                     uri=uri,
                     at=at,
+                    claimed_at=stated,
                     stated_at=stated,
                     print=answer.digest,
                     etag=answer.etag,
@@ -232,14 +233,20 @@ class ResourceListReader:
         if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
             self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
 
-    def _believed(self, answer: DocumentRead) -> int | None:
-        """The document's `at`, unless it lies in the future by the source's own clock (AMB-27, DST-C8)."""
+    def _believed_at(self, answer: DocumentRead) -> int | None:
+        """The latest moment of which a document can be: its `at`, unless the source's clock does not say so (DST-C8).
+
+        Changes of a time that is ahead of `Date` prove that the clock by which `at` was made is ahead too (AMB-27).
+        """
         at, clock = micros(answer.document.at), micros(answer.read_at) or 0
         if at is None:
             self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-        return at if at is None or at <= clock + self._lag else clock  # what changes from now on is in no list of now
+        elif at > clock + _TOLD_LAG:
+            ahead = (at - clock) // (60 * SECOND)
+            self._documents.warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
+        return believed_at(at, clock, self._reached)
 
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str
@@ -247,7 +254,7 @@ class ResourceListReader:
         faults: list[str] = []
         misfits: list[str] = []
         read: list[_ComponentRead] = []
-        moments = [at]
+        moments, claims = [at], [micros(index.document.at)]
         skipped = _skipped(index)
         parts: list[ListedPart] = []
         count = done = 0
@@ -266,7 +273,8 @@ class ResourceListReader:
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
             read.append(_ComponentRead(uri, _telling(component), head.fingerprint(), component.digest))
-            moments.append(self._believed(component))
+            moments.append(self._believed_at(component))
+            claims.append(micros(component.document.at))
             parts.append(_part(component, moments[-1], head))
             skipped += _skipped(component)
             own = micros(component.document.at)
@@ -279,9 +287,11 @@ class ResourceListReader:
         elif not faults and not misfits:
             misfits.extend(self._changed_components(read))
         known = [moment for moment in moments if moment is not None]
+        claimed = [moment for moment in claims if moment is not None]
         snapshot = ResourceListRead(
             uri=index.uri,
-            at=min(known) if known else None,
+            at=min(known, default=None),
+            claimed_at=min(claimed, default=None),
             stated_at=micros(index.document.at),
             print=digest_of(index.digest, *(one.digest for one in read)),
             complete=not faults,

@@ -11,11 +11,11 @@ from headwater.sync.alternates.staged_alternates import keep_later_choices, keep
 from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
-from headwater.sync.lists.position import FUTURE, Position
+from headwater.sync.lists.position import not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
-from headwater.sync.source_times import format_micros
+from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
@@ -89,7 +89,7 @@ class Baseline:
         return ResourceListReader(
             self._set.lists,
             sitemap=self._set.offer.is_sitemap,
-            changes=self._set.offer.changes_document is not None,
+            reached=self._set.row.position.time if self._set.row.position else None,
             doubt=lambda: self._set.offer.changes_document is None or self._would_remove(),
         )
 
@@ -194,11 +194,10 @@ class Baseline:
         again does no harm (DST-5.3, DST-B2).
         """
         row, rescoped = self._set.row, self._set.rescoped
-        before = row.position.time if row.position else None
-        times = [moment for moment in (before, snapshot.at) if moment is not None]
-        position = since = Position(time=snapshot.at)
+        claimed = snapshot.at if self._set.offer.changes_document is None else snapshot.claimed_at
+        position = since = position_of_list(snapshot.at, claimed)
         if not rescoped:
-            position = Position(time=max(times) if times and snapshot.at is not None else before)
+            position = not_back(since, row.position)
             asked = self._run.options.baseline or self._run.options.repair
             self._set.since = since if asked and since != position else None
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
