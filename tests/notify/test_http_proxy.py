@@ -12,7 +12,7 @@ from tools.engines.certificates import Authority
 
 from headwater.errors import UsageFault
 from headwater.notify.http_client import HttpClient, OriginCredentials
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.http_proxy import HttpProxy, read_proxy
 from headwater.source.notifications.notify_config import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
@@ -55,7 +55,7 @@ def asked(
         )
         try:
             for _ in range(times):
-                answer = await client.request("POST", url, body=b"a body", seconds=30, max_octets=100)
+                answer = await client.request("POST", url, AnswerBounds(seconds=30, max_octets=100), body=b"a body")
             return answer
         finally:
             client.close()

@@ -19,7 +19,7 @@ from headwater.http.hub.app import HubApplication
 from headwater.http.hub.endpoint import HubEndpoint
 from headwater.notify import http_client
 from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.outgoing import delivery, topics
@@ -237,7 +237,8 @@ def test_an_answer_for_which_there_is_no_room_is_given_up(subscriber: Subscriber
         client = HttpClient(lambda _address: None, user_agent="test")
         url, rooms = f"{subscriber.url}/", ((lambda _octets: False), (lambda _octets: True))
         answers = [
-            await client.request("GET", url, seconds=30, max_octets=100, has_room=has_room) for has_room in rooms
+            await client.request("GET", url, AnswerBounds(seconds=30, max_octets=100, has_room=has_room))
+            for has_room in rooms
         ]
         client.close()
         return answers

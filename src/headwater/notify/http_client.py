@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from headwater.address_levels import literal_address
-from headwater.notify.http_connection import HttpAnswer, HttpConnection, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpConnection, HttpFailure
 from headwater.notify.http_proxy import HttpProxy, connect_first, open_tunnel
 from headwater.spec import uris
 
@@ -82,22 +82,10 @@ class HttpClient:
         self._early = 0
         self._open: set[HttpConnection] = set()
 
-    async def request(  # noqa: PLR0913  what is sent, and what may come of it
-        self,
-        method: str,
-        url: str,
-        head: bytes = b"",
-        body: bytes | None = None,
-        *,
-        seconds: float,
-        max_octets: int = 0,
-        has_room: Callable[[int], bool] = lambda _octets: True,
+    async def request(
+        self, method: str, url: str, bounds: AnswerBounds, head: bytes = b"", body: bytes | None = None
     ) -> HttpAnswer | HttpFailure:
-        """Make one request; `head` are further header lines. All of it, name and connection too, takes `seconds`.
-
-        With `max_octets` 0 the body of the answer is not waited for; else a longer one is a failure. `has_room` is told
-        of octets of the body that came; where it says no, the answer is given up.
-        """
+        """Make one request; `head` are further header lines. It takes no more than `bounds` say."""
         origin = uris.origin(url)
         if origin.port is None:
             return HttpFailure("no port is known for it", is_final=True)
@@ -107,7 +95,7 @@ class HttpClient:
         proxy = self._proxy_for(origin.scheme, origin.host) if origin.scheme == "http" else None
         message = _message(method, url, head, body, self._user_agent, proxy)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(bounds.seconds):
                 while True:
                     connection = self._idle_connection(place)
                     is_new = connection is None
@@ -117,7 +105,7 @@ class HttpClient:
                             return made
                         connection = made
                     try:
-                        answer = await connection.ask(message, max_octets, has_room)
+                        answer = await connection.ask(message, bounds)
                     finally:
                         self._done_with(connection, place)
                     if answer is not None:
@@ -125,7 +113,7 @@ class HttpClient:
                     if is_new:
                         return HttpFailure("the connection was closed before an answer came")
         except TimeoutError:
-            return HttpFailure(f"no answer within {seconds:g} s")
+            return HttpFailure(f"no answer within {bounds.seconds:g} s")
 
     async def objection_to(self, url: str) -> str | None:
         """Why the host of a URL is not connected to, by what its name leads to now; None: it is, or is not known."""

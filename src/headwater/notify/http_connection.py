@@ -20,6 +20,18 @@ class HttpFailure(msgspec.Struct, frozen=True):
     is_too_long: bool = False
 
 
+class AnswerBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer may take: seconds, name and connection too, and octets of its body.
+
+    With `max_octets` 0 the body is not waited for; else a longer one is a failure. `has_room` is told of octets of the
+    body that came; where it says no, the answer is given up.
+    """
+
+    seconds: float
+    max_octets: int = 0
+    has_room: Callable[[int], bool] = lambda _octets: True
+
+
 class HttpAnswer(msgspec.Struct, frozen=True):
     """An answer: names of headers are in lower case, several of one name joined by commas."""
 
@@ -41,8 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
-        self._max_octets = 0
-        self._has_room: Callable[[int], bool] = lambda _octets: True
+        self._bounds = AnswerBounds(seconds=0)
         self._heard = False
         self._came = 0
         self._clear()
@@ -56,15 +67,13 @@ class HttpConnection(asyncio.Protocol):
         self._octets = 0
         self._has_head = self._is_complete = False
 
-    async def ask(
-        self, message: tuple[bytes, ...], max_octets: int, has_room: Callable[[int], bool]
-    ) -> HttpAnswer | HttpFailure | None:
+    async def ask(self, message: tuple[bytes, ...], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
         assert self._transport is not None
         self._clear()
         self._heard = False
         self._came = 0
-        self._max_octets, self._has_room = max_octets, has_room
+        self._bounds = bounds
         self._answer = asyncio.get_running_loop().create_future()
         for block in message:
             self._transport.write(block)
@@ -122,10 +131,12 @@ class HttpConnection(asyncio.Protocol):
         if self._is_complete:
             self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
             self._end(self._whole())
-        elif self._has_head and not self._max_octets:
+        elif self._has_head and not self._bounds.max_octets:
             self.is_usable = False  # the rest of the body is not waited for
             self._end(self._whole())
-        elif self._came > 2 * (_HEAD_OCTETS + self._max_octets):  # words of 1xx without end, extensions of chunks
+        elif self._came > 2 * (
+            _HEAD_OCTETS + self._bounds.max_octets
+        ):  # words of 1xx without end, extensions of chunks
             self.is_usable = False
             self._end(HttpFailure("the answer has no end", is_final=True))
 
@@ -158,12 +169,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Octets of the body."""
-        if not self._max_octets:
+        if not self._bounds.max_octets:
             return
         self._octets += len(body)
-        if self._octets > self._max_octets:
-            raise _AnswerTooLongError(f"the body has more than {self._max_octets:,} octets")
-        if not self._has_room(len(body)):
+        if self._octets > self._bounds.max_octets:
+            raise _AnswerTooLongError(f"the body has more than {self._bounds.max_octets:,} octets")
+        if not self._bounds.has_room(len(body)):
             raise _NoRoomError("too many answers come at this moment")
         self._body.append(body)
 

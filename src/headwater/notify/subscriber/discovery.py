@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import HttpAnswer
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.subscriber.records import NotificationChannel
 from headwater.notify.topic_links import TopicLinks, topic_links
@@ -18,6 +18,7 @@ MOST_HUBS: Final = 3
 
 _SECONDS: Final = 10.0
 _OCTETS: Final = 12 << 20
+_BOUNDS: Final = AnswerBounds(seconds=_SECONDS, max_octets=_OCTETS)
 _REDIRECTS: Final = 5
 
 
@@ -35,7 +36,7 @@ async def discover(client: HttpClient, channel: NotificationChannel) -> Discover
     """
     url, found = channel.topic, TopicLinks()
     for _ in range(_REDIRECTS + 1):
-        answer = await client.request("GET", url, seconds=_SECONDS, max_octets=_OCTETS)
+        answer = await client.request("GET", url, _BOUNDS)
         if not isinstance(answer, HttpAnswer):
             break
         if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from headwater.notify.http_client import HttpClient
+from headwater.notify.http_connection import AnswerBounds
 from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
 from headwater.notify.subscriber.hub_requests import ANSWER_OCTETS, FORM_HEAD, RequestOutcome, outcome_of
 from headwater.notify.subscriber.records import NotificationChannel
@@ -17,6 +18,7 @@ from headwater.retry_times import backoff_seconds
 from headwater.spec import uris
 
 HUB_SECONDS: Final = 15.0
+_BOUNDS: Final = AnswerBounds(seconds=HUB_SECONDS, max_octets=ANSWER_OCTETS)
 _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 
@@ -98,9 +100,7 @@ class HubClient:
                 asked_at = time.time()
                 if not number and (wait := self.failing.wait_seconds(hub, asked_at)) > 0:
                     return RequestOutcome(wait_seconds=wait)
-                told = await self.http.request(
-                    "POST", url, FORM_HEAD, form, seconds=HUB_SECONDS, max_octets=ANSWER_OCTETS
-                )
+                told = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
             outcome = outcome_of(told, url)
             if outcome.is_down:
                 self.failing.failed(hub, asked_at, time.time(), random.random())

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.payload_post import (
     PayloadPost,
     PostOutcome,
@@ -38,6 +38,7 @@ REQUEST_SECONDS: Final = 10.0
 _SAID_OCTETS: Final = 400
 """Of what a hub says to a refusal so much is told."""
 _ANSWER_OCTETS: Final = 1 << 20
+_BOUNDS: Final = AnswerBounds(seconds=REQUEST_SECONDS, max_octets=_ANSWER_OCTETS)
 
 AnyStream = ChangeStream | FrameworkStream
 
@@ -215,9 +216,7 @@ class HubSender:
         return outcome is PostOutcome.TAKEN
 
     async def _ask(self, head: bytes, body: bytes) -> HttpAnswer | HttpFailure:
-        return await self._client.request(
-            "POST", self._hub, head, body, seconds=REQUEST_SECONDS, max_octets=_ANSWER_OCTETS
-        )
+        return await self._client.request("POST", self._hub, _BOUNDS, head, body)
 
     def _judge(self, one: _Sending, outcome: PostOutcome, said: str, asked: float) -> None:
         """Keep what came of a request, and when the next one may be."""

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
@@ -25,6 +25,7 @@ from headwater.notify.signatures import signature
 
 SECONDS: Final = 8.0
 """A subscriber has so long to take a delivery."""
+_BOUNDS: Final = AnswerBounds(seconds=SECONDS)
 _SLOTS, _HOST_SLOTS = 1_024, 128
 _FAILING_SLOTS, _FAILING_HOST_SLOTS = 512, 16
 _CACHE_OCTETS: Final = 32 << 20
@@ -186,7 +187,7 @@ class Deliveries:
         if one.secret is not None:
             fields.append(f"X-Hub-Signature: {signature(one.secret, message.body, self._options.method)}\r\n")
         head = "".join(fields).encode("latin-1", "replace")
-        return await self._context.client.request("POST", one.callback, head, message.body, seconds=SECONDS)
+        return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body)
 
     def _takes_room(self, topic_id: int, message: Message) -> bool:
         key = topic_id, message.seq

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.task_group import TaskGroup
@@ -52,8 +52,9 @@ async def fetch_topic(
     """
     url, options = topic, context.options
     most = options.limits.payload_octets if max_octets is None else max_octets
+    bounds = AnswerBounds(seconds=SECONDS, max_octets=most, has_room=has_room)
     for _ in range(_REDIRECTS + 1):
-        answer = await context.client.request("GET", url, seconds=SECONDS, max_octets=most, has_room=has_room)
+        answer = await context.client.request("GET", url, bounds)
         if isinstance(answer, HttpFailure):
             text = f"the topic cannot be fetched: {answer.text}"
             return TopicFault(text, is_passing=not answer.is_final, is_too_long=answer.is_too_long)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
@@ -24,6 +24,7 @@ from headwater.spec import uris
 SECONDS: Final = 5.0
 """A callback answers in so long."""
 _ANSWER_OCTETS: Final = 4_096
+_BOUNDS: Final = AnswerBounds(seconds=SECONDS, max_octets=_ANSWER_OCTETS)
 _SLOTS, _HOST_SLOTS = 512, 32
 
 
@@ -107,7 +108,7 @@ class Verifications:
             denial = await self._context.client.objection_to(intent.topic)
         if denial is not None:
             url = denial_url(intent.callback, topic=intent.topic, reason=denial)
-            answer = await self._context.client.request("GET", url, seconds=SECONDS)
+            answer = await self._context.client.request("GET", url, AnswerBounds(seconds=SECONDS))
             if not (isinstance(answer, HttpAnswer) and answer.ok) and await self._again(intent, answer):
                 return
             self.counts.denied += 1
@@ -121,7 +122,7 @@ class Verifications:
             challenge=challenge,
             lease_seconds=None if intent.is_unsubscribe else intent.lease_seconds,
         )
-        answer = await self._context.client.request("GET", url, seconds=SECONDS, max_octets=_ANSWER_OCTETS)
+        answer = await self._context.client.request("GET", url, _BOUNDS)
         if isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge):
             await self._end(intent, asked_at, is_confirmed=True)
         elif not await self._again(intent, answer):
