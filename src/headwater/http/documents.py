@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.http import responses
-from headwater.http.conditions import accepts_gzip, is_fresh
 from headwater.http.document_cache import CachedDocument, DocumentCache, Representation
+from headwater.http.request_fields import accepts_gzip, is_fresh
 from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.http.conditions import Span, Unsatisfiable, wanted_span
+from headwater.http.request_fields import Span, Unsatisfiable, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
 Head = bytes

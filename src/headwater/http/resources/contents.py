@@ -11,7 +11,7 @@ from email.utils import formatdate
 
 from headwater.catalog.content import OpenContent
 from headwater.catalog.interface import Metadata
-from headwater.http.conditions import is_fresh
+from headwater.http.request_fields import is_fresh
 from headwater.http.responses import Head, RequestFields, Response, line, whole_or_part
 
 SMALL_OCTETS = 1 << 16

@@ -10,7 +10,7 @@ from headwater.catalog.content import NoContent
 from headwater.catalog.interface import Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
-from headwater.http.conditions import is_fresh
+from headwater.http.request_fields import is_fresh
 from headwater.http.resources.batch_lookup import BatchLookup
 from headwater.http.resources.contents import SMALL_OCTETS, content_response
 from headwater.http.resources.generic_resources import GenericResources

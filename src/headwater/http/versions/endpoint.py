@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from headwater.catalog.content import ContentReader, NoContent, OpenContent
 from headwater.files.version_spool import PACKED_OCTETS
 from headwater.http import responses
-from headwater.http.conditions import is_fresh
+from headwater.http.request_fields import is_fresh
 from headwater.http.resources.header_cache import content_lines
 from headwater.http.responses import Response, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route

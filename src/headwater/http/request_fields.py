@@ -1,6 +1,6 @@
-"""Conditional requests, ranges and content codings, decided by header values (RFC 9110 8.8, 12.5.3, 13, 14).
+"""Header fields of a request that choose the form of its answer: 304, a part, gzip (RFC 9110 8.8, 12.5.3, 13, 14).
 
-Pure functions over header values. Whatever is malformed counts as absent, as the RFC asks.
+Pure functions over the values of fields. Whatever is malformed counts as absent, as the RFC asks.
 """
 
 from __future__ import annotations
