@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +12,12 @@ from headwater.cli.server_log import ServerLog
 from headwater.http.app import Application
 from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
 from headwater.http.metrics.counters import RequestCounters
-from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
 from headwater.ingest.push.events.line_counts import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.documents import read_bytes
-from tests.support.serving import Answer, request
-from tests.support.waiting import DEADLINE
+from tests.support.serving import Answer, answering, request
 
 TOKEN, OTHER = "t" * 32, "o" * 32
 PREFIX = "http://files.example.org/"
@@ -74,29 +71,21 @@ def serving(
         ingest = IngestEndpoint(source.push_sets.targets())
         if limits is not None:
             ingest._limits = limits
-        ready = threading.Event()
         app = Application(source, {}, routes=ingest.routes())
-        server = make_server(app, None, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        source.start()
+        fed = PushServer(source, url, ingest, app)
+        log = ServerLog(fed.told, as_json=True)
+
+        def announced(name: str, account: Account) -> None:
+            fed.counts.announced(name, account)
+            log.announced(name, account)
+
+        ingest._on_account = announced
         try:
-            assert ready.wait(DEADLINE)
-            fed = PushServer(source, url, ingest, app)
-            log = ServerLog(fed.told, as_json=True)
-
-            def announced(name: str, account: Account) -> None:
-                fed.counts.announced(name, account)
-                log.announced(name, account)
-
-            ingest._on_account = announced
-            yield fed
+            with answering(app, listener):
+                source.start()
+                yield fed
         finally:
-            server.should_exit = True
-            thread.join(DEADLINE)
-            app.close()
             ingest.close()
-            listener.close()
 
 
 def said(answer: Answer) -> dict[str, object]:

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +28,7 @@ from headwater.http.server.sockets import address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer
 from headwater.http.versions.endpoint import VersionEndpoint
 from headwater.http.versions.past_contents import PastContents
+from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.waiting import DEADLINE, until
@@ -47,6 +49,7 @@ class Face:
         self.source = source
         self.url = url
         self.served: list[AccessRecord] = []
+        self.notices: list[Notice] = []
         self.app: Application
         self.server: UvicornServer
         self.dumps: DumpEndpoint
@@ -65,6 +68,9 @@ class Face:
         """A connection to the server."""
         parts = urlsplit(self.url)
         return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
+
+
+AnyFace = TypeVar("AnyFace", bound=Face)
 
 
 def drain(client: socket.socket) -> bytes:
@@ -116,33 +122,65 @@ def face(
         if publish:
             source.run_once()
         running = Face(source, url)
-        ready = threading.Event()
         offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
         earlier = PastContents(source.catalog, source.versions, source.contents)
         states = PastStates(histories=source.histories, contents=earlier, takes=source.takes)
         running.dumps = DumpEndpoint(source, source.contents, offers, states)
         past = VersionEndpoint(source, source.histories, earlier)
-        app = Application(
+        running.app = Application(
             source,
             {one.name: one.files for one in config.sets},
             routes=[*running.dumps.routes(), *past.routes()],
             on_served=running.served.append,
         )
-        app.resources.add_links(past.links)  # type: ignore[union-attr]
-        running.app = app
-        server = running.server = make_server(app, limits, ready.set)
-        thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
-        thread.start()
+        running.app.resources.add_links(past.links)  # type: ignore[union-attr]
         try:
-            assert ready.wait(DEADLINE)
-            yield running
+            with answering(running.app, listener, limits) as running.server:
+                yield running
         finally:
-            server.should_exit = True
-            thread.join(DEADLINE)
             running.dumps.close()
-            app.close()
-            listener.close()
-            assert not thread.is_alive()
+
+
+@contextmanager
+def source_at_work(
+    kind: Callable[[Source, str], AnyFace],
+    config_for: Callable[[str], SourceConfig],
+    *,
+    port: int = 0,
+    before: Callable[[Source], None] = lambda _source: None,
+) -> Iterator[AnyFace]:
+    """A source at work in threads, and served; `before` is called once it answers and before it begins to work."""
+    listener = listen("127.0.0.1", port)
+    url = address_url(listener)
+    heard: list[Notice] = []
+    with Source(
+        config_for(url), listener=lambda event: heard.append(event) if isinstance(event, Notice) else None
+    ) as source:
+        running = kind(source, url)
+        running.notices = heard
+        running.app = Application(source, source.roots, on_served=running.served.append)
+        with answering(running.app, listener) as running.server:
+            before(source)
+            source.start()
+            yield running
+
+
+@contextmanager
+def answering(app: Application, listener: socket.socket, limits: ServerLimits | None = None) -> Iterator[UvicornServer]:
+    """Answer at a socket by an application, in a thread; both are closed at the end."""
+    ready = threading.Event()
+    server = make_server(app, limits, ready.set)
+    thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        assert ready.wait(DEADLINE)
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE)
+        app.close()
+        listener.close()
+        assert not thread.is_alive()
 
 
 class Process:

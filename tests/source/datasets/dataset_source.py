@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.http.app import Application
-from headwater.http.server.server import make_server
-from headwater.http.server.sockets import address_url, listen
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.folder.pipeline import PipelineResult
 from headwater.source.source import Source
 from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, import_changes
-from tests.support.serving import Face
-from tests.support.waiting import DEADLINE
+from tests.support.serving import Face, source_at_work
 
 BASE = "http://data.example/sync"
 
@@ -74,8 +69,6 @@ def file_set(path: Path, name: str = "d", **options: object) -> SetConfig:
 class DatasetServer(Face):
     """A server over a source of datasets at work."""
 
-    notices: list[Notice]
-
     def fetch(self, url: str) -> bytes:
         """What is answered at a URL of the source."""
         answer = self.get(urlsplit(url).path)
@@ -101,24 +94,8 @@ def dataset_server(
     state: Path, sets: Sequence[SetConfig], *, before: Callable[[Source], None] = lambda _source: None
 ) -> Iterator[DatasetServer]:
     """A source of these sets at work, and served."""
-    listener = listen("127.0.0.1", 0)
-    config = SourceConfig(state=str(state), sets=tuple(sets), base_url=address_url(listener))
-    heard: list[Notice] = []
-    with Source(config, listener=lambda event: heard.append(event) if isinstance(event, Notice) else None) as source:
-        running = DatasetServer(source, str(config.base_url))
-        running.notices = heard
-        running.app = Application(source, source.roots, on_served=running.served.append)
-        ready = threading.Event()
-        server = make_server(running.app, None, ready.set)
-        thread = threading.Thread(target=server.run, name="serve", kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            assert ready.wait(DEADLINE)
-            before(source)
-            source.start()
-            yield running
-        finally:
-            server.should_exit = True
-            thread.join(DEADLINE)
-            running.app.close()
-            listener.close()
+    config = SourceConfig(state=str(state), sets=tuple(sets))
+    with source_at_work(
+        DatasetServer, lambda url: msgspec.structs.replace(config, base_url=url), before=before
+    ) as running:
+        yield running
