@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -14,7 +15,7 @@ from headwater.errors import Exit
 from headwater.spec.namespaces import PATCH
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, etag_of, zipped
-from tests.support.fake_source import Handler, Reply, at, sha, url
+from tests.support.fake_source import Handler, Reply, at, document, sha, url
 from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
 
 __all__ = ["dumps"]
@@ -222,6 +223,33 @@ def test_a_package_that_breaks_off_and_cannot_be_gone_on_with_gives_what_came(du
     serve(dumps, octets)
     dumps.site.source.pages["/set/p.zip"] = broken_off(octets, ranges=False)
     assert 0 < is_whole(dumps, dest, "DST-F1") < COUNT + 1
+
+
+@pytest.mark.parametrize("kind", ["changedump", "resourcelist"])
+def test_dst_a7_a_dump_that_is_another_than_it_is_offered_as_is_told(dumps: Dumps, dest: Path, kind: str) -> None:
+    octets = dumps.package()
+    dumps.publish_dump([dumps.serve_package("p.zip", octets)], kind=kind)
+    dumps.site.source.pages[f"/{dumps.site.name}/resourcedump.xml"] = dumps.served(f"{kind}.xml")
+    dumps.site.publish_list()
+    dumps.publish("resourcedump")
+    assert is_whole(dumps, dest, "DST-A7") == 0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("by_list", [True, False])
+def test_amb_36_a_path_may_be_percent_encoded(dumps: Dumps, dest: Path, order: int, by_list: bool) -> None:
+    """AMB-36: the literal name counts, then the decoded one; in the order of the manifest or not, listed or not."""
+    names = list(dumps.site.files)
+    paths = {name: f"a b/{number} é.txt" for number, name in enumerate(names)}
+    entries = [dumps.site.resource(name, path="/" + quote(path)) for name, path in paths.items()]
+    manifest = document(entries, links=dumps.site.up(), capability="resourcedump-manifest", at=at(dumps.site.clock))
+    members = [(paths[name], dumps.site.files[name]) for name in names]
+    members.append((quote(paths[names[0]]), b"of this name, and other octets"))
+    serve(dumps, zipped([("manifest.xml", manifest), *members[::order]]))
+    if not by_list:
+        dumps.site.publish_capabilities("resourcedump")
+    assert is_whole(dumps, dest) == len(names)
+    assert fetched(dumps) == []
 
 
 def test_a_dump_that_cannot_be_read_is_passed_over(dumps: Dumps, dest: Path) -> None:

@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 
 from headwater.packages.faults import BadPackage, BadPath
-from headwater.packages.member_paths import member_name
+from headwater.packages.member_paths import member_name, percent_decoded
 from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader
@@ -22,6 +22,7 @@ from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.packages.planned_members import PlannedMembers
 from headwater.sync.source_times import micros
+from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE
 
 Warn = Callable[[str, str, str | None], None]
@@ -208,8 +209,14 @@ class StagedManifest:
                 continue
             self.declared += 1
             moment = at if entry.datetime is None else _micros(entry.datetime)
-            uri = self._uris.uri(entry.loc)
-            yield self.declared, name, uri, entry.hash, entry.length, _micros(entry.lastmod), moment
+            rest = self._uris.uri(entry.loc), entry.hash, entry.length, _micros(entry.lastmod), moment
+            yield self.declared, name, *rest
+            if "%" in name and (decoded := percent_decoded(name)) is not None and strongest_of(entry.hash) is not None:
+                yield (
+                    -self.declared,
+                    decoded,
+                    *rest,
+                )  # what the path means where no member has the literal name (AMB-36)
 
 
 def tell_moments(warn: Warn, package: ListedPackage, manifest: Document) -> None:

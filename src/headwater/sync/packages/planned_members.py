@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from headwater.packages.faults import BadPath
-from headwater.packages.member_paths import member_name
+from headwater.packages.member_paths import member_name, percent_decoded
 from headwater.spec.records import Entry
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
@@ -106,5 +106,7 @@ class PlannedMembers:
         return [found.get(number) for number in numbers if number <= last]
 
     def tabulate(self, t: Transaction) -> None:
-        """Put what was matched into `temp.packed`."""
+        """Put what was matched into `temp.packed`; below 0 what paths mean percent-decoded (`manifests`)."""
         t.many(_TABULATE, zip(count(1), self.names, self._numbers, strict=False))
+        decoded = ((-place, percent_decoded(name), n) for place, name, n in zip(count(1), self.names, self._numbers))
+        t.many(_TABULATE, (row for row in decoded if row[1] is not None))

@@ -114,11 +114,15 @@ class TransferPlan:
         except SourceFault as fault:
             self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
             return []
+        if dump.kind is not _KINDS[capability]:
+            said = f"a dump is passed over: it is offered as another than it is, a {_NAMES[dump.kind]}"
+            self._warn("DST-A7", said, uri)
+            return []
         return self._of_change_dump(dump) if capability == CHANGE_DUMP else self._of_resource_dump(dump)
 
     def _of_resource_dump(self, dump: DumpRead) -> list[ChosenPackage]:
         """All packages or none: what is wanted lies in all of them alike, as far as can be known before."""
-        if dump.kind is not Kind.RESOURCE_DUMP or not dump.packages:
+        if not dump.packages:
             return []
         choice = self._choice(dump.kind, dump.octets, self.wanted())
         if not choice.taken:
@@ -131,8 +135,6 @@ class TransferPlan:
 
     def _of_change_dump(self, dump: DumpRead) -> list[ChosenPackage]:
         """The packages whose interval holds changes that are wanted (DST-D); the newest first, whose states count."""
-        if dump.kind is not Kind.CHANGE_DUMP:
-            return []
         chosen: list[ChosenPackage] = []
         missed: WayDecision | None = None
         for package in reversed(dump.packages):
@@ -224,6 +226,7 @@ class TransferPlan:
 
 _NAMES = {Kind.RESOURCE_DUMP: "Resource Dump", Kind.CHANGE_DUMP: "Change Dump"}
 _CAPABILITIES = {Kind.RESOURCE_DUMP: RESOURCE_DUMP, Kind.CHANGE_DUMP: CHANGE_DUMP}
+_KINDS = {capability: kind for kind, capability in _CAPABILITIES.items()}
 
 
 def way_of(kind: Kind) -> str:
