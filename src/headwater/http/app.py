@@ -18,6 +18,7 @@ from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
 from headwater.http.home_page import home_page
+from headwater.http.ingest.precedence import Precedence
 from headwater.http.resources.handler import ContentHandler, FileHandler
 from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
 from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
@@ -48,6 +49,7 @@ class Application:
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
     ) -> None:
+        self.precedence = Precedence()
         self._access = SourceAccess(source)
         self.resources = (
             FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
@@ -105,6 +107,8 @@ class Application:
         elif (route := match.route(method)) is None:
             return _not_allowed(match.allowed)
         else:
+            if method in ("GET", "HEAD"):
+                self.precedence.give_way()
             try:
                 response = await route.handler(HttpRequest(method, match, request_fields, scope, receive, self._access))
             except HeadwaterError as fault:

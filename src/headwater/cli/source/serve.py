@@ -294,6 +294,7 @@ def _application(
             counts.announced(name, account)
 
     routes = [MetricsPage(source, counts).route()] if counts else []
+    ingest = None
     if targets := source.push_sets.targets():
         from headwater.http.ingest.endpoint import IngestEndpoint
 
@@ -320,6 +321,8 @@ def _application(
         on_fault=_each(log.fault, counts.fault if counts else None),
     )
     stack.callback(app.close)
+    if ingest is not None:
+        app.precedence = ingest.precedence
     if versions.routes() and isinstance(app.resources, FileHandler):
         app.resources.add_links(versions.links)
     return app

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
+from headwater.http.ingest.precedence import Precedence
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
@@ -28,6 +29,8 @@ from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submiss
 from headwater.ingest.push.feed import Feed
 from headwater.source.push.target import PushTarget
 from headwater.source.tokens import LONGEST
+
+T = TypeVar("T")
 
 DIT_PATH = "/ingest/dit"
 
@@ -93,6 +96,7 @@ class IngestEndpoint:
         self._limits = limits or IngestLimits()
         self._on_fault = on_fault
         self._on_account = on_account
+        self.precedence = Precedence()
         self._under_way = 0
         self._seats: Counter[str] = Counter()
         self._keys: set[tuple[str, bytes | None]] = set()
@@ -150,12 +154,7 @@ class IngestEndpoint:
     ) -> Response:
         feed = target.feed
         try:
-            if "load" not in wishes:
-                await self._in_thread(lambda: _open(feed))
-            key_text = None if key is None else key.decode("latin-1")
-            submission = await self._in_thread(lambda: Submission(feed, key_text, self._limits.submission))
-            if "load" in wishes and not submission.is_answered and await self._in_thread(lambda: feed.is_open):
-                raise WrongPhase("the set is open: its first load is over", where=feed.name)
+            submission = await self._in_thread(lambda: self._submission(feed, key, is_load="load" in wishes))
         except HeadwaterError as fault:
             return self._failed(fault, b"{}\n")
         response = await self._take(submission, scope, receive)
@@ -169,6 +168,15 @@ class IngestEndpoint:
         if response.status == 200 and submission.summary.rejected:
             response.status = 207
         return response
+
+    def _submission(self, feed: Feed, key: bytes | None, *, is_load: bool) -> Submission:
+        """What takes the lines of a request; a set that is loading is opened by the first that are no load."""
+        if not is_load:
+            _open(feed)
+        submission = Submission(feed, None if key is None else key.decode("latin-1"), self._limits.submission)
+        if is_load and not submission.is_answered and feed.is_open:
+            raise WrongPhase("the set is open: its first load is over", where=feed.name)
+        return submission
 
     async def _documents(self, scope: Scope, receive: Receive) -> Response:
         targets = [target for target in self._targets.values() if target.resource_sets]
@@ -241,8 +249,7 @@ class IngestEndpoint:
         """Read the body to its end and answer with what was taken."""
         try:
             async with asyncio.timeout(self._limits.seconds):
-                await self._read(submission, _stated_length(scope), receive)
-            body = await self._in_thread(lambda: submission.body)
+                body = await self._read(submission, _stated_length(scope), receive)
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
@@ -251,7 +258,8 @@ class IngestEndpoint:
             return self._failed(BodyCutOff("the body was cut off"), submission.body)
         return responses.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
 
-    async def _read(self, submission: _Taking, stated: int | None, receive: Receive) -> None:
+    async def _read(self, submission: _Taking, stated: int | None, receive: Receive) -> bytes:
+        """Take the body to its end; what was taken."""
         more, octets = True, 0
         while more:
             async with asyncio.timeout(self._limits.idle_seconds):
@@ -264,10 +272,10 @@ class IngestEndpoint:
                 await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
         if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
             raise BodyCutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
-        await self._in_thread(submission.finish)
+        return await self._in_thread(lambda: _finished(submission))
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self.precedence.during, work)
 
     def _failed(self, fault: HeadwaterError, body: bytes) -> Response:
         """The answer when a fault has ended the request; `body` says what was taken before."""
@@ -330,6 +338,11 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
     if found not in mine:
         raise WrongToken(f"this token does not open the set {found.feed.name!r}")
     return found
+
+
+def _finished(submission: _Taking) -> bytes:
+    submission.finish()
+    return submission.body
 
 
 def _open(feed: Feed) -> None:

@@ -100,6 +100,7 @@ class FastProtocol(BoundedProtocol):
         self.transport.write(b"".join((STATUS_LINE[response.status], own, response.head, b"\r\n", response.content())))
         self.server_state.total_requests += 1
         self.answered_at = self.loop.time()
+        self.app.precedence.give_way()
         if self.idle is None:
             self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
 
