@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Delete, Event, Rendered
+from headwater.catalog.interface import Catalog, Delete, Event, Rendered
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import NotReady, Publisher, PublishResult
+from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind
@@ -22,7 +23,8 @@ from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
-from tests.support.published import BASE, PublishedCatalog, put
+from tests.support.published import BASE, PublishedCatalog, digest, put
+from tests.support.waiting import Clock
 
 pytestmark = pytest.mark.long(15)
 
@@ -612,3 +614,26 @@ def test_whatever_happens_documents_replay_to_the_catalog(
             assert look.listed == look.state
             assert published.pages_stale == 0
     world.catalog.close()
+
+
+def test_what_is_created_again_while_pages_are_rendered_is_listed_once(
+    world: PublishedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-RL-08, AMB-89: each page is read from a snapshot of its own, and pages that are not stale stay as they are."""
+    world.begin(10)
+    world.publish()
+    world.record(put("r9", 1))
+    place = "headwater.publish.rendering.resource_lists.page"
+
+    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
+        world.record(Delete("r0"), put("r0", 2), put("r9", 2), put("new", 1))
+        return page(catalog, order, number, clock)
+
+    monkeypatch.setattr(place, render_late)
+    world.publish(force=True)
+    seen = world.look()  # holds that no resource is listed twice
+    assert seen.state == world.truth()
+    assert seen.listed[f"{world.site.resource_prefix('files')}r9"] == digest("r9/2"), "an update is shown"
+    monkeypatch.setattr(place, page)
+    world.publish(force=True)
+    assert world.look().listed == world.truth()

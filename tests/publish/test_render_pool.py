@@ -187,7 +187,7 @@ def test_a_publication_that_fails_ends_its_processes(
 def test_processes_are_started_only_where_they_pay(
     world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    order = RenderJob(site=world.site, name="files", at=START, indexed=True)
+    order = RenderJob(site=world.site, name="files", at=START, indexed=True, seq=0)
     catalog = world.folder / "catalog.sqlite"
     few = [
         (RenderPool(None, 2), range(3), 100_000),

@@ -148,7 +148,7 @@ def test_limits_of_a_set_hold_for_it_alone(tmp_path: Path) -> None:
 
 def test_rules_travel_to_rendering_processes_as_json(tmp_path: Path) -> None:
     site = Site(base_url=BASE, sets=linked(RULES))
-    order = worker.RenderJob(site=site, name="files", at=START, indexed=False)
+    order = worker.RenderJob(site=site, name="files", at=START, indexed=False, seq=0)
     request = worker.RenderRequest(order=order, catalog="x")
     assert msgspec.json.decode(msgspec.json.encode(request), type=worker.RenderRequest) == request
 

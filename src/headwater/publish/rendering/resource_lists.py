@@ -163,7 +163,8 @@ class ResourceLists:
         store_writer, clock = self._job.store_writer, self._context.clock
         known = {one.number: one for one in self._pages}
         entries = sum(known[number].count for number in plan.render)
-        order = RenderJob(site=self._site, name=self._name, at=self._job.at, indexed=plan.indexed)
+        newest = self._job.snapshot.segments[-1].last
+        order = RenderJob(site=self._site, name=self._name, at=self._job.at, indexed=plan.indexed, seq=newest)
         with self._render_pool.rendering(order, plan.render, entries) as rendering:
             for number in plan.render:
                 completed, blocks = rendering.take() or page(self._context.catalog, order, number, clock)

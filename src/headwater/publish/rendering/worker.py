@@ -22,6 +22,7 @@ from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
+from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
 
 
@@ -32,6 +33,8 @@ class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     at: dt.datetime
     indexed: bool
+    seq: int
+    """The newest change of the publication's snapshot: what is created after it is on none of the pages."""
 
 
 class RenderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +51,40 @@ RenderedPage = tuple[dt.datetime, Iterator[bytes]]
 def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt.datetime]) -> RenderedPage:
     """Render one page."""
     site, name = order.site, order.name
-    rows = catalog.page(name, number)
+    rows = _known_by_then(catalog, order, catalog.page(name, number))
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
     completed = max(order.at, clock())
     head = documents.resource_list(site, name, order.at, completed, indexed=order.indexed)
     linked = _linked(AddedLinks(site, site.settings(name), catalog), chain(first, rows))
     entries = documents.resource_entries(linked, site.resource_prefix(name))
     return completed, render_document(head, entries, site.profile)
+
+
+def _known_by_then(catalog: Catalog, order: RenderJob, rows: Iterable[Resource]) -> Iterator[Resource]:
+    """The rows without what was created after the publication's snapshot.
+
+    Each page is read from a snapshot of its own, and others stay as they are: what was deleted on one of them since and
+    created again on this one would be listed twice (RS-RL-08, AMB-89).
+    """
+    created: dict[str, int] | None = None
+    for row in rows:
+        if row.seq > order.seq:
+            if created is None:
+                created = _created_after(catalog, order.name, order.seq)
+            if created.get(row.uri, row.seq + 1) <= row.seq:
+                continue
+        yield row
+
+
+def _created_after(catalog: Catalog, name: str, seq: int) -> dict[str, int]:
+    """The number of the first creation of each resource that was created after the change `seq`."""
+    found: dict[str, int] = {}
+    while changes := catalog.changes(name, seq):
+        for change in changes:
+            if change.change is ChangeKind.CREATED:
+                found.setdefault(change.uri, change.seq)
+        seq = changes[-1].seq
+    return found
 
 
 def _linked(added: AddedLinks, rows: Iterable[Resource]) -> Iterable[Resource]:
