@@ -186,3 +186,47 @@ def test_what_an_old_deletion_names_is_gone(source: Source, site: Site, dest: Pa
     for _ in range(2):
         assert go(source.base, dest).status == DONE
         assert "f3.txt" not in tree(dest)
+
+
+@pytest.mark.parametrize("hashes", [True, False], ids=["hashes", "no hashes"])
+def test_a_list_without_the_changes_before_its_at(hashes: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-4.5, AMB-25: what the Change List says of before `at`, and the Resource List does not have, is asked for."""
+    more: dict[str, Any] = {} if hashes else {"hash": None, "length": None}
+    site.put("f4.txt", b"four, before all")
+    early = dict(site.files)
+    site.put("f1.txt", b"one, and then")
+    site.put("new.txt", b"new")
+    site.drop("f3.txt")
+    site.put("gone.txt", b"gone")
+    site.drop("gone.txt")
+    now, site.files = site.files, early
+    site.publish_list(when=site.clock + 100, entries=[site.resource(name, **more) for name in early])
+    site.files = now
+    site.publish_changes(10, entries=[site.change(*one, **more) for one in site.changes if one[0] > 10])
+    ran = go(source.base, dest)
+    assert tree(dest) == now
+    assert ("AMB-25" in ran.rules(), ran.status) == (True, DONE)
+    found = check(source.base, dest)
+    assert (found.verdict, found.sets[0].contradicted) == ("undetermined", 3 if hashes else 2)
+    (dest / "f4.txt").write_bytes(b"four, by another hand")
+    if hashes:
+        assert check(source.base, dest).verdict == "not in sync"
+    go(source.base, dest, repair=True)
+    site.publish_list(when=site.clock + 200)
+    ran = go(source.base, dest, baseline=True)
+    assert (ran.status, "AMB-25" in ran.rules()) == (DONE, False)
+    assert tree(dest) == now
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_an_audit_by_a_list_without_the_changes_before_its_at(source: Source, site: Site, dest: Path) -> None:
+    """DST-Q: a copy that was made by such a list alone is not called in sync."""
+    early = dict(site.files)
+    site.publish_capabilities("resourcelist")
+    site.publish_list(when=50)
+    assert go(source.base, dest).status == DONE
+    site.put("f1.txt", b"one, and then")
+    site.publish_changes(10)
+    site.publish_capabilities("resourcelist", "changelist")
+    assert tree(dest) == early
+    assert check(source.base, dest).verdict == "undetermined"

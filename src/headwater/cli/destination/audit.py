@@ -128,6 +128,7 @@ def _counts(sets: list[SetAudit]) -> str:
             ("refused", "refused", False),
             ("skipped", "skipped", False),
             ("left_out", "left out", False),
+            ("contradicted", "contradicted", False),
         )
     ]
     return ", ".join(f"{number:,} {what}" for number, what, always in numbers if number or always)

@@ -24,6 +24,7 @@ from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
+from headwater.sync.update.disordered_changes import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """
@@ -32,6 +33,7 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
   extra TEXT, type TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 _EARLIER = "pending AND NOT exact AND stated < ?"
 _DOUBTED = f"UPDATE temp.changed SET hash = NULL, length = NULL WHERE {_EARLIER} AND change != 'deleted'"  # noqa: S608
@@ -88,6 +90,7 @@ class ExpectedFiles:
             self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         with self._database.write() as t:
             t.run("DELETE FROM temp.expected")
+            t.run("DELETE FROM temp.contradicted")
             t.run(
                 "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
                 " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
@@ -117,7 +120,8 @@ class ExpectedFiles:
 
     def _expect_changes(self, offer: Offer, start: Position) -> None:
         since = start.done_until
-        reading = self._changes(offer, start)
+        compare = since is not None and not self._context.types
+        reading = self._changes(offer, start, compare=compare)
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
@@ -136,13 +140,22 @@ class ExpectedFiles:
                 " SELECT uri, length, hash, lastmod, extra, type FROM temp.changed"
                 " WHERE pending AND change != 'deleted'"
             )
+            if compare and since is not None:
+                self._set_aside(t, since)
             takes = paths.takes_refused
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
-    def _changes(self, offer: Offer, position: Position) -> ChangeListReading:
+    def _set_aside(self, t: Transaction, since: int) -> None:
+        """What the Resource List has otherwise than changes of before its `at` is neither expected nor one too many."""
+        uris = contradicted(t, since).values()
+        t.many("INSERT OR IGNORE INTO temp.contradicted(uri) VALUES (?)", ((uri,) for uri in uris))
+        t.run("DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.contradicted)")
+        self._result.contradicted = int(t.value("SELECT count(*) FROM temp.contradicted"))
+
+    def _changes(self, offer: Offer, position: Position, *, compare: bool = False) -> ChangeListReading:
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
-        reading = ChangeListReader(self._context, self._row.id, offer, position).read()
+        reading = ChangeListReader(self._context, self._row.id, offer, position, compare=compare).read()
         self._position = reading.position
         return reading
 
@@ -178,6 +191,11 @@ class ExpectedFiles:
             t.run("DELETE FROM temp.spared")
             if not self._choice.takes_all:
                 self._leave_out(t, paths)
+            t.run(
+                "INSERT OR IGNORE INTO temp.spared(path) SELECT r.path FROM resources r"
+                " JOIN temp.contradicted c ON c.uri = r.uri WHERE r.set_id = ? AND r.path IS NOT NULL",
+                (self._row.id,),
+            )
             t.run(
                 "INSERT OR IGNORE INTO temp.spared(path) SELECT r.path FROM resources r JOIN refusals f"
                 " ON f.set_id = r.set_id AND f.uri = r.uri WHERE r.set_id = ? AND r.path IS NOT NULL",

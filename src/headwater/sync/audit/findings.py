@@ -61,6 +61,9 @@ class SetAudit(msgspec.Struct, kw_only=True):
     refused: int = 0
     skipped: int = 0
     left_out: int = 0
+    contradicted: int = 0
+    """Resources that the Resource List has otherwise than changes of before its `at`."""
+
     verdict: str = UNDETERMINED
     reason: str | None = None
     findings: list[Finding] = []
@@ -188,10 +191,10 @@ def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False) 
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
     told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync.
     """
-    partial = bool(result.refused or result.skipped)
+    partial = bool(result.refused or result.skipped or result.contradicted)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
-    elif result.missing or result.different or (result.extra and not partial):
+    elif result.missing or result.different or (result.extra and not (result.refused or result.skipped)):
         result.verdict = NOT_IN_SYNC
     elif partial or result.unreadable:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
@@ -221,6 +224,8 @@ def _uncertain(result: SetAudit) -> Iterator[str]:
     if result.unreadable:
         what = "file or folder" if result.unreadable == 1 else "files or folders"
         yield f"{result.unreadable:,} {what} of the copy cannot be read"
+    if result.contradicted:
+        yield f"{result.contradicted:,} in the Resource List are not as changes of before its `at` say"
     told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
     if told:
         yield f"listed by the source: {', '.join(told)}"

@@ -83,7 +83,10 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
 class ChangeListReader:
     """Reads one set's changes after a position into `temp.changed`."""
 
-    def __init__(self, context: ListContext, set_id: int, offer: Offer, position: Position) -> None:
+    def __init__(
+        self, context: ListContext, set_id: int, offer: Offer, position: Position, *, compare: bool = False
+    ) -> None:
+        """`compare`: every entry gets its row, since what is done is compared with the Resource List (`restate`)."""
         self._context = context
         self._documents = context.documents
         self._database = context.database
@@ -102,7 +105,7 @@ class ChangeListReader:
         self._promised: int | None = None
         """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
 
-        self._pending = False
+        self._pending = compare
         self._in_vain = False
         """Whether rows may be there of a document that was read and does not count."""
 

@@ -184,6 +184,7 @@ class Baseline:
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Moving(f"the {snapshot.title} changed each time it was read", where=snapshot.uri, rule="DST-F13")
         self._keep_baseline(snapshot)
+        self._set.is_listed = True
         return True
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:

@@ -18,6 +18,7 @@ from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.database import Transaction
 from headwater.sync.lists.position import kept_bound
 from headwater.sync.state.schema import LISTED_COLUMNS
+from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 
 _LIKE: Final = f"%{N_QUADS_DIFF}%"
@@ -106,6 +107,44 @@ def doubt_old_deletions(t: Transaction, set_id: int) -> None:
     for n, uri, at in t.fetch(_OLD_DELETIONS, (set_id,)):
         t.run(_ASK, (set_id, n))
         t.run(_ABSENT, (uri, at))
+
+
+_DONE_BEFORE: Final = (
+    "SELECT c.n, c.uri, c.change, c.hash, l.uri IS NOT NULL, l.hash FROM temp.changed c"
+    " LEFT JOIN temp.listed l ON l.uri = c.uri"
+    " WHERE NOT c.pending AND c.exact AND c.at < ? AND NOT c.refused AND NOT coalesce(l.refused, 0)"
+    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? AND NOT EXISTS (SELECT 1 FROM temp.changed later"
+    " WHERE later.uri = c.uri AND (later.list, later.ordinal) > (c.list, c.ordinal))"
+)
+_DO_AGAIN: Final = "UPDATE temp.changed SET pending = 1, exact = 0, latest = ? WHERE n = ?"
+
+
+def contradicted(t: Transaction, since: int) -> dict[int, str]:
+    """The last changes before a Resource List's `at` that it does not have: their rows, and of which resources.
+
+    Its `at` is false then, or the list is. `temp.listed` is that list; of datasets the order of patches decides.
+    """
+    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+    return {
+        n: uri
+        for n, uri, change, hash_, is_listed, listed in t.rows(_DONE_BEFORE, (since, _LIKE))
+        if (change == "deleted") == bool(is_listed) or (is_listed and _differ(hash_, listed))
+    }
+
+
+def do_contradicted(t: Transaction, since: int) -> int:
+    """Have such changes done as those that are told out of order: the source is asked (DST-4.5); how many there are."""
+    found = contradicted(t, since)
+    t.many(_DO_AGAIN, [(kept_bound(since), n) for n in found])
+    return len(found)
+
+
+def _differ(hash_: str | None, listed: str | None) -> bool:
+    """Whether two `hash` attributes state other digests of one algorithm."""
+    if hash_ == listed:
+        return False
+    stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
+    return any(stated.get(digest.algorithm, digest.hex) != digest.hex for digest in digests_of(hash_))
 
 
 _MAY_BE: Final = (

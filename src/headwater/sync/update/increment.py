@@ -112,7 +112,8 @@ class Increment:
         position = self._set.since or self._set.row.position or Position()
         if self._set.chain is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
-        return ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position).read()
+        compare = self._set.compare_from(position)
+        return ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position, compare=compare).read()
 
     def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""

@@ -24,7 +24,12 @@ from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
-from headwater.sync.update.disordered_changes import any_disordered, doubt_old_deletions, order_by_time
+from headwater.sync.update.disordered_changes import (
+    any_disordered,
+    do_contradicted,
+    doubt_old_deletions,
+    order_by_time,
+)
 
 
 class SetRelocated(Exception):
@@ -48,6 +53,12 @@ class SetContext:
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
+        self.is_listed = False
+        """Whether `temp.listed` is the Resource List that this run has gone by."""
+
+        self._compared: int | None = None
+        """Before which time changes are compared with it."""
+
         self.chain: Sequence[ListedDocument] | None = None
         """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
 
@@ -70,6 +81,9 @@ class SetContext:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
+        if self._compared is not None and (count := do_contradicted(t, self._compared)):
+            what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
+            self.warn("AMB-25", what, self.offer.baseline_document)
         if any_disordered(t):
             order_by_time(t, set_id)
         if self.row.position is not None and self.row.position.told is not None:
@@ -78,6 +92,12 @@ class SetContext:
             from headwater.sync.datasets.patch_entries import keep_links
 
             keep_links(t, set_id)
+
+    def compare_from(self, position: Position) -> bool:
+        """Whether changes that are to be read from a position on are compared with the Resource List (DST-4.5)."""
+        fits = self.is_listed and position.list_uri is None and not self.run.options.prefer_types
+        self._compared = position.done_until if fits else None
+        return self._compared is not None
 
     @property
     def rescoped(self) -> bool:
