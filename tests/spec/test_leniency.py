@@ -120,6 +120,17 @@ def test_entries_without_loc_are_skipped_and_counted(quick) -> None:
     assert [(one.rule, one.count) for one in read.warnings] == [("DST-F5", 2)]
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"), [("changelistindex", "changelist"), ("changelist-notification", "change-notification")]
+)
+def test_amb_50_an_entry_with_an_old_name_of_a_capability_has_the_right_one(quick, old, new) -> None:
+    text = urlset(url(f'<rs:md capability="{old}"/>'), UP + '<rs:md capability="capabilitylist"/>')
+    read = Read(text, quick=quick)
+    assert [entry.capability for entry in read.entries] == [new]
+    assert ("AMB-50", 1) in [(one.rule, one.count) for one in read.warnings]
+
+
 DOCUMENTS = [
     # rule, document, kind
     ("AMB-02", urlset(url(""), ""), Kind.SITEMAP),

@@ -15,7 +15,7 @@ import pyoxigraph
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.durable import sync_folder
-from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, position_of, statements_of
+from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, WithoutPosition, position_of, statements_of
 from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
 from headwater.triplestores.sparql_text import as_data
 
@@ -106,7 +106,7 @@ class EmbeddedStore:
     def write_statements(self, target: IO[bytes]) -> None:
         """The same into a binary stream."""
         with _faults(self._folder):
-            self._store.dump(cast(IO[bytes], _StatementFilter(target)), _FORMAT)
+            self._store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
 
     def query(self, text: str, form: str) -> bytes:
         """The result of a query in a media type or file extension. Raises BadQuery."""
@@ -120,27 +120,9 @@ class EmbeddedStore:
             raise BadQuery(f"the query: {str(cause)[:300]}") from cause
 
 
-class _StatementFilter:
-    """Lets through what is not of the graph of the position, with blank nodes as they were published."""
-
-    _MARK: Final = f" <{POSITION_GRAPH}> .\n".encode()
-
-    def __init__(self, target: IO[bytes]) -> None:
-        self._target = target
-        self._rest = b""
-
-    def write(self, octets: bytes) -> int:
-        """Take the next octets."""
-        text = self._rest + octets
-        end = text.rfind(b"\n") + 1
-        lines, self._rest = text[:end], text[end:]
-        if self._MARK in lines:
-            lines = b"".join(line for line in lines.splitlines(keepends=True) if not line.endswith(self._MARK))
-        self._target.write(with_blank_nodes(lines))
-        return len(octets)
-
-    def flush(self) -> None:
-        """Nothing is held back but the rest of a line."""
+def _as_published(target: IO[bytes]) -> WithoutPosition:
+    """A stream for what a store dumps: blank nodes are as they were published."""
+    return WithoutPosition(lambda lines: target.write(with_blank_nodes(lines)))
 
 
 def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
@@ -176,7 +158,7 @@ def write_normalised(dataset: Path, target: Path) -> None:
         while chunk := stream.read(_CHUNK):
             store = pyoxigraph.Store()
             store.bulk_load(with_iris(chunk + stream.readline()), _FORMAT)
-            store.dump(cast(IO[bytes], _StatementFilter(file)), _FORMAT)
+            store.dump(cast(IO[bytes], _as_published(file)), _FORMAT)
 
 
 def has_blank_nodes(dataset: Path) -> bool:

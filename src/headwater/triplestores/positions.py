@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -37,6 +37,29 @@ class StoreState(msgspec.Struct, frozen=True):
     under_way: str | None = None
     batch: str | None = None
     """The number of the last batch on that way, where a store takes changes in batches."""
+
+
+class WithoutPosition:
+    """A binary stream that passes on lines of N-Quads, some at a time, but for those of the graph of positions."""
+
+    _MARK: Final = f" <{POSITION_GRAPH}> .\n".encode()
+
+    def __init__(self, pass_on: Callable[[bytes], object]) -> None:
+        self._pass_on = pass_on
+        self._rest = b""
+
+    def write(self, octets: bytes) -> int:
+        """Take the next octets."""
+        text = self._rest + octets
+        end = text.rfind(b"\n") + 1
+        lines, self._rest = text[:end], text[end:]
+        if self._MARK in lines:
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if not line.endswith(self._MARK))
+        self._pass_on(lines)
+        return len(octets)
+
+    def flush(self) -> None:
+        """Nothing is held back but the rest of a line."""
 
 
 def position_of(told: Mapping[str, str]) -> StorePosition | None:

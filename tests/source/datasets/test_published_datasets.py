@@ -26,6 +26,8 @@ from headwater.source.config import SetConfig
 from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.push_config import BadDatasetConfig
 from headwater.source.source import Source
+from headwater.triplestores.embedded_store import load_store
+from headwater.triplestores.positions import POSITION_GRAPH, StorePosition
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
 from tests.support.program import run_here
@@ -470,6 +472,45 @@ def test_what_a_killed_run_has_left_is_removed(tmp_path: Path) -> None:
     assert sorted(folder.iterdir()) == held
 
 
+def test_relative_iris_of_a_file_are_resolved_against_base_iri(tmp_path: Path) -> None:
+    """Another base is another dataset, though the file is as it was."""
+    path = put(tmp_path / "d.ttl", "<#me> <knows> </x> .")
+    Rounds(tmp_path, file_set(path, base_iri="http://b.example/people/all")).run()
+    moved = Rounds(tmp_path, file_set(path, base_iri="https://c.example/"))
+    with pytest.raises(BadRdf, match="relative"):
+        Rounds(tmp_path / "other", file_set(path)).run()
+    assert Rounds(tmp_path, file_set(path, base_iri="http://b.example/people/all")).imported().lines == {
+        b"<http://b.example/people/all#me> <http://b.example/people/knows> <http://b.example/x> .\n"
+    }
+    moved.run()
+    assert moved.imported().lines == {b"<https://c.example/#me> <https://c.example/knows> <https://c.example/x> .\n"}
+
+
+def test_relative_iris_of_the_files_of_a_folder_are_resolved_against_their_paths(tmp_path: Path) -> None:
+    """So `<#me>` of two files are two; names are quoted as in URIs."""
+    folder = tmp_path / "people"
+    (folder / "s").mkdir(parents=True)
+    put(folder / "é b.ttl", "<#me> <http://p.example/> <> .")
+    put(folder / "s" / "a:c.ttl", "<#me> <http://p.example/> <../x> .")
+    rounds = Rounds(tmp_path, file_set(folder, base_iri="http://b.example/p/"))
+    rounds.run()
+    assert rounds.imported().lines == {
+        b"<http://b.example/p/%C3%A9%20b.ttl#me> <http://p.example/> <http://b.example/p/%C3%A9%20b.ttl> .\n",
+        b"<http://b.example/p/s/a%3Ac.ttl#me> <http://p.example/> <http://b.example/p/x> .\n",
+    }
+
+
+def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_path: Path) -> None:
+    """As `sync --store` leaves it; a graph whose name only begins so is one of the dataset."""
+    lines = [*triples(1, 2).splitlines(keepends=True), f'<http://s/> <http://p/> "x" <{POSITION_GRAPH}2> .\n']
+    dataset = put(tmp_path / "d.nq", "".join(sorted(lines)))
+    load_store(tmp_path / "store", dataset, StorePosition("http://o.example/d.nq", "a" * 64, 3))
+    config = SetConfig(name="d", profile="rdf-dataset", oxigraph=str(tmp_path / "store"))
+    rounds = Rounds(tmp_path, config)
+    rounds.run()
+    assert rounds.imported().lines == {one.encode() for one in lines}
+
+
 def test_the_media_type_of_patches_is_that_of_n_quads_unified_diff() -> None:
     assert PATCH_TYPE == NQUD_MEDIA_TYPE
 
@@ -481,6 +522,10 @@ def test_the_media_type_of_patches_is_that_of_n_quads_unified_diff() -> None:
         ({"dataset": "d.nq", "sparql": "http://h.example/query"}, "one of dataset, sparql and oxigraph"),
         ({"sparql": "http://h.example/query", "syntax": "turtle"}, "syntax is that of files"),
         ({"dataset": "d.nq", "sparql_authorization_env": "X"}, "belongs to sparql"),
+        ({"sparql": "http://h.example/query", "base_iri": "http://b.example/"}, "it belongs to dataset"),
+        ({"dataset": "d.nq", "base_iri": "people/"}, "an absolute IRI"),
+        ({"dataset": "d.nq", "base_iri": "http://b.example/#me"}, "an absolute IRI"),
+        ({"dataset": "d.nq", "base_iri": "http://b.example/ x"}, "an absolute IRI"),
         ({"dataset": "d.nq", "retention_seconds": 60.0}, "retention_seconds does not go with a dataset"),
         ({"dataset": "d.nq", "mirrors": ("http://m.example/{path}",)}, "mirrors does not go with a dataset"),
         ({"dataset": "d.nq", "classic": True}, "classic does not go with a dataset"),

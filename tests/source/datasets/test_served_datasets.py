@@ -16,6 +16,9 @@ import pytest
 
 from headwater.datasets.status import dataset_statuses
 from headwater.source.config import SetConfig
+from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.sparql_store import SparqlStore
 from tests.source.datasets.dataset_source import DatasetServer, dataset_server, file_set, triples
 from tests.source.datasets.test_published_datasets import put
 from tests.support.copying import DONE, check, go
@@ -140,6 +143,17 @@ def test_an_endpoint_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             server.store.update("DELETE WHERE { ?s ?p ?o }")
             shows(running, named)
         assert {authorization for _kind, _text, authorization in server.requests} == {"Basic dXNlcjpwYXNz"}
+
+
+def test_the_positions_of_an_endpoint_that_a_sync_keeps_are_none_of_the_dataset(tmp_path: Path) -> None:
+    """What `sync --sparql` notes there says something of the store, and changes when nothing else does."""
+    with sparql_server() as server:
+        store = SparqlStore(
+            SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url)), *["u:d"] * 3
+        )
+        store.load(put(tmp_path / "d.nq", triples(1)), StorePosition("u:d", "a" * 64, 1))
+        with dataset_server(tmp_path / "state", [endpoint(server)]) as running:
+            shows(running, triples(1).replace(" .", " <u:d> ."))
 
 
 FAULTS: dict[str, tuple[Callable[[str], tuple[int, str, bytes] | None], str]] = {

@@ -44,13 +44,13 @@ def copy_above(path: Path) -> Path | None:
 
 
 class PathOrCopy(ChosenInput):
-    """A file or a folder, of a copy or not, whatever is there when it is looked at."""
+    """A file or a folder, of a copy or not, whatever is there when it is looked at. `base` is for what is of none."""
 
-    def __init__(self, path: Path, base_url: str) -> None:
+    def __init__(self, path: Path, base_url: str, base: str | None = None) -> None:
         self.where = str(path)
         self._path = path
         self._base_url = base_url
-        self._plain = PathInput(path, base_url)
+        self._plain = PathInput(path, base_url, None, base)
         self._copied: CopiedInput | None = None
 
     def origin(self) -> Link | None:

@@ -19,11 +19,16 @@ from headwater.files.folder_marks import is_state, is_tree
 from headwater.ingest.folder.walking.own_copies import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.sparql.endpoint import SparqlEndpoint
+from headwater.spec.uris import quote_path, resolve
+from headwater.triplestores.positions import POSITION_GRAPH
 from headwater.triplestores.store_dump import dump_store
 
 MOST_FILES: Final = 100_000
-_QUADS: Final = "SELECT ?g ?s ?p ?o WHERE { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
-_COUNT: Final = "SELECT (COUNT(*) AS ?count) WHERE { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }"
+_ALL: Final = (
+    f"{{ {{ ?s ?p ?o }} UNION {{ GRAPH ?g {{ ?s ?p ?o }} FILTER(?g != <{POSITION_GRAPH}>) }} }}"  # none of the dataset
+)
+_QUADS: Final = f"SELECT ?g ?s ?p ?o WHERE {_ALL}"
+_COUNT: Final = f"SELECT (COUNT(*) AS ?count) WHERE {_ALL}"
 _STORE_FILES: Final = (".sst", ".log", ".blob")
 _ROWS: Final = 5_000
 
@@ -48,16 +53,17 @@ class DatasetInput(Protocol):
 
 
 class FileInput:
-    """A file that is replaced, in any syntax, compressed or not."""
+    """A file that is replaced, in any syntax, compressed or not. Its relative IRIs are resolved against `base`."""
 
-    def __init__(self, path: Path, syntax: Syntax | None = None) -> None:
+    def __init__(self, path: Path, syntax: Syntax | None = None, base: str | None = None) -> None:
         self.where = str(path)
+        self._base = base
         self._path = path
         self._syntax = syntax or syntax_of(None, path.name)
 
     def signature(self) -> bytes | None:
         """By what the system says of the file."""
-        return signature_of_files([(b"", _regular(self._path))])
+        return signature_of_files([((self._base or "").encode(), _regular(self._path))])
 
     def changed_at_ns(self) -> int:
         """The later of the times of its content and of its name."""
@@ -71,25 +77,28 @@ class FileInput:
                 'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
             )
             raise UnusableInput("the name does not tell the syntax of RDF", where=self.where, advice=advice)
-        return [RdfInput(self._path, self._syntax)]
+        return [RdfInput(self._path, self._syntax, self._base)]
 
 
 class FolderInput:
     """All files below a folder whose names are those of RDF, or all files where the syntax is given.
 
     Left out are folders in it that may have come from the dataset itself, of which nothing would ever be removed:
-    copies of the source at this base URL, stores that follow a dataset, static trees.
+    copies of the source at this base URL, stores that follow a dataset, static trees. The relative IRIs of each file
+    are resolved against its own, which is its path in the folder, resolved against `base`.
     """
 
-    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None) -> None:
+    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None, base: str | None = None) -> None:
         self.where = str(path)
+        self._base = base
         self._base_url = base_url
         self._path = path
         self._syntax = syntax
 
     def signature(self) -> bytes | None:
         """By what the system says of each."""
-        return signature_of_files((os.fsencode(path), found) for path, _syntax, found in self._files())
+        based = b"" if self._base is None else b"\0" + self._base.encode()
+        return signature_of_files((os.fsencode(path) + based, found) for path, _syntax, found in self._files())
 
     def changed_at_ns(self) -> int:
         """That of the file that changed last."""
@@ -98,7 +107,7 @@ class FolderInput:
     def read(self, scratch: Path) -> list[RdfInput]:
         """The files, in the order of their paths. Blank nodes of one are never those of another."""
         _ = scratch
-        return [RdfInput(path, syntax) for path, syntax, _found in self._files()]
+        return [RdfInput(path, syntax, self._base_of(path)) for path, syntax, _found in self._files()]
 
     def _files(self) -> Iterator[tuple[Path, Syntax, os.stat_result]]:
         count = 0
@@ -115,6 +124,11 @@ class FolderInput:
                 if count > MOST_FILES:
                     raise UnusableInput(f"the folder has more than {MOST_FILES:,} RDF files", where=self.where)
                 yield path, syntax, found
+
+    def _base_of(self, path: Path) -> str | None:
+        if self._base is None:
+            return None
+        return resolve(self._base, quote_path(os.fsencode(path.relative_to(self._path))))
 
     def _is_own(self, folder: bytes) -> bool:
         return is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
@@ -142,18 +156,18 @@ class ChosenInput:
 class PathInput(ChosenInput):
     """A file or a folder, whichever is there when it is looked at."""
 
-    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None) -> None:
+    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None, base: str | None = None) -> None:
         self.where = str(path)
         self._path = path
-        self._file = FileInput(path, syntax)
-        self._folder = FolderInput(path, base_url, syntax)
+        self._file = FileInput(path, syntax, base)
+        self._folder = FolderInput(path, base_url, syntax, base)
 
     def _present(self) -> DatasetInput:
         return self._folder if self._path.is_dir() else self._file
 
 
 class EndpointInput:
-    """The dataset of a SPARQL 1.1 endpoint: its default graph and all named ones.
+    """The dataset of a SPARQL 1.1 endpoint: its default graph and all named ones but that of positions.
 
     It counts as changed while it was read where the number of its statements is another one before, in and after.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
@@ -15,6 +16,7 @@ DATASET_KEYS: Final = (
     "sparql_authorization_env",
     "oxigraph",
     "syntax",
+    "base_iri",
     "blank_nodes",
     "genid",
     "licence",
@@ -37,6 +39,7 @@ UNFIT_KEYS: Final = (
     "classic",
 )
 """Keys that would break what the profile promises: one link an entry, every change for ever, one Capability List."""
+_BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
 _FILE_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 60.0
 _ENDPOINT_SECONDS: Final = 300.0
@@ -53,6 +56,7 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True):
     sparql_authorization_env: str | None = None
     oxigraph: str | None = None
     syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3"] | None = None
+    base_iri: str | None = None
     blank_nodes: Literal["iris", "refuse"] = "iris"
     genid: str | None = None
     licence: str | None = None
@@ -80,6 +84,11 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True):
             return "a dataset is made of one of dataset, sparql and oxigraph"
         if self.syntax is not None and self.dataset is None:
             return "syntax is that of files: it belongs to dataset"
+        if self.base_iri is not None:
+            if self.dataset is None:
+                return "base_iri is for relative IRIs in files: it belongs to dataset"
+            if not _BASE.fullmatch(self.base_iri):
+                return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
         if self.sparql_authorization_env is not None and self.sparql is None:
             return "sparql_authorization_env belongs to sparql"
         return None

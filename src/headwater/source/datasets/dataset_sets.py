@@ -114,5 +114,5 @@ def _input(config: SetConfig, base_url: str) -> DatasetInput:
     assert config.dataset is not None
     path = Path(config.dataset)
     if config.syntax is not None:
-        return inputs.PathInput(path, base_url, NAMES[config.syntax])
-    return PathOrCopy(path, base_url)
+        return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
+    return PathOrCopy(path, base_url, config.base_iri)

@@ -415,7 +415,10 @@ class RecordBuilder:
             if self._expects_capability_lists:
                 self._warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
                 fields["capability"] = "capabilitylist"
-        elif capability not in CAPABILITIES and capability not in RENAMED:
+        elif capability in RENAMED:
+            self._warnings.warn("AMB-50", "an old name of a capability", capability)
+            fields["capability"] = RENAMED[capability]
+        elif capability not in CAPABILITIES:
             self._warnings.warn("AMB-12", "an unknown capability was kept", capability)
         if fields.get("datetime") is not None:
             self.saw_datetime = True
