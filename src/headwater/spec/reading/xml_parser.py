@@ -99,8 +99,8 @@ class XmlParser:
     def skipped(self, data: bytes, start: int, end: int) -> None:
         """Octets that went past expat: only their lines matter, for the place of a fault."""
         self._skipped_lines += data.count(b"\n", start, end)
-        if carriage_returns := data.count(b"\r", start, end):
-            self._skipped_lines += carriage_returns - data.count(b"\r\n", start, end)
+        if data.find(b"\r", start, end) >= 0:
+            self._skipped_lines += data.count(b"\r", start, end) - data.count(b"\r\n", start, end)
 
     def between_entries(self) -> bool:
         """Whether all that was fed is complete and what comes next stands directly below the root."""

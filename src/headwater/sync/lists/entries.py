@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from headwater.spec.extensions import CANONICAL, canonical_digest
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Entry, Extra, Link
 from headwater.spec.uris import normalise
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
@@ -32,6 +32,7 @@ from headwater.sync.source_times import micros
 from headwater.sync.state.validators import Validators
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
+_PLAIN_LINES = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?\n]*\Z")
 _LOWEST_PRIORITY = 999_999
 _ANY_HOST = Scope(frozenset(), any_host=True)  # mirrors are exempt from the scope, and from nothing else (DST-S12)
 
@@ -178,6 +179,20 @@ class EntryFilter:
             _kept_attributes(entry) if entry.extra else None,
             refused,
         )
+
+    def rows(self, entries: Sequence[Entry]) -> Sequence[Row]:
+        """The staged rows of entries, quicker where all are usual: of one origin, with nothing to be normalised, and
+        without links and foreign attributes."""
+        lines = "\n".join([entry.loc for entry in entries])
+        if (
+            not _PLAIN_LINES.match(lines)
+            or "/." in lines
+            or f"\n{lines}".count(f"\n{self._prefix}") != len(entries)
+            or lines.count("\n") != len(entries) - 1
+            or any(entry.links or entry.extra for entry in entries)
+        ):
+            return [self.row(entry) for entry in entries]
+        return [(e.loc, None, micros(e.lastmod), e.length, e.hash, e.type, e.encoding, None, None, 0) for e in entries]
 
     def _judge(self, loc: str, uri: str) -> int:
         refusal = self._scope.refusal(loc)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.lists.entries import EntryFilter, StagedEntry
+from headwater.storage.database import Row
+from headwater.sync.lists.entries import EntryFilter
 
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _LINES = msgspec.json.Encoder()
@@ -52,7 +54,7 @@ class ListFingerprint:
             line = f"{document.at} {document.completed} {entry.loc} {entry.at} {entry.lastmod}\n"
             self._digest.update(line.encode("utf-8", "surrogatepass"))
 
-    def take_rows(self, rows: list[StagedEntry]) -> None:
+    def take_rows(self, rows: Sequence[Row]) -> None:
         """Take the next resources of a list; not its `at`, which a source may make anew for each answer."""
         self._digest.update(_LINES.encode_lines(rows))
 
@@ -74,7 +76,7 @@ class FingerprintReader:
         if document.kind in _INDEXES:
             self._print.take_parts(document, entries)
         else:
-            self._print.take_rows([self._intake.row(entry) for entry in entries])
+            self._print.take_rows(self._intake.rows(entries))
 
     def fingerprint(self) -> str:
         return self._print.hexdigest()

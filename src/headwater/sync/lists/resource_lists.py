@@ -423,7 +423,7 @@ class _ListHead:
         if document.kind in _INDEXES:
             self._take_parts(document, entries)
             return
-        rows = [self._intake.row(entry) for entry in entries]
+        rows = self._intake.rows(entries)
         if self._depth:
             self._print.take_rows(rows)
         with self._database.write() as t:

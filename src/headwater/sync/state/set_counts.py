@@ -5,9 +5,16 @@ from __future__ import annotations
 from headwater.storage.database import Transaction
 
 
+_HELD = (
+    "SELECT (SELECT count(*) FROM resources WHERE set_id = ?1)"
+    " - (SELECT count(*) FROM resources WHERE path IS NULL AND +set_id = ?1)"
+)
+"""By two indexes, without a look at each row."""
+
+
 def held_count(t: Transaction, set_id: int) -> int:
     """How many files are held."""
-    return int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (set_id,)))
+    return int(t.value(_HELD, (set_id,)))
 
 
 def failure_count(t: Transaction, set_id: int) -> int:

@@ -200,8 +200,12 @@ class PathConflicts:
 def _fill_folders(t: Transaction, paths: Iterator[bytes]) -> None:
     """Add every folder that leads to one of `paths` to `temp.folders`."""
     seen: set[bytes] = set()
+    last = b""
     for path in paths:
         folder = path.rpartition(b"/")[0]
+        if folder == last:
+            continue
+        last = folder
         while folder and folder not in seen:
             seen.add(folder)
             folder = folder.rpartition(b"/")[0]
