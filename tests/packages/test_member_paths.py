@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headwater.packages.faults import BadPath, PackageTooLarge
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import MemberNames, has_leading_slash, member_name, possible_names
+from headwater.packages.member_paths import (
+    MOST_SEGMENTS,
+    MemberNames,
+    has_leading_slash,
+    member_name,
+    member_names,
+    possible_names,
+)
 from tests.packages.bad_packages import NAMES
+from tests.support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -129,3 +139,38 @@ def test_many_names_at_once_are_bounded(limits: PackageLimits) -> None:
     assert names.add_all(["a/b", "a/c"])
     assert not names.add_all(["d"])
     assert len(names) == 2
+
+
+_PATHS = st.sampled_from(
+    [
+        "/a",
+        "/a/b.txt",
+        "a",
+        "/.a",
+        "/a/../b",
+        "/a/",
+        "//a",
+        "/",
+        "",
+        "/a\n/b",
+        "/a\n",
+        "\n",
+        "/é",
+        "/a b",
+        "/a\\b",
+        "/C:/a",
+    ]
+) | st.integers(1, MOST_SEGMENTS + 2).map(lambda count: "/a" * count)
+
+
+@given(st.lists(_PATHS, max_size=4))
+@settings(max_examples=examples(200))
+def test_names_together_are_those_of_each(paths: list[str]) -> None:
+    """DST-P3: whatever paths look like; all or none."""
+    try:
+        expected = list(map(member_name, paths))
+    except BadPath:
+        with pytest.raises(BadPath):
+            member_names(paths)
+        return
+    assert member_names(paths) == expected

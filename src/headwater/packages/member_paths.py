@@ -23,6 +23,9 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:|^/|(?:^|/)\.{0,2}(?=/|$
 is_plain = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII).match
 """Whether nothing of a name has to be looked at more closely, but for the number of its segments, as with most."""
 
+_plain_paths = re.compile(r"(?:(?:/[A-Za-z0-9_-][\w.-]*){1,9}\n)+\Z", re.ASCII).match
+"""The same for many paths with a leading slash, each on a line, none of which has too many segments."""
+
 _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
@@ -32,6 +35,14 @@ def member_name(path: str) -> str:
     name = path[1:] if path.startswith("/") else path
     check_name(name)
     return name
+
+
+def member_names(paths: Sequence[str]) -> list[str]:
+    """The same for many paths, quicker. Raises BadPath where one of them is refused."""
+    lines = "\n".join(paths) + "\n"
+    if _plain_paths(lines) and lines.count("\n") == len(paths):
+        return [path[1:] for path in paths]
+    return list(map(member_name, paths))
 
 
 def has_leading_slash(path: str) -> bool:

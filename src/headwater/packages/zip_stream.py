@@ -106,17 +106,18 @@ class ZipStream:
         """Take octets in; gives what is known by them. Raises BadPackage, NeedsDirectory; take all events before the
         next push."""
         for event in self.push_whole(data):
-            if isinstance(event, WholeMember):
-                octets = len(event.octets)
-                yield MemberBegin(event.name, octets)
-                yield MemberData(event.octets)
-                yield MemberEnd(event.name, octets)
-            else:
+            if not isinstance(event, list):
                 yield event
+                continue
+            for member in event:
+                octets = member.octets
+                yield MemberBegin(member.name, len(octets))
+                yield MemberData(octets)
+                yield MemberEnd(member.name, len(octets))
 
-    def push_whole(self, data: bytes) -> Iterator[WholeMember | MemberEvent]:
-        """The same, for a reader of many: a small member with nothing unusual comes as one event, a WholeMember, whose
-        content is inflated and checked when it is asked for."""
+    def push_whole(self, data: bytes) -> Iterator[list[WholeMember] | MemberEvent]:
+        """The same, for a reader of many: small members with nothing unusual come as one event, a list of them, the
+        content of each inflated and checked when it is asked for."""
         if self._failed:
             raise BadPackage("the package was found to be bad before")
         self._waiting += data
@@ -167,7 +168,7 @@ class ZipStream:
             raise BadPackage(f"at {self._at:,} there is neither a member nor the central directory")
         yield from ()
 
-    def _whole_members(self) -> Iterator[WholeMember]:
+    def _whole_members(self) -> Iterator[list[WholeMember]]:
         """Members that have come whole, are small, and have nothing but a name and lengths: what many small records
         are, one after another. It stops before the first that is otherwise, which takes the other steps."""
         waiting, most = bytes(self._waiting), self._most_usual
@@ -214,12 +215,12 @@ class ZipStream:
         self._end.members(len(found), agreement)
         if self._budget.admit_all([member.name for member in found]):
             self._budget.spend(all_plain, all_packed)
-            yield from found
+            yield found
             return
         for member in found:
             self._budget.admit(member.name)
             self._budget.spend(member.body.plain_octets, len(member.body.packed))
-            yield member
+            yield [member]
 
     def _local(self) -> Iterator[MemberEvent]:
         """A local header; the whole member where it is small and all there."""

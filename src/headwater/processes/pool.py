@@ -131,11 +131,15 @@ class JobQueue(Generic[T]):
         self._processes.take(0)
         yield from self._answers(self._most)
 
-    def rest(self) -> Iterator[tuple[T, Any]]:
-        """The answers to all jobs that are in hand; the last ones, which no process has got yet, are done here."""
+    def help(self) -> Iterator[tuple[T, Any]]:
+        """Do the last jobs here until there is none that no process has got yet; gives the answers that have come."""
         while (task := self._processes.take_back()) is not None:
             task.answer = self._here(task.job)
             yield from self.take()
+
+    def rest(self) -> Iterator[tuple[T, Any]]:
+        """The answers to all jobs that are in hand; the last ones, which no process has got yet, are done here."""
+        yield from self.help()
         yield from self._answers(0)
 
     def close(self) -> None:

@@ -48,6 +48,7 @@ def placing(tmp_path: Path) -> Iterator[PlacingProcess[str]]:
         process: PlacingProcess[str] = PlacingProcess(files, str(tmp_path / "temp"), lock)
         yield process
         process.close()
+        assert list((tmp_path / "temp").glob("*")) == []
     os.close(lock)
 
 
@@ -144,15 +145,14 @@ def test_files_of_one_that_dies_are_placed_here(placing: PlacingProcess[str], tm
         told.extend(item for item, (placement, *_) in outcomes if placement == Placement.PLACED)
 
     for number, (name, octets) in enumerate(content.items()):
-        note(placing.give(name, new_file(name, octets, number=number, deflate=number % 2 == 0)))
+        note(placing.give([(name, new_file(name, octets, number=number, deflate=number % 2 == 0))]))
         if number == 200:
             processes: _Processes = placing._queue._processes
             os.kill(processes._alive[0]._popen.pid, signal.SIGKILL)
-            (tmp_path / "temp" / "201-member").write_bytes(b"begun")
+            (tmp_path / "temp" / "placing" / "201-member").write_bytes(b"begun")
     note(placing.rest())
     assert sorted(told) == sorted(content)
     assert {f"d/{path.name}": path.read_bytes() for path in (tmp_path / "copy" / "d").iterdir()} == content
-    assert list((tmp_path / "temp").iterdir()) == []
 
 
 @pytest.mark.parametrize("here", [False, True])
@@ -178,10 +178,11 @@ def test_only_what_verifies_gets_its_place(
     if here:
         monkeypatch.setattr("headwater.processes.pool.JobQueue.has_room", False)
     file = new_file(**({"name": "a", "octets": b"content " * 9} | wrong))
-    ((item, outcome),) = [*placing.give("a", file), *placing.rest()]
+    ((item, outcome),) = [*placing.give([("a", file)]), *placing.rest()]
     assert (item, outcome[0]) == ("a", placement)
     assert (tmp_path / "copy" / "a").exists() == (placement is Placement.PLACED)
-    assert list((tmp_path / "temp").iterdir()) == []
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["placing"]
+    assert list((tmp_path / "temp" / "placing").iterdir()) == []
 
 
 def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess[str], tmp_path: Path) -> None:
@@ -189,7 +190,8 @@ def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess
     names = [f"{number}" for number in range(64 * 70)]
     placed: dict[str, int] = {}
     for number, name in enumerate(names):
-        placed |= {item: outcome[0] for item, outcome in placing.give(name, new_file(name, b"x" * 99, number=number))}
+        file = new_file(name, b"x" * 99, number=number)
+        placed |= {item: outcome[0] for item, outcome in placing.give([(name, file)])}
         if number == 64:
             standing = placing._queue._processes._alive[0]._popen
             standing.send_signal(signal.SIGSTOP)
@@ -201,8 +203,9 @@ def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess
 
 
 def test_a_copy_that_cannot_be_written_ends_the_run(placing: PlacingProcess[str], tmp_path: Path) -> None:
+    (tmp_path / "temp" / "placing").rmdir()
     (tmp_path / "temp").rmdir()
-    list(placing.give("a", new_file("a", b"a")))
+    list(placing.give([("a", new_file("a", b"a"))]))
     with pytest.raises(DestinationUnusable, match="cannot write"):
         list(placing.rest())
 
@@ -222,7 +225,7 @@ while True:
     octets = b"%d" % number * 1000
     digest = hashlib.sha256(octets).hexdigest()
     file = f"{number}-member", b"%d" % number, None, octets, len(octets), crc32(octets), False, "sha-256", digest
-    for _ in process.give(number, file):
+    for _ in process.give([(number, file)]):
         print("placed", flush=True)
 """
 

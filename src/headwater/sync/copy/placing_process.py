@@ -8,7 +8,8 @@ file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -22,6 +23,9 @@ from headwater.sync.network.response import HASHERS
 
 _BLOCK_FILES = 64
 _BLOCK_OCTETS = 1 << 18
+_FOLDER = "placing"
+"""The folder of its temporary files: in one folder, two processes that make and rename files wait for each other."""
+
 _AHEAD = 64
 """So many blocks are in its hands at most; what comes meanwhile the run places itself, and of these the last."""
 
@@ -65,17 +69,22 @@ class PlacingProcess(Generic[T]):
     def __init__(self, tree: FileTree, temp: str, lock: int) -> None:
         """`lock`: the open file by which the run holds the folder."""
         self._tree = tree
+        self._temp = f"{temp}/{_FOLDER}"
+        try:
+            os.makedirs(self._temp, exist_ok=True)
+        except OSError as cause:
+            raise DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=self._temp) from cause
         program = WorkerProgram(
-            function=file_placer, settings=(tree.root, os.fsencode(temp)), libraries=True, descriptors=(lock,)
+            function=file_placer, settings=(tree.root, os.fsencode(self._temp)), libraries=True, descriptors=(lock,)
         )
         self._queue: JobQueue[list[T]] = JobQueue(program, self._place_here, processes=1, ahead=_AHEAD)
         self._files: list[tuple[T, NewFile]] = []
         self._octets = 0
 
-    def give(self, item: T, file: NewFile) -> Iterable[tuple[T, PlacementOutcome]]:
-        """Have a file placed; gives what has come of earlier ones. Raises DestinationUnusable."""
-        self._files.append((item, file))
-        self._octets += len(file[3])
+    def give(self, files: Sequence[tuple[T, NewFile]]) -> Iterable[tuple[T, PlacementOutcome]]:
+        """Have files placed; gives what has come of earlier ones. Raises DestinationUnusable."""
+        self._files += files
+        self._octets += sum([len(file[3]) for _, file in files])
         if len(self._files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS:
             return self._send()
         return ()
@@ -83,6 +92,12 @@ class PlacingProcess(Generic[T]):
     def take(self) -> Iterable[tuple[T, PlacementOutcome]]:
         """What has come of files meanwhile; to be asked now and then, so that the process does not run out of them."""
         return self._told(self._queue.take())
+
+    def help(self) -> Iterator[tuple[T, PlacementOutcome]]:
+        """Place what the process has not got yet; gives what has come of files. Raises DestinationUnusable."""
+        if self._files:
+            yield from self._send()
+        yield from self._told(self._queue.help())
 
     def rest(self) -> Iterator[tuple[T, PlacementOutcome]]:
         """What has come of all files that were given. Raises DestinationUnusable."""
@@ -93,6 +108,7 @@ class PlacingProcess(Generic[T]):
     def close(self) -> None:
         """End the process; what it still has in hand is given up."""
         self._queue.close()
+        shutil.rmtree(self._temp, ignore_errors=True)
 
     def _send(self) -> Iterator[tuple[T, PlacementOutcome]]:
         items, files = [item for item, _ in self._files], [file for _, file in self._files]
@@ -101,7 +117,7 @@ class PlacingProcess(Generic[T]):
         if self._queue.has_room:
             yield from self._told(self._queue.give(items, files))
         else:
-            yield from self._told(iter([(items, [_placed(self._tree, file) for file in files])]))
+            yield from self._told(iter([(items, self._place_here(files))]))
 
     def _told(self, answers: Iterator[tuple[list[T], list[PlacementOutcome]]]) -> Iterator[tuple[T, PlacementOutcome]]:
         for items, found in answers:
@@ -111,9 +127,6 @@ class PlacingProcess(Generic[T]):
             yield from zip(items, found, strict=True)
 
     def _place_here(self, files: list[NewFile]) -> list[PlacementOutcome]:
-        """A process that has died may have left temporary files of these."""
-        for file in files:
-            self._tree.discard(file[0])
         return [_placed(self._tree, file) for file in files]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -222,8 +222,8 @@ class _ManifestOnly:
             waiting, self._waiting = self._waiting, []
             self._entries.take(document, waiting)
 
-    def small(self, member: WholeMember) -> None:
-        """A member, which is not wanted here."""
+    def small(self, members: Sequence[WholeMember]) -> None:
+        """Members, which are not wanted here."""
 
     def begin(self, name: str) -> bool:
         return False

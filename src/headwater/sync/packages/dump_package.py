@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from headwater.errors import SourceFault
 from headwater.packages.zip_stream import WholeMember
@@ -25,7 +25,7 @@ from headwater.sync.transfer.work_queue import COLUMNS, Work
 _BATCH_MEMBERS = 1_000
 _BATCH_OCTETS = 4 << 20
 _CATCH_UP = 50
-"""After so many members it is noted what of the batch before has got its place."""
+"""After so many members it is noted what of those before has got its place."""
 
 _WORK_COLUMNS = ", ".join(f"w.{name}" for name in COLUMNS)
 _OF_PLACES = "WHERE p.place > ? AND p.place <= ? ORDER BY p.place"
@@ -81,6 +81,7 @@ class DumpPackage:
         """The work of the next members by the manifest, noted as about to be placed."""
 
         self._large: tuple[Work, LargeMember, StatedByManifest | None] | None = None
+        self._caught_up = 0
         self.members = 0
         """How many there were, the manifest apart."""
 
@@ -114,37 +115,56 @@ class DumpPackage:
             raise NeedsWholePackage("it has resources without a listed hash")
         self._planned = self._manifest.planned
 
-    def small(self, member: WholeMember) -> None:
-        """A whole member. Raises BadPackage where one before it is not what the package says of it."""
-        self.members += 1
-        if self.members % _CATCH_UP == 0:
-            self._placing.catch_up()
-            self._results.flush_when_due()
-        if self._planned is not None and self._is_next(self._planned, member.name):
-            work = self._ahead.popleft()
-            if work is not None:
-                self._placing.member(work, strongest_of(work.hash), member)
-            return
-        self._batch[member.name] = member
-        self._waiting_octets += len(member.body.packed)
-        if len(self._batch) >= _BATCH_MEMBERS or self._waiting_octets >= _BATCH_OCTETS:
-            self._place_batch()
+    def small(self, members: Sequence[WholeMember]) -> None:
+        """Whole members. Raises BadPackage where one before them is not what the package says of it."""
+        for start in range(0, len(members), _CATCH_UP):
+            some = members[start : start + _CATCH_UP]
+            self.members += len(some)
+            if self.members >= self._caught_up + _CATCH_UP:
+                self._caught_up = self.members
+                self._placing.catch_up()
+                self._results.flush_when_due()
+            for member in some[self._place_next(some) :]:
+                self._batch[member.name] = member
+                self._waiting_octets += len(member.body.packed)
+                if len(self._batch) >= _BATCH_MEMBERS or self._waiting_octets >= _BATCH_OCTETS:
+                    self._place_batch()
+
+    def _place_next(self, members: Sequence[WholeMember]) -> int:
+        """Place as many of these members as are the next ones of the manifest; gives how many."""
+        planned = self._planned
+        if planned is None:
+            return 0
+        names = [member.name for member in members]
+        if planned.names[self._place : self._place + len(names)] == names:
+            self._placing.planned(zip(self._next_works(planned, len(names)), members, strict=True))
+            return len(names)
+        for count, member in enumerate(members):
+            if not self._is_next(planned, member.name):
+                return count
+            self._placing.planned(((self._next_works(planned, 1)[0], member),))
+        return len(members)
 
     def _is_next(self, planned: PlannedMembers, name: str) -> bool:
-        """Whether a member is the next one of the manifest, whose work is the first of `_ahead` then.
+        """Whether a member is the next one of the manifest. From the first on that is not, members are looked up by
+        their names."""
+        if self._place < len(planned.names) and planned.names[self._place] == name:
+            return True
+        self._leave_ahead()
+        self._planned, self._is_ordered = None, False
+        self._manifest.tabulate()
+        return False
 
-        From the first on that is not, members are looked up by their names. Raises BadPackage as `small` does.
-        """
-        if self._place == len(planned.names) or planned.names[self._place] != name:
-            self._leave_ahead()
-            self._planned, self._is_ordered = None, False
-            self._manifest.tabulate()
-            return False
-        if not self._ahead:
-            self._placing.check()
-            self._ahead.extend(map(self._unless_refused, planned.take(self._results, self._place)))
-        self._place += 1
-        return True
+    def _next_works(self, planned: PlannedMembers, count: int) -> list[Work | None]:
+        """The work of so many members that are the next ones. Raises BadPackage as `small` does."""
+        works: list[Work | None] = []
+        while len(works) < count:
+            if not self._ahead:
+                self._placing.check()
+                self._ahead.extend(map(self._unless_refused, planned.take(self._results, self._place)))
+            works.append(self._ahead.popleft())
+            self._place += 1
+        return works
 
     def _unless_refused(self, work: Work | None) -> Work | None:
         """Work, unless the scope is another by now: then a request's rules say what is told."""
@@ -180,7 +200,7 @@ class DumpPackage:
     def _work_of(self, name: str) -> tuple[Work, StatedByManifest | None] | None:
         """The work of one member, and what its manifest states where that may count."""
         if self._planned is not None and self._is_next(self._planned, name):
-            work = self._ahead.popleft()
+            work = self._next_works(self._planned, 1)[0]
             return None if work is None else (work, None)
         found = list(self._taken((name,)))
         for _, work, _ in found[1:]:

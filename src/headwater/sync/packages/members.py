@@ -5,7 +5,7 @@ Over a package that arrives (`read_stream`) as over one in a file (`read_file`) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from headwater.packages.faults import BadPackage, NeedsDirectory, PackageTooLarge
@@ -31,8 +31,8 @@ class MemberConsumer(Protocol):
         """The manifest is whole."""
         ...
 
-    def small(self, member: WholeMember) -> None:
-        """A whole member."""
+    def small(self, members: Sequence[WholeMember]) -> None:
+        """Whole members, one after the other."""
         ...
 
     def begin(self, name: str) -> bool:
@@ -61,14 +61,19 @@ class Members:
         self._is_large = self._is_wanted = False
         self.has_manifest = False
 
-    def whole(self, member: WholeMember) -> None:
-        """A small member, from its beginning to its end. Raises as `begin` does."""
-        if member.name != MANIFEST and (self.has_manifest or not self._manifest_first):
-            self._consumer.small(member)
-            return
-        self.begin(member.name)
-        self.data(member.octets)
-        self.end()
+    def whole(self, members: Sequence[WholeMember]) -> None:
+        """Small members, each from its beginning to its end. Raises as `begin` does."""
+        for index, member in enumerate(members):
+            if member.name == MANIFEST or (self._manifest_first and not self.has_manifest):
+                if index:
+                    self._consumer.small(members[:index])
+                self.begin(member.name)
+                self.data(member.octets)
+                self.end()
+                self.whole(members[index + 1 :])
+                return
+        if members:
+            self._consumer.small(members)
 
     def begin(self, name: str) -> None:
         """A member begins. Raises NeedsDirectory where the manifest has to be first and is not."""
@@ -110,7 +115,7 @@ class Members:
             self._consumer.manifest_end()
             return
         content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._consumer.small(WholeMember(self._name, stored_body(content)))
+        self._consumer.small((WholeMember(self._name, stored_body(content)),))
 
 
 def read_stream(
@@ -121,7 +126,7 @@ def read_stream(
     stream = ZipStream(limits)
     for chunk in chunks:
         for event in stream.push_whole(chunk):
-            if isinstance(event, WholeMember):
+            if isinstance(event, list):
                 members.whole(event)
             elif isinstance(event, MemberData):
                 members.data(event.octets)

@@ -8,7 +8,7 @@ brings otherwise, is left to single requests.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -138,11 +138,15 @@ class _Answer:
     def manifest_end(self) -> None:
         """Nothing is to be done."""
 
-    def small(self, member: WholeMember) -> None:
-        """A whole member: place it for the work that has its name, else for all that have its digest.
+    def small(self, members: Sequence[WholeMember]) -> None:
+        """Whole members: place each for the work that has its name, else for all that have its digest.
 
         With a name only the guess is made: the digest verifies it all the same (DST-P5). Raises BadPackage.
         """
+        for member in members:
+            self._place(member)
+
+    def _place(self, member: WholeMember) -> None:
         named = self._batch.take_named(member.name, member.body.plain_octets)
         if named is not None:
             self._placing.member(*named, member)

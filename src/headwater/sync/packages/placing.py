@@ -16,11 +16,11 @@ from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
 from headwater.spec.hashes import Digest
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
-from headwater.sync.copy.placing_process import FileContent, Placement, PlacementOutcome, PlacingProcess
+from headwater.sync.copy.placing_process import FileContent, NewFile, Placement, PlacementOutcome, PlacingProcess
 from headwater.sync.lists.entries import canonical_hash_of
 from headwater.sync.network.response import HASHERS
-from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.result_log import PlacedWork, ResultLog
+from headwater.sync.transfer.verification import strongest_of, strongest_text
 from headwater.sync.transfer.work_queue import PlanCounts, Work, mtime_ns
 
 
@@ -43,6 +43,9 @@ class PlacingCounts(msgspec.Struct):
 
 VerifiedWork = tuple[Work, str]
 """Work, and the digest by which its octets are what is listed; with a process that verifies, if they are."""
+
+_NOTED = 500
+"""So many outcomes are noted at a time."""
 
 _PLACED, _OCCUPIED = Placement.PLACED.value, Placement.OCCUPIED.value
 
@@ -91,15 +94,38 @@ class MemberPlacing:
         content = (body.packed, body.plain_octets, body.crc, body.is_deflated, algorithm, digest)
         return self._give(self._process, work, f"{algorithm}:{digest}", content)
 
+    def planned(self, members: Iterable[tuple[Work | None, WholeMember]]) -> None:
+        """The same for small members of which the digest of each is listed; without work there is nothing to place."""
+        files: list[tuple[VerifiedWork, NewFile]] = []
+        for work, member in members:
+            if work is None:
+                continue
+            body, digest = member.body, strongest_text(work.hash)
+            if (
+                self._process is None
+                or digest is None
+                or body.plain_octets > self.largest
+                or work.length not in (None, body.plain_octets)
+                or work.n in self._given
+            ):
+                self.member(work, strongest_of(work.hash), member)
+                continue
+            algorithm, _, value = digest.partition(":")
+            name, time_ns = temporary_name(work), mtime_ns(work.lastmod, None)
+            content = (body.packed, body.plain_octets, body.crc, body.is_deflated, algorithm, value)
+            self._given[work.n] = False
+            files.append(((work, digest), (name, work.path, time_ns, *content)))
+        if files and self._process is not None:
+            self._note_outcomes(self._process.give(files))
+
     def _give(self, process: PlacingProcess[VerifiedWork], work: Work, digest: str, content: FileContent) -> bool:
         """Have the process place it; always true. It has one state of a resource in hand at a time."""
         if self.has_place(work):
             self._results.left(work)
             return True
         self._given[work.n] = False
-        told = process.give((work, digest), (f"{work.n}-member", work.path, mtime_ns(work.lastmod, None), *content))
-        if told:
-            self._note_outcomes(told)
+        file = (temporary_name(work), work.path, mtime_ns(work.lastmod, None), *content)
+        self._note_outcomes(process.give([((work, digest), file)]))
         return True
 
     def has_place(self, work: Work) -> bool:
@@ -166,18 +192,25 @@ class MemberPlacing:
     def settle(self) -> None:
         """Wait until what was given has its place. Raises DestinationUnusable."""
         if self._process is not None:
+            self._note_outcomes(self._process.help())
+            self._results.flush()  # while the process is at work
             self._note_outcomes(self._process.rest())
 
     def _note_outcomes(self, outcomes: Iterable[tuple[VerifiedWork, PlacementOutcome]]) -> None:
+        placed: list[PlacedWork] = []
         for (work, digest), (placement, size, time_ns, fault) in outcomes:
             if placement == _PLACED:
-                self._given[work.n] = True
-                self._note_placed(work, size, time_ns, digest)
+                placed.append((work, size, time_ns, digest))
+                if len(placed) >= _NOTED:
+                    self._note_placed(placed)
+                    self._results.flush_when_due()
+                    placed = []
             elif placement == _OCCUPIED:
                 self._note_occupied(work)
             else:
                 self._damage = fault or self._damage
                 self._different(work)
+        self._note_placed(placed)
 
     def file(self, work: Work, octets: int, digests: dict[str, str], stated: StatedByManifest | None = None) -> bool:
         """The same with the temporary file of this work, whose digests were computed while it was written."""
@@ -205,21 +238,25 @@ class MemberPlacing:
             self.tree.discard(name)
             self._note_occupied(work)
             return False
-        self._note_placed(work, size, time_ns, digest)
+        self._note_placed([(work, size, time_ns, digest)])
         return True
 
     def _note_occupied(self, work: Work) -> None:
         self.counts.occupied += 1
         self._results.left(work)
 
-    def _note_placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
-        self.counts.placed += 1
-        self.counts.octets += size
-        self._plan.octets += size
-        self._results.settled(work, size, time_ns, digest)
+    def _note_placed(self, placed: list[PlacedWork]) -> None:
+        if self._process is not None:
+            self._given.update(dict.fromkeys([work.n for work, *_ in placed], True))
+        octets = sum([size for _, size, _, _ in placed])
+        self.counts.placed += len(placed)
+        self.counts.octets += octets
+        self._plan.octets += octets
+        self._results.settled(placed)
         if self._each is not ignored:
-            kind = "created" if work.held is None else "updated"
-            self._each(Done(kind, work.uri, printable_path(work.path), size))
+            for work, size, _, _ in placed:
+                kind = "created" if work.held is None else "updated"
+                self._each(Done(kind, work.uri, printable_path(work.path), size))
 
 
 class UnsettledPackage:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from headwater.packages.faults import BadPath
-from headwater.packages.member_paths import member_name, percent_decoded
+from headwater.packages.member_paths import member_names, percent_decoded
 from headwater.spec.records import Entry
 from headwater.storage.database import Database, Row, Transaction
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.verification import strongest_text
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 
 MOST_PLANNED = 100_000
@@ -54,21 +54,15 @@ class PlannedMembers:
         rows = self._rows(entries)
         if len(rows) < len(entries) or len(self.names) + len(entries) > MOST_PLANNED:
             return False
-        names = []
-        for entry, (loc, hash_, length, _) in zip(entries, rows, strict=True):
-            if (
-                entry.loc != loc
-                or entry.hash != hash_
-                or entry.length != length
-                or entry.path is None
-                or entry.links
-                or strongest_of(hash_) is None
-            ):
-                return False
-            try:
-                names.append(member_name(entry.path))
-            except BadPath:
-                return False
+        if [(entry.loc, entry.hash, entry.length) for entry in entries] != [row[:-1] for row in rows]:
+            return False
+        paths = [entry.path for entry in entries if entry.path is not None and not entry.links]
+        if len(paths) < len(entries) or any(strongest_text(row[1]) is None for row in rows):
+            return False
+        try:
+            names = member_names(paths)
+        except BadPath:
+            return False
         self.names += names
         self._numbers.extend(row[-1] for row in rows)
         self._next_n = rows[-1][-1] + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.retry_times import backoff_seconds
@@ -14,8 +14,12 @@ from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
 
+PlacedWork = tuple[Work, int, int, str]
+"""Work whose file has its place; size and modification time (ns) there, and its digest."""
+
 _CHUNK = 1_000
 _BATCH = 500
+_BATCH_SETTLED = 2_500
 _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
 _NO_ANSWER_BACKOFF_SECONDS = 5
@@ -202,22 +206,24 @@ class ResultLog:
             self._cleared.append((self._set, work.uri))
         self._count(work)
 
-    def settled(self, work: Work, size: int, mtime_ns: int, digest: str) -> None:
-        """A file has its place by a way beside requests: no round meets it again. Recorded when more is taken."""
-        if _is_as_listed(work, size, mtime_ns, digest):
-            self._as_listed.append(work.n)
-        else:
-            row = (
-                self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
-                None, None, work.changed_at, 0, self._run, *work.stated,
-            )  # fmt: skip
-            self._placed.append(row)
+    def settled(self, placed: Sequence[PlacedWork]) -> None:
+        """Files have their places by a way beside requests: no round meets them again. Recorded when more is taken, or
+        by `flush_when_due`."""
+        for work, size, mtime_ns, digest in placed:
+            if _is_as_listed(work, size, mtime_ns, digest):
+                self._as_listed.append(work.n)
+            else:
+                row = (
+                    self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
+                    None, None, work.changed_at, 0, self._run, *work.stated,
+                )  # fmt: skip
+                self._placed.append(row)
+            self._open[work.intent] -= 1
         if self._any_failures:
-            self._cleared.append((self._set, work.uri))
-        self._settled.append(work.n)
-        self._open[work.intent] -= 1
-        self._done += 1
-        self._waiting += 1
+            self._cleared += [(self._set, work.uri) for work, *_ in placed]
+        self._settled += [work.n for work, *_ in placed]
+        self._done += len(placed)
+        self._waiting += len(placed)
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
@@ -270,8 +276,8 @@ class ResultLog:
             self.flush()
 
     def flush_when_due(self) -> None:
-        """Do so where the last time is more than a second ago."""
-        if time.monotonic() - self._flushed_at > _BATCH_SECONDS:
+        """Do so where the last time is more than a second ago, or where enough has happened since."""
+        if self._waiting >= _BATCH_SETTLED or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
             self.flush()
 
     def flush(self) -> None:

@@ -18,6 +18,8 @@ from headwater.sync.source_times import SECOND, http_date_micros
 _USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
 """What most lists state, as the standard writes it."""
 
+_USUAL_LENGTH = len("sha-256:") + 64
+
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
     """What a list says of one resource. `known_at`: the moment it speaks of (a change's time, a list's `at`)."""
@@ -81,6 +83,14 @@ def strongest_of(text: str | None) -> Digest | None:
             if digest.algorithm == algorithm:
                 return digest
     return None
+
+
+def strongest_text(text: str | None) -> str | None:
+    """The same as it is recorded: the algorithm, a colon, lower-case hex."""
+    if text is not None and _USUAL.match(text):
+        return text[-_USUAL_LENGTH:]
+    digest = strongest_of(text)
+    return None if digest is None else str(digest)
 
 
 def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
