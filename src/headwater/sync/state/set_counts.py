@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headwater.storage.database import Transaction
 
-
 _HELD = (
     "SELECT (SELECT count(*) FROM resources WHERE set_id = ?1)"
     " - (SELECT count(*) FROM resources WHERE path IS NULL AND +set_id = ?1)"
