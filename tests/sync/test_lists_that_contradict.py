@@ -230,3 +230,32 @@ def test_an_audit_by_a_list_without_the_changes_before_its_at(source: Source, si
     site.publish_capabilities("resourcelist", "changelist")
     assert tree(dest) == early
     assert check(source.base, dest).verdict == "undetermined"
+
+
+@pytest.mark.parametrize("renewed", [False, True], ids=["the old Resource List", "a new one"])
+def test_changes_put_at_their_place_among_others(renewed: bool, source: Source, site: Site, dest: Path) -> None:
+    """DST-C4: each list leaves out one change, which the next one has; a whole one is as long as the one before."""
+    assert go(source.base, dest).status == DONE
+    for number in range(4):
+        site.put("f1.txt", b"one, %d" % number)
+        site.put("f2.txt", b"two, %d" % number)
+        if number < 3:
+            site.put(f"new{number}", b"new")
+        else:
+            site.drop("new0")
+        site.put("f3.txt", b"three, %d" % number)
+        if renewed and number == 1:
+            site.publish_list(when=site.clock - 3.5)
+        told = [one for one in site.changes if one[0] > 10]
+        site.publish_changes(10, entries=[site.change(*one) for one in (*told[:-2], told[-1])])
+        ran = go(source.base, dest)
+        assert ran.status == DONE
+        if number:
+            assert "DST-C4" in ran.rules()
+            assert f"new{number - 1}" in tree(dest)
+    site.publish_changes(10)
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert [path for path in source.requests() if "/resources/" in path] == []
+    assert check(source.base, dest).verdict == "in sync"

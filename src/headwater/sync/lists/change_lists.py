@@ -167,8 +167,19 @@ class ChangeListReader:
         if not same and is_gap(begins, self._reach()):
             return self._moved(answer, known=known)
         self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
-        self._list(answer, staged)
+        self._list(*self._whole(answer, staged))
         return self._successor(answer)
+
+    def _whole(self, answer: DocumentRead, staged: ChangeListStaging) -> tuple[DocumentRead, ChangeListStaging]:
+        """A list, with every entry where it was rewritten: what it tells by now among changes that are done is new."""
+        if self._pending or not staged.print.rewritten:
+            return answer, staged
+        self._pending = True
+        again, whole = self._fetch(answer.uri, "the Change List is gone")
+        if isinstance(again, DocumentRead) and again.document.kind is Kind.CHANGE_LIST:
+            return again, whole
+        self._reading.outcome, self._reading.fault = ReadingOutcome.UNCHANGED, None  # the next run looks again
+        return answer, staged
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
@@ -305,7 +316,7 @@ class ChangeListReader:
             self._reading.earliest = own_from
             self._reading.reason = "a Change List begins later than its index says"
             return False
-        self._list(answer, staged)
+        self._list(*self._whole(answer, staged))
         return True
 
     def _successor(self, answer: DocumentRead) -> bool:

@@ -27,6 +27,7 @@ from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved
 from headwater.sync.update.disordered_changes import (
     any_disordered,
     do_contradicted,
+    do_missed,
     doubt_old_deletions,
     order_by_time,
 )
@@ -84,6 +85,8 @@ class SetContext:
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
             what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
+        if count := do_missed(t, set_id):
+            self.warn("DST-C4", f"{count:,} changes were put among those that are done", self.offer.changes_document)
         if any_disordered(t):
             order_by_time(t, set_id)
         if self.row.position is not None and self.row.position.told is not None:
