@@ -114,6 +114,16 @@ def test_tokens_that_are_not_there(tmp_path: Path) -> None:
         assert option in fault.value.todo or "one token a line" in fault.value.todo
 
 
+@pytest.mark.parametrize("content", ["", " \n\n"])
+def test_a_file_of_tokens_without_a_token_is_refused(content: str, tmp_path: Path) -> None:
+    """Else everybody would be refused, or a hub would take its publishers for strangers, and nobody be told."""
+    (tmp_path / "tokens").write_text(content)
+    with pytest.raises(BadToken, match="is empty") as fault:
+        SetConfig(feed="events", token_file=str(tmp_path / "tokens")).tokens({})
+    assert fault.value.where == str(tmp_path / "tokens")
+    assert "one token a line" in fault.value.todo
+
+
 def test_what_is_wrong_with_a_token_is_told_without_it(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("a-short-one\n")
     with pytest.raises(BadToken, match="11 characters, and 16 to 1,000 are needed") as fault:

@@ -132,6 +132,19 @@ def test_behind_a_trusted_proxy_each_client_is_bounded_by_its_own_address(tmp_pa
     with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
 
 
+@pytest.mark.parametrize("field", [b"x-forwarded-for", b"forwarded", b"via"])
+def test_a_proxy_that_nobody_has_named_is_bounded_at_an_address_that_is_allowed(field: bytes, tmp_path: Path) -> None:
+    """Else all strangers behind it would have no bounds."""
+
+    async def ask(hub: Hub) -> None:
+        takes = HubEndpoint(hub, AccessTokens([]))
+        form = scope("127.0.0.1", b"application/x-www-form-urlencoded")
+        form["headers"] = [*form["headers"], (field, b"192.0.2.1")]
+        assert [(await takes.answer(form, coming(FORM, more=False))).status for _ in range(3)] == [202, 202, 429]
+
+    with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
+
+
 @pytest.mark.parametrize("kind", [b"application/x-www-form-urlencoded", b"application/xml"])
 def test_requests_that_do_not_end_leave_room_for_others(
     kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -637,3 +637,16 @@ def test_what_is_created_again_while_pages_are_rendered_is_listed_once(
     monkeypatch.setattr(place, page)
     world.publish(force=True)
     assert world.look().listed == world.truth()
+
+
+def test_a_check_without_a_change_moves_the_time_of_the_catalog_and_no_document(world: PublishedCatalog) -> None:
+    """RS-TIME-09: the home page says until when everything is known; lists, their tags and times stay (AMB-62)."""
+    world.begin(10)
+    world.record(put("r0", 1))
+    world.publish(force=True)
+    before, known = world.files(), world.catalog.state("files").last_at
+    world.clock.sleep(30.0)
+    world.publisher.publish("files", world.catalog.mark("files", world.now()), Refresh.REPAIR)
+    assert world.catalog.state("files").last_at > known  # type: ignore[operator]
+    assert world.files() == before
+    assert b"until=" not in before["files/changelist/open.xml"][2]

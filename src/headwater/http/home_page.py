@@ -33,7 +33,7 @@ footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
 tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
 td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}
-td.t:before{content:"Changes until (UTC): "}}
+td.t:before{content:"Complete until (UTC): "}}
 """
 
 
@@ -54,7 +54,7 @@ def home_page(source: ObservableSource) -> bytes:
 <style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
 <p>Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
-<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Changes until (UTC)</th>
+<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Complete until (UTC)</th>
 <th>Documents</th></tr></thead><tbody>{rows}</tbody></table>
 <footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
 <a href="{escape(site.url(ROBOTS))}">robots.txt</a> · <a href="{escape(site.url("health"))}">health</a> ·

@@ -66,10 +66,13 @@ def token_texts(
     texts = [] if token is None else [token]
     if file is not None:
         try:
-            texts += Path(file).read_text("utf-8").split()
+            found = Path(file).read_text("utf-8").split()
         except (OSError, UnicodeDecodeError) as cause:
             reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
             raise BadToken(f"the file of tokens cannot be read: {reason}", where=file, advice=_FILE_ADVICE) from cause
+        if not found:
+            raise BadToken("the file of tokens is empty, and is to have one", where=file, advice=_FILE_ADVICE)
+        texts += found
     if variable is not None:
         if not (value := environment.get(variable, "").strip()):
             raise BadToken(

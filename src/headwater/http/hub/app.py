@@ -52,7 +52,7 @@ class HubApplication:
         peer, port = scope.get("client") or ("", 0)
         client = self._proxies.client(peer, scope["headers"])
         if client != peer:
-            scope = {**scope, "client": (client, port)}
+            scope = {**scope, "client": (client, port), "is_forwarded": True}
         response = await self._respond(scope, receive)
         is_head = scope["method"] == "HEAD"
         await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})

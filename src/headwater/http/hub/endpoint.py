@@ -34,6 +34,8 @@ _AT_ONCE, _CLIENT_AT_ONCE = 512, 128
 _BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
 """Of their payloads under way, in the same way."""
 _CLOSE: Final = line(b"connection", b"close")
+_FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")
+"""Fields that proxies add."""
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
 
@@ -62,7 +64,7 @@ class HubEndpoint:
         if refusal is not None:
             return refusal
         client = _client(scope)
-        is_counted = not is_trusted and not _is_allowed(self._hub, client)
+        is_counted = not is_trusted and not _is_allowed(self._hub, scope)
         if is_counted and not self._under_way.take(client_network(client), 1):
             return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
         try:
@@ -123,7 +125,7 @@ class HubEndpoint:
 
     async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
         taken, client = 0, client_network(_client(scope))
-        shares = self._allowed_octets if _is_allowed(self._hub, _client(scope)) else self._body_octets
+        shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
 
         def has_room(octets: int) -> bool:
             nonlocal taken
@@ -157,7 +159,7 @@ class HubEndpoint:
 
     def _wait(self, scope: Scope, kind: str, *, is_trusted: bool) -> float:
         client = _client(scope)
-        if is_trusted or _is_allowed(self._hub, client):
+        if is_trusted or _is_allowed(self._hub, scope):
             return 0.0
         return self._rates[kind].wait_seconds(client_network(client), time.monotonic())
 
@@ -166,7 +168,14 @@ def _client(scope: Scope) -> str:
     return str((scope.get("client") or ("", 0))[0])
 
 
-def _is_allowed(hub: Hub, client: str) -> bool:
+def _is_allowed(hub: Hub, scope: Scope) -> bool:
+    """Whether the client has no bounds: its address is allowed, and it is not a proxy that nobody has named.
+
+    Such a proxy passes on what strangers ask: they would have no bounds where its own address is allowed.
+    """
+    client = _client(scope)
+    if any(header(scope, name) is not None for name in _FORWARDED) and not scope.get("is_forwarded"):
+        return False
     try:
         ipaddress.ip_address(client.partition("%")[0])
     except ValueError:
