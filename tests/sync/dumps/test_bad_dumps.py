@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
@@ -286,6 +287,25 @@ def test_a_change_dump_that_is_rewritten_while_it_is_read(dumps: Dumps, dest: Pa
     ran = go(site.source.base, dest)
     assert ran.status == DONE, ran.notices
     assert tree(dest) == site.files
+
+
+@pytest.mark.parametrize("kind", ["resourcedump", "changedump"])
+def test_dst_f1_a_package_that_breaks_off_is_tried_again(dumps: Dumps, dest: Path, kind: str) -> None:
+    """DST-F1: also where nothing tells that the rest is of the same state, and no resource can be had by itself."""
+    name = {"resourcedump": "p0.zip", "changedump": "c0.zip"}[kind]
+    dumps.publish_packages(dumps.package())
+    dumps.publish_change_packages(0, 100)
+    dumps.site.publish_capabilities(kind)
+    hide_resources(dumps)
+    octets = dumps.served(name).body
+    tries = itertools.count(1)
+    dumps.site.source.pages[f"/set/{name}"] = lambda _handler: (
+        truncated(octets) if next(tries) % 2 else Reply(octets, etag=False)
+    )
+    ran = go(dumps.site.source.base, dest)
+    assert ran.status == DONE, ran.notices
+    assert tree(dest) == dumps.site.files
+    assert next(tries) == 5
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)

@@ -27,7 +27,7 @@ from headwater.sync.network.fetch import Objection
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.packages.manifests import MANIFESTS, ManifestReader, tell_moments
 from headwater.sync.packages.members import read_file, read_stream
-from headwater.sync.packages.package_download import PackageDownload
+from headwater.sync.packages.package_download import PackageDownload, PackageUnavailable
 from headwater.sync.state.validators import Validators
 
 MOST_UNDECIDED = 20_000
@@ -127,7 +127,9 @@ class PackageManifest:
                 read_stream(chunks, reading, PackageLimits(), manifest_first=False)
         except _Enough:
             pass
-        except NeedsDirectory:
+        except (NeedsDirectory, PackageUnavailable) as fault:
+            if isinstance(fault, PackageUnavailable) and not fault.passing:
+                raise
             entries.begin()
             download = PackageDownload(self._documents.transport, self._package, self._objection)
             reading = self._reading(entries, to_the_end=False)

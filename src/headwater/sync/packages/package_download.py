@@ -41,11 +41,15 @@ def free_octets(folder: str | bytes) -> int:
 
 
 class PackageUnavailable(SourceFault):
-    """A package could not be fetched whole. `status`: what HTTP says, where there was an answer."""
+    """A package could not be fetched whole. `status`: what HTTP says, where there was an answer.
+
+    `passing`: it broke off where no range can bring the rest; another try, into a file, may bring it whole (DST-F1).
+    """
 
     code = "HW-PKG-11"
     advice = "What it would have brought is fetched by single requests; look at the address if it stays so."
     status: int | None = None
+    passing: bool = False
 
 
 class OtherPackage(SourceFault):
@@ -111,7 +115,9 @@ class PackageDownload:
                     break
                 except StreamBroken as broken:
                     if part is None or not broken.passing:
-                        raise self._unavailable(broken.what) from broken
+                        fault = self._unavailable(broken.what)
+                        fault.passing = broken.passing
+                        raise fault from broken
                     part.octets, part.gained = self.octets, self.octets - before
                     vain = 0 if part.has_grown() else vain + 1
                     if vain > _MOST_VAIN:

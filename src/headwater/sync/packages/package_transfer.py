@@ -30,7 +30,7 @@ from headwater.sync.packages.dump_package import DumpPackage, NeedsWholePackage,
 from headwater.sync.packages.manifests import StagedManifest, Warn
 from headwater.sync.packages.members import read_file, read_stream
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
-from headwater.sync.packages.package_download import PackageDownload, free_octets
+from headwater.sync.packages.package_download import PackageDownload, PackageUnavailable, free_octets
 from headwater.sync.packages.placing import MemberPlacing, UnsettledPackage, VerifiedWork
 from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
 from headwater.sync.run_context import RunContext
@@ -236,9 +236,11 @@ class PackageTransfer:
             return None
         except (NeedsDirectory, NeedsWholePackage):
             pass
-        except SourceFault:
+        except SourceFault as fault:
             reading.flush()  # members that came whole verify by themselves
-            raise
+            broke_off = isinstance(fault, PackageUnavailable) and fault.passing
+            if not (broke_off and self._plan.is_list(chosen.kind)):
+                raise  # single requests bring the rest, which may be in the package alone else
         finally:
             reading.discard()
             if not is_given:
