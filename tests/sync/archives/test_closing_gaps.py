@@ -10,7 +10,7 @@ import pytest
 
 from headwater.sync.archives import archive_documents
 from headwater.sync.explore import explore
-from tests.support.copying import DONE, Ran, check, go, tree
+from tests.support.copying import DONE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, url
 
 SPANS = ((10.0, 20.0), (20.0, 30.0), (30.0, 40.0))
@@ -96,6 +96,38 @@ def test_archived_lists_close_a_gap(archive: Archive, dest: Path) -> None:
     assert [path for path in archive.asked() if path.startswith("c")].count("c1.xml") == 1
     archive.site.source.forget()
     assert go(archive.site.source.base, dest).status == DONE
+    assert "changelist-archive.xml" not in archive.asked()
+
+
+@pytest.mark.parametrize("way", ["the Capability List", "a link"])
+def test_a_gap_that_was_passed_over_is_closed_when_there_is_an_archive(
+    way: str, archive: Archive, source: Source, dest: Path
+) -> None:
+    """DST-5.1, RS-ARC-34: the archive may get the lists later; what was done since stays as it is."""
+    site = archive.site
+    archive.entries, entries = archive.entries[1:], archive.entries
+    archive.serve()
+    for _ in range(2):
+        assert go(source.base, dest).status == UNDETERMINED
+        assert tree(dest)["last.txt"] == b"last\n"
+    site.put("last.txt", b"last, and then\n")
+    archive.entries = entries
+    archive.serve()
+    site.publish_changes(40)
+    if way == "a link":
+        site.publish_capabilities("resourcelist", "changelist")
+        told = [site.change(*one) for one in site.changes if one[0] >= 40]
+        links = site.up() + ln("archives", archive.uri("changelist-archive.xml"))
+        site.serve("/set/changelist.xml", document(told, links=links, capability="changelist", **{"from": at(40)}))
+    dry = go(source.base, dest, dry_run=True)
+    assert "RS-ARC-34" in dry.rules()
+    source.forget()
+    ran = go(source.base, dest)
+    assert (ran.status, "RS-ARC-34" in ran.rules()) == (DONE, True)
+    assert tree(dest) == site.files
+    source.forget()
+    again = go(source.base, dest)
+    assert (again.status, again.one.process) == (DONE, "none")
     assert "changelist-archive.xml" not in archive.asked()
 
 

@@ -8,11 +8,13 @@ import msgspec
 
 from headwater.storage.database import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
+from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
+from headwater.sync.source_times import format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
@@ -31,6 +33,8 @@ class Increment:
         self._set = context
         self._run = context.run
         self._applier = applier
+        self.archives: str | None = None
+        """Where the Change List has said that its archive is (RS-ARC-05)."""
 
     def carry_out(self, *, once_more: bool = False) -> ChangeListReading:
         """Read what has changed, do it, and move the position over it.
@@ -90,12 +94,27 @@ class Increment:
 
     def close_gap(self) -> ChangeListReading | None:
         """Do the changes since before a remembered gap, where the Change Lists cover that time by now (DST-5.1)."""
+        since = self._gap_since()
+        return None if since is None else self._close_gap(since)
+
+    def close_gap_by_archive(self, uri: str) -> None:
+        """The same by the Change List Archive, which may have got the lists since (RS-ARC-34)."""
+        since, until = self._gap_since(), self._set.row.hole_until
+        if since is None or until is None or (found := lists_over_gap(self._set.lists, uri, since, until)) is None:
+            return
+        what = f"changes before {format_micros(until)}: {len(found.lists):,} archived Change Lists are read"
+        self._set.warn("RS-ARC-34", what, found.uri)
+        with self._set.reading(found.uri, found.lists):
+            self._close_gap(since)
+
+    def _gap_since(self) -> int | None:
         row = self._set.row
         with self._run.database.read() as t:
             since = fact(t, _GAP_SINCE.format(row.id)) or row.baseline_at
-        if since is None or self._set.since is not None:
-            return None
-        self._set.since = Position(time=int(since))
+        return None if since is None or self._set.since is not None else int(since)
+
+    def _close_gap(self, since: int) -> ChangeListReading | None:
+        self._set.since = Position(time=since)
         try:
             closing = self.carry_out() if _covers(self._read_changes()) else None
         finally:
@@ -104,7 +123,7 @@ class Increment:
             return None
         if not self._run.options.dry_run:
             with self._run.database.write() as t:
-                t.run("UPDATE sets SET hole_until = NULL WHERE id = ?", (row.id,))
+                t.run("UPDATE sets SET hole_until = NULL WHERE id = ?", (self._set.row.id,))
             self._set.reload()
         return closing
 
@@ -113,7 +132,9 @@ class Increment:
         if self._set.chain is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
         compare = self._set.compare_from(position)
-        return ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position, compare=compare).read()
+        reading = ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position, compare=compare).read()
+        self.archives = reading.archives or self.archives
+        return reading
 
     def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -22,7 +23,7 @@ from headwater.sync.options import SetReport, signature_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
-from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
+from headwater.sync.state.set_rows import CHANGE_LIST, Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
 from headwater.sync.update.disordered_changes import (
     any_disordered,
@@ -98,7 +99,7 @@ class SetContext:
 
     def compare_from(self, position: Position) -> bool:
         """Whether changes that are to be read from a position on are compared with the Resource List (DST-4.5)."""
-        fits = self.is_listed and position.list_uri is None and not self.run.options.prefer_types
+        fits = self.is_listed and self.chain is None and position.list_uri is None and not self.run.options.prefer_types
         self._compared = position.done_until if fits else None
         return self._compared is not None
 
@@ -106,6 +107,16 @@ class SetContext:
     def rescoped(self) -> bool:
         """Whether another choice of resources holds than for all that was done so far."""
         return self.row.scope not in (None, self.signature)
+
+    @contextmanager
+    def reading(self, uri: str, lists: Sequence[ListedDocument]) -> Iterator[None]:
+        """Have these lists, of the archive at `uri`, read in the place of the Change List (RS-ARC-34)."""
+        offer = self.offer
+        self.offer, self.chain = offer.with_document(CHANGE_LIST, uri), lists
+        try:
+            yield
+        finally:
+            self.offer, self.chain = offer, None
 
     def report_fault(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""

@@ -167,6 +167,8 @@ class SetSync:
         if self._set.row.hole_until is not None and (closing := self._increment.close_gap()) is not None:
             self._reading = closing
             return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
+        if self._set.row.hole_until is not None and (archive := self._archive(self._increment.archives)) is not None:
+            self._increment.close_gap_by_archive(archive)
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
             self._set.since = None  # those since the Resource List are not on offer any more, and had been done once
@@ -203,26 +205,26 @@ class SetSync:
         reading, position = self._reading, self._set.row.position
         if position is None or position.time is None or (reading.earliest or 0) <= position.time:
             return False
-        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and reading.archives is None:
-            self._set.refresh_offer()
-        offer = self._set.offer
-        uri = offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives  # RS-ARC-02, RS-ARC-05
+        uri = self._archive(reading.archives)
         if uri is None:
             return False
         found = lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
         if found is None:
             return False
         self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found.lists):,} archived Change Lists are read", found.uri)
-        self._set.offer, self._set.chain = offer.with_document(CHANGE_LIST, found.uri), found.lists
-        try:
+        with self._set.reading(found.uri, found.lists):
             archived = self._increment.carry_out()
-        finally:
-            self._set.offer, self._set.chain = offer, None
         if archived.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self._set.warn("RS-ARC-34", f"the archive does not close the gap: {archived.reason}", found.uri)
             return False
         self._reading = archived if self._run.options.dry_run else self._increment.carry_out()
         return self._reading.outcome not in _GAPS
+
+    def _archive(self, linked: str | None) -> str | None:
+        """The Change List Archive that is offered, or that a list has `linked` (RS-ARC-02, RS-ARC-05)."""
+        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and linked is None:
+            self._set.refresh_offer()
+        return self._set.offer.documents.get(CHANGE_LIST_ARCHIVE) or linked
 
     def _is_bridged_by_dump(self) -> bool:
         """Whether the Change Dump that is offered beside the Change List has the changes that the list has no more."""
