@@ -117,7 +117,7 @@ def _begun(deflater: RawDeflater, head: bytes) -> bytes:
 
 
 class RawInflater(Protocol):
-    """One stream of raw deflate that is read (as zlib's decompression objects)."""
+    """One stream that is read (as zlib's decompression objects)."""
 
     eof: bool
     unused_data: bytes
@@ -131,4 +131,10 @@ class RawInflater(Protocol):
 def raw_inflater() -> RawInflater:
     """A new reader of one stream of raw deflate."""
     inflater: RawInflater = engine.decompressobj(-15)
+    return inflater
+
+
+def gzip_inflater() -> RawInflater:
+    """A new reader of one member of gzip (RFC 1952), whose length and CRC-32 are checked."""
+    inflater: RawInflater = engine.decompressobj(31)
     return inflater

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Final
 
+from headwater.deflate import DeflateError, gzip_inflater
 from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
 from headwater.spec.limits import ReadLimits
 
@@ -72,7 +72,7 @@ class _Layer:
         self._head = b""
         self._decided = False
         self._members = 0
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._stream = gzip_inflater()
         self.compressed = False
 
     def push(self, data: bytes) -> Iterator[bytes]:
@@ -98,7 +98,7 @@ class _Layer:
                     return
             try:
                 block = self._stream.decompress(data, BLOCK)
-            except zlib.error as cause:
+            except DeflateError as cause:
                 raise BadCompression("the gzip form is damaged") from cause
             data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
             if block:
@@ -116,7 +116,7 @@ class _Layer:
         self._members += 1
         if self._members > self._limits.gzip_members:
             raise LimitExceeded(f"more than {self._limits.gzip_members:,} gzip members", rule="AMB-14")
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._stream = gzip_inflater()
         return data
 
     def finish(self) -> Iterator[bytes]:
@@ -133,5 +133,5 @@ class _Layer:
         try:
             while block := self._stream.decompress(b"", BLOCK):
                 yield block
-        except zlib.error as cause:
+        except DeflateError as cause:
             raise BadCompression("the gzip form is damaged") from cause
