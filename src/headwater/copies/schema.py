@@ -174,6 +174,9 @@ CREATE TABLE released(set_id INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY(se
 """For sets of which resources are chosen by metadata records (`sync/metadata/statements.py`): which record describes
 what, and which of the two says so; what is listed, chosen or not; what is held and was chosen once."""
 
+_DELETED = "CREATE INDEX resources_deleted ON resources(set_id, changed_at) WHERE path IS NULL"
+"""What was deleted is counted and forgotten without a look at what is held."""
+
 SCHEMA = Schema(
     0x48577331,
     (
@@ -188,6 +191,7 @@ SCHEMA = Schema(
         _JOURNAL,
         _REPRESENTATIONS,
         _DESCRIPTIONS,
+        _DELETED,
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

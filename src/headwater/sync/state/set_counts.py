@@ -6,9 +6,9 @@ from headwater.storage.database import Transaction
 
 _HELD = (
     "SELECT (SELECT count(*) FROM resources WHERE set_id = ?1)"
-    " - (SELECT count(*) FROM resources WHERE path IS NULL AND +set_id = ?1)"
+    " - (SELECT count(*) FROM resources WHERE set_id = ?1 AND path IS NULL)"
 )
-"""By two indexes, without a look at each row."""
+"""By two indexes, neither of which needs a look at each row of the table."""
 
 
 def held_count(t: Transaction, set_id: int) -> int:

@@ -220,7 +220,7 @@ class Baseline:
             )
             if snapshot.at is not None:
                 t.run(
-                    "DELETE FROM resources WHERE +set_id = ? AND path IS NULL AND changed_at <= ?",
+                    "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?",
                     (row.id, snapshot.at),
                 )
             keep_fact(t, _PRINT.format(row.id), snapshot.print)

@@ -165,13 +165,14 @@ class PathConflicts:
         """
         if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is None:
             return
-        self._escape(
-            t,
-            t.rows(
-                "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
-                " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
-            ),
-        )
+        if t.one("SELECT 1 FROM temp.work GROUP BY path HAVING count(*) > 1 LIMIT 1") is not None:
+            self._escape(
+                t,
+                t.rows(
+                    "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
+                    " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
+                ),
+            )
         if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
             self._escape(t, t.rows(_TAKEN, (self._set.id,)))
             self._escape(t, t.rows(_FOLDER_IN_USE))
