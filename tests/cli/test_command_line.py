@@ -85,7 +85,8 @@ def test_every_command_has_help_that_matches_the_table(name: str) -> None:
         (["serve", "--files", "/nowhere"], "'/nowhere' does not exist"),
         (["serve", "/etc"], "'/etc' is a folder, and a file is needed"),
         (["serve", "--port", "eighty"], "'eighty' is no whole number"),
-        (["status", "x", "--max-age", "long"], "'long' is no number"),
+        (["status", "x", "--watch", "0.05s"], "'0.05s' is less than 0.1 seconds"),
+        (["status", "x", "--max-age", "long"], "'long' is no duration: give seconds, or 90min, 24h, 7d"),
     ],
 )
 def test_usage_errors_end_with_2_and_advice(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

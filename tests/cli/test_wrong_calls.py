@@ -29,7 +29,7 @@ CALLS = [
     ("serve photos", "publish it with --files photos"),
     ("publish photos", "publish it with --files photos"),
     ("serve --files photos --port 80000", "80000 is not between 0 and 65535"),
-    ("sync http://127.0.0.1:1/ copy --follow 0", "0.0 is less than 0.1"),
+    ("sync http://127.0.0.1:1/ copy --follow 0", "'0' is less than 0.1 seconds"),
     ("publish --files photos --to photos/a.txt --base-url http://example.org", "is a file, and a folder is needed"),
     ("publish --files photos --to out --state photos/a.txt --base-url http://x.example", "a folder is needed"),
     ("versions photos", "this folder is not the state of a source"),

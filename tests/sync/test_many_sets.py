@@ -670,7 +670,7 @@ def told(command: Command, source: Source, dest: Path, status: int = DONE) -> li
 
 def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets with something to tell come by name, up to a hundred (here five); all others are one line."""
-    for module in ("sync", "audit"):
+    for module in ("run_output", "audit"):
         monkeypatch.setattr(sys.modules[f"headwater.cli.destination.{module}"], "_MOST_SETS", 5)
     sites = {}
     for name in names(8):

@@ -55,6 +55,8 @@ def test_everything_that_belongs_to_it_is_shown(library: Site) -> None:
     assert (found["length"], found["hash"]) == (len(PAPER), sha(PAPER))
     shown = view(library.source.base, library.uri("paper"))
     assert shown.stdout.index("mirror  http://m.example/1 (pri 1)") < shown.stdout.index("mirror  http://m.example/2")
+    lines = shown.stdout.splitlines()
+    assert [line[:6] for line in lines[1:]] == ["└─ set", *["   ├─ "] * 7, "   └─ "]
     assert f"described by (it says)  {library.uri('record')}" in shown.stdout
     assert library.source.requests("/set/resources/paper") == []
 

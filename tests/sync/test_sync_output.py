@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import json
 import sys
@@ -21,7 +22,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, writable_s
 from headwater.sync.follow import PollInterval
 from headwater.sync.options import SyncReport
 from headwater.sync.run import SyncTask, sync, synchronise
-from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, USAGE, go
+from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.fake_source import Reply, Site, Source
 
 Said = pytest.CaptureFixture[str]
@@ -57,6 +58,58 @@ def test_verbose_says_each_resource(source: Source, site: Site, dest: Path, caps
     assert json.loads(told.out)["sets"][0]["deleted"] == 1
     assert "updated f0.txt: 3 B\n" in told.err
     assert "deleted f2.txt\n" in told.err
+
+
+def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said) -> None:
+    """A line for each resource; a later run appends, and nothing else is said more than without."""
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    told, table = tmp_path / "changes.jsonl", tmp_path / "changes.csv"
+    site.put("=1+2.txt", b"a sum\n")
+    site.publish()
+    assert run(["sync", "-q", "--changes", str(told), source.base, str(dest)]) == FAILED
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    assert all(dt.datetime.fromisoformat(one.pop("time")).tzinfo == dt.UTC for one in lines)
+    uri = f"{source.base}/set/resources/f1.txt"
+    gone = {"action": "failed", "uri": uri, "path": "f1.txt", "octets": 0, "reason": "HTTP status 404"}
+    assert gone in lines
+    assert sorted(one["action"] for one in lines) == ["created"] * 5 + ["failed"]
+    del source.pages["/set/resources/f1.txt"]
+    site.drop("=1+2.txt")
+    site.put("f1.txt", b"body 1\n")
+    site.publish_changes(10)
+    capsys.readouterr()
+    for _ in range(2):
+        assert run(["sync", "-q", "--max-delete", "1", "--changes", str(table), source.base, str(dest)]) == DONE
+    assert capsys.readouterr() == ("", "")
+    with table.open(newline="") as file:
+        names, *rows = csv.reader(file)
+    assert names == ["time", "action", "uri", "path", "octets", "reason"]
+    assert sorted((row[1], row[3], row[4]) for row in rows) == [
+        ("created", "f1.txt", "7"), ("deleted", "'=1+2.txt", "0"),
+    ]  # fmt: skip
+
+
+def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said) -> None:
+    def ends(name: str, status: int, *more: str) -> str:
+        assert run(["sync", "--changes", name, *more, source.base, str(dest)]) == status
+        return capsys.readouterr().err
+
+    assert "lies in the copy" in ends(str(dest / "changes.csv"), USAGE)
+    assert "--dry-run --json shows the plan" in ends(str(tmp_path / "c"), USAGE, "--dry-run")
+    assert "code: HW-CLI-04" in ends(str(tmp_path / "none" / "c"), STORE)
+    assert "No space left" in ends("/dev/full", STORE)
+    assert run(["sync", source.base, str(dest)]) == DONE
+
+
+def test_a_quiet_audit_speaks_only_where_something_is_wrong(
+    source: Source, site: Site, dest: Path, capsys: Said
+) -> None:
+    assert run(["sync", "-q", source.base, str(dest)]) == DONE
+    assert run(["audit", "-q", source.base, str(dest)]) == DONE
+    assert capsys.readouterr() == ("", "")
+    (dest / "f1.txt").write_bytes(b"other\n")
+    assert run(["audit", "-q", source.base, str(dest)]) == FINDINGS
+    assert "  different: f1.txt\n" in capsys.readouterr().out
 
 
 def test_verbose_steers_no_terminal(source: Source, site: Site, dest: Path, capsys: Said) -> None:
@@ -325,7 +378,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     """The same again after a minute; anything else at once, and so is what is wrong again."""
     import headwater.sync.follow
 
-    face = sys.modules["headwater.cli.destination.sync"]
+    face = sys.modules["headwater.cli.destination.run_output"]
     now, shown = [0.0], list[str]()
     monkeypatch.setattr(face, "_RepeatedFaults", partial(face._RepeatedFaults, lambda: now[0]))
 

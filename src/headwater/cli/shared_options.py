@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.quantities import kept_from
+from headwater.quantities import kept_from, seconds_from
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,6 +28,23 @@ class Share(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
         return share
+
+
+class Duration(click.ParamType[float]):
+    """So many seconds, as a number or as people say it: `3600`, `90 min`, `24h`, `1 d`; not less than `least`."""
+
+    name = "duration"
+
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = seconds_from(str(value))
+        if seconds is None:
+            self.fail(f"{str(value)!r} is no duration: give seconds, or 90min, 24h, 7d", param, ctx)
+        if seconds < self._least:
+            self.fail(f"{str(value)!r} is less than {self._least:g} seconds", param, ctx)
+        return seconds
 
 
 class HowLongKept(click.ParamType["bool | dict[str, str]"]):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, show_some
+from headwater.cli.shared_options import Duration
 from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -34,14 +35,12 @@ _LEFT = frozenset({"set", "phase"})
 @click.command(name="status")
 @click.argument("place", metavar="PLACE")
 @click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option(
-    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Repeat at this interval, until Ctrl-C."
-)
+@click.option("--watch", type=Duration(0.1), metavar="SECONDS", help="Repeat at this interval, until Ctrl-C.")
 @click.option(
     "--max-age",
-    type=click.FloatRange(min=0),
+    type=Duration(),
     metavar="SECONDS",
-    help="For a copy: exit status 1 when the last run without fault of a set is longer ago.",
+    help="For a copy: exit status 1 when the last run without fault of a set is longer ago (86400, 24h or 1d).",
 )
 @json_option
 def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:

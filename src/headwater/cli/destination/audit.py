@@ -38,10 +38,12 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
 )
 @store_options
 @source_options
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless the verdict is another one than in sync.")
 @json_option
 def command(
     url: str,
     dest: Path,
+    quiet: bool,
     as_json: bool,
     **wanted: Any,
 ) -> int:
@@ -57,11 +59,17 @@ def command(
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
-    with listening() as listener, terminated():  # datasets have large temporary files
+    with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files
         report = audit(url, dest, options, listener=listener)
+        listener.close(report.exit_status)
     if as_json:
         json_document(report)
-        return report.exit_status
+    elif report.exit_status or not quiet:
+        _show(report)
+    return report.exit_status
+
+
+def _show(report: AuditReport) -> None:
     telling = report.sets
     if len(telling) > _MOST_SETS:
         telling = [set_audit for set_audit in telling if set_audit.verdict != "in sync"][:_MOST_SETS]
@@ -95,7 +103,6 @@ def command(
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
     then = f" as of {report.as_of}" if report.as_of else ""
     click.echo(f"{report.verdict}{then} ({human_seconds(report.seconds)})")
-    return report.exit_status
 
 
 def _advise_of_past(report: AuditReport) -> None:

@@ -71,24 +71,34 @@ def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> in
         json_document(found)
         return found.exit_status
     click.echo(printable(found.uri))
-    for state in found.sets:
+    below = len(found.sets) + len(found.held)
+    for number, state in enumerate(found.sets, start=1):
         facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
         facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
         told = [f"{name} {printable(value)}" for name, value in facts if value]
         told += [f"{state.length:,} octets"] if state.length is not None else []
-        click.echo(f"├─ set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
-        for link in state.links:
-            click.echo(f"│  ├─ {printable(_RELATIONS.get(link.rel, link.rel))}  {_target(link, link.href)}")
-        for link in state.stated_elsewhere:
-            named = _INVERSE.get(link.rel, f"{link.rel} of")
-            click.echo(f"│  ├─ {printable(named)}  {_target(link, link.stated_by or '')}")
-    for file in found.held:
-        click.echo(f"├─ held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}")
+        click.echo(f"{_branch(number, below)}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
+        links = [(_RELATIONS.get(link.rel, link.rel), _target(link, link.href)) for link in state.links]
+        links += [
+            (_INVERSE.get(link.rel, f"{link.rel} of"), _target(link, link.stated_by or ""))
+            for link in state.stated_elsewhere
+        ]
+        for place, (named, target) in enumerate(links, start=1):
+            lead = "   " if number == below else "│  "
+            click.echo(f"{lead}{_branch(place, len(links))}{printable(named)}  {target}")
+    for number, file in enumerate(found.held, start=len(found.sets) + 1):
+        held = f"held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}"
+        click.echo(f"{_branch(number, below)}{held}")
     if not found.sets:
         click.echo("no list of the source has this resource", err=True)
     for fault in found.faults:
         click.echo(f"cannot be read: {printable(fault)}", err=True)
     return found.exit_status
+
+
+def _branch(number: int, count: int) -> str:
+    """The branch of a tree on which the last of `count` things hangs otherwise."""
+    return "└─ " if number == count else "├─ "
 
 
 _RELATIONS = {

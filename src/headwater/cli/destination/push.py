@@ -11,7 +11,7 @@ from headwater.cli.output import json_line
 from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
-    from headwater.cli.destination.sync import RunOutput
+    from headwater.cli.destination.run_output import RunOutput
     from headwater.sync.run import SyncTask
 
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked

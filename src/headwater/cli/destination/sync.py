@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import gc
-import sys
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.destination.store_options import show_dataset, store_options, with_sparql_user
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable
-from headwater.cli.shared_options import Share, dest_argument, url_argument
+from headwater.cli.destination.run_output import RunOutput
+from headwater.cli.destination.store_options import store_options, with_sparql_user
+from headwater.cli.output import json_option
+from headwater.cli.shared_options import Duration, Share, dest_argument, url_argument
 from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit
-from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
+    from headwater.cli.destination.changes_file import ChangesFile
     from headwater.cli.destination.run_hook import RunHook
-    from headwater.cli.progress_output import ProgressOutput
-    from headwater.progress import Done
-    from headwater.sync.options import SetReport, SyncOptions, SyncReport, TransferWay
+    from headwater.sync.options import SyncOptions
     from headwater.sync.run import SyncTask
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
-_MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
 
 
 @click.command(name="sync")
@@ -109,11 +101,11 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
 @store_options
 @source_options
 @click.option(
-    "--follow", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Keep running, and poll for changes this often."
+    "--follow", type=Duration(0.1), metavar="SECONDS", help="Keep running, and poll for changes this often (60, 5min)."
 )
 @click.option(
     "--longest",
-    type=click.FloatRange(min=0.1),
+    type=Duration(0.1),
     metavar="SECONDS",
     help="With --follow: the longest interval between polls, while nothing changes, whatever Cache-Control says.",
 )
@@ -144,6 +136,14 @@ _MOST_SETS = 100  # of more sets those with something to tell are shown, up to s
     "-v", "--verbose", is_flag=True, help="Print each created, adopted, updated, deleted or failed resource on a line."
 )
 @click.option(
+    "--changes",
+    "changes_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append a line of JSON to FILE for each created, adopted, updated, deleted or failed resource; of CSV if the"
+    " name ends in .csv.",
+)
+@click.option(
     "--exec",
     "hook_command",
     metavar="COMMAND",
@@ -161,6 +161,7 @@ def command(
     also: tuple[tuple[str, Path], ...],
     quiet: bool,
     verbose: bool,
+    changes_file: Path | None,
     hook_command: str | None,
     as_json: bool,
     **wanted: Any,
@@ -180,11 +181,14 @@ def command(
         raise click.UsageError("--callback-url, --listen and --also go with --push")
     if push and (follow is None or wanted["dry_run"]):
         raise click.UsageError("--push goes with --follow, and not with --dry-run")
+    if changes_file is not None and (also or wanted["dry_run"]):
+        raise click.UsageError("--changes excludes --also and --dry-run; --dry-run --json shows the plan")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     options = _options(wanted, patient=follow is not None)
     hook = _hook(hook_command)
-    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose)
+    changes = _changes_file(changes_file, dest)
+    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
     from msgspec.structs import replace
 
     gc.disable()  # what is imported stays
@@ -192,7 +196,7 @@ def command(
 
     gc.enable()
     task = SyncTask(url=url, destination=dest, options=options)
-    if verbose:
+    if verbose or changes is not None:
         task = replace(task, each=output.each)
     if push and follow is not None:
         from headwater.cli.destination.push import also_followed, follow_pushed
@@ -218,57 +222,14 @@ def _hook(command: str | None) -> RunHook | None:
     return RunHook(command)
 
 
-class RunOutput:
-    """The output of a run: to a person or as JSON, and to the command of `--exec`."""
+def _changes_file(path: Path | None, destination: Path) -> ChangesFile | None:
+    if path is None:
+        return None
+    from headwater.cli.destination.changes_file import ChangesFile
 
-    def __init__(self, dest: Path, hook: RunHook | None, *, as_json: bool, quiet: bool, verbose: bool) -> None:
-        self._dest = dest
-        self._hook = hook
-        self.as_json = as_json
-        self.quiet = quiet
-        self._verbose = verbose
-
-    def listening(self) -> AbstractContextManager[ProgressOutput]:
-        """What listens for the time of the run; resource by resource there is no room for bars."""
-        return listening(quiet=self.quiet, bars=not self._verbose, under_way=self._under_way)
-
-    def _under_way(self) -> int:
-        from headwater.sync.copy_status import partial_files
-
-        return partial_files(self._dest)[1]
-
-    def each(self, done: Done) -> None:
-        """Tell of one resource; standard output is for the result when that is JSON."""
-        octets = human_octets(done.octets) if done.octets else ""
-        more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
-        click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
-
-    def show(self, report: SyncReport) -> None:
-        """Show the result; of a quiet run only when something is wrong."""
-        if self.as_json:
-            json_document(report)
-            sys.stdout.flush()
-        elif report.exit_status or not self.quiet:
-            _show(report)
-
-    def teller(self, progress: ProgressOutput) -> Callable[[SyncReport], None]:
-        """What tells of each run of a service that follows."""
-        faults = _RepeatedFaults()
-
-        def tell(report: SyncReport) -> None:
-            progress.close(report.exit_status)
-            if self.as_json:
-                json_line(report)
-                sys.stdout.flush()
-            elif faults.is_to_be_shown(report) or (not self.quiet and _is_news(report)):
-                _show(report)
-            self.run_hook(report)
-
-        return tell
-
-    def run_hook(self, report: SyncReport) -> bool:
-        """Run the command of `--exec`, if there is one; False when that has failed."""
-        return self._hook is None or report.dry_run or self._hook.tell(report, Path(report.destination))
+    opened = ChangesFile(path, destination)
+    click.get_current_context().call_on_close(opened.close)
+    return opened
 
 
 def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
@@ -285,152 +246,3 @@ def _follow(task: SyncTask, seconds: float, longest: float | None, output: RunOu
 
     with output.listening() as progress:
         return follow(replace(task, listener=progress), PollInterval(seconds, longest), output.teller(progress))
-
-
-def _is_news(report: SyncReport) -> bool:
-    stores = [store for one in report.sets if one.dataset is not None for store in one.dataset.stores]
-    return any(report.total(name) for name in ("created", "updated", "deleted")) or any(
-        store.done != "unchanged" for store in stores
-    )
-
-
-class _RepeatedFaults:
-    """Decides which failed polls are shown: the same failure again after a minute, then two, and so on to an hour."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told: list[object] = []
-        self._due_at = self._pause = 0.0
-
-    def is_to_be_shown(self, report: SyncReport) -> bool:
-        wrong = [_fault_of(set_report) for set_report in report.sets if set_report.exit_status] + [*report.faults]
-        if not report.exit_status:
-            self._told = []
-            return False
-        if wrong == self._told and self._clock() < self._due_at:
-            return False
-        self._pause = _FIRST_PAUSE if wrong != self._told else min(2 * self._pause, _LONGEST_PAUSE)
-        self._told, self._due_at = wrong, self._clock() + self._pause
-        return True
-
-
-def _fault_of(set_report: SetReport) -> object:
-    counts = [number for what, number in _counts(set_report) if what != "unchanged"]
-    return set_report.name, set_report.fault, counts, [(failed.uri, failed.reason) for failed in set_report.failures]
-
-
-def _show(report: SyncReport) -> None:
-    telling = report.sets
-    if len(telling) > _MOST_SETS:
-        telling = [set_report for set_report in telling if _is_telling(set_report)][:_MOST_SETS]
-    for set_report in telling:
-        _show_set(set_report, dry_run=report.dry_run)
-    if report.as_of is not None:
-        click.echo(f"as of {report.as_of}, in {printable(report.destination)}")
-    told = set(map(id, telling))
-    rest = [set_report for set_report in report.sets if id(set_report) not in told]
-    if rest:
-        _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
-    if report.backup is not None:
-        click.echo(f"{counted(report.backed_up, 'file')} replaced or deleted kept in {printable(report.backup)}")
-    octets = report.total("octets")
-    click.echo(
-        f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
-        f" {human_seconds(report.seconds)}"
-    )
-
-
-def _is_telling(set_report: SetReport) -> bool:
-    """Whether there is more to say of a set than that nothing was to be done."""
-    numbers = dict((*((verb, number) for verb, _, number in _deeds(set_report)), *_counts(set_report)))
-    del numbers["unchanged"]
-    told = (set_report.exit_status, set_report.fault, set_report.plan, set_report.dataset)
-    return any(told) or any(numbers.values())
-
-
-def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
-    """Many sets as one line."""
-    from headwater.sync.options import SetReport
-
-    summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
-    counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
-    for name in ("created", "updated", "deleted", "adopted", "held", "patched", "octets_saved", *counts):
-        setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
-    return summed
-
-
-def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
-    deeds = [deed for deed in _deeds(set_report) if deed[2]]
-    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
-    seen = [f"{number:,} {what}" for what, number in _counts(set_report) if number]
-    left = ["incomplete"] if set_report.fault else []
-    told = [", ".join(done + seen + left) or "nothing to do", f"{counted(set_report.held, 'file')} held"]
-    if set_report.process in _PROCESSES:
-        told.append(_PROCESSES[set_report.process].format(set_report.baseline_by))
-    click.echo(f"{printable(set_report.name)}: {'; '.join(told)}")
-    if set_report.from_mirrors:
-        click.echo(f"  {counted(set_report.from_mirrors, 'resource')} from mirrors")
-    for way in set_report.ways:
-        click.echo(f"  {_way(way, dry_run=dry_run)}")
-    if set_report.patched:
-        click.echo(f"  {set_report.patched:,} by patches: {human_octets(set_report.octets_saved)} not transferred")
-    if set_report.dataset is not None:
-        show_dataset(set_report.dataset)
-    for action in set_report.plan:
-        click.echo(f"  {action.action} {printable(action.path)}")
-    if set_report.plan_is_cut:
-        click.echo("  … and more")
-    if set_report.unverified:
-        versions = counted(set_report.unverified, "version")
-        click.echo(f"  {versions} by TimeGate or TimeMap, not verified: no list tells a hash (--json lists a hundred)")
-    for failed in set_report.failures[:10]:
-        later = f", not to be requested again before {failed.waits_until}" if failed.waits_until else ""
-        click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
-    if set_report.failed > 10:
-        click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
-
-
-def _way(way: TransferWay, *, dry_run: bool) -> str:
-    """One way beside single requests: what it has brought, or that it was not taken, and why."""
-    name = _WAY_NAMES.get(way.way, way.way)
-    if not way.taken:
-        return f"not by {name} ({printable(way.why)})"
-    packages, octets = counted(way.packages, "package"), human_octets(way.octets)
-    if dry_run:
-        size = f"{packages} of {octets}, " if way.packages else ""
-        return f"would fetch by {name}: {size}{printable(way.why)}"
-    broken = f"; {printable(way.fault)}" if way.fault else ""
-    return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
-
-
-_WAY_NAMES = {"on demand": "packages on demand"}  # in JSON the way is named as it is
-
-_PROCESSES = {
-    "baseline": "compared with the {}",
-    "increment": "read the changes since last time",
-    "baseline+increment": "compared with the {}, then read the changes since",
-    "past": "copied as it was",
-    "increment+baseline": "read the changes since last time, then compared with the {}",
-}
-
-
-def _deeds(set_report: SetReport) -> list[tuple[str, str, int]]:
-    """What was done: as it would be done, as it was, and how often. What was adopted is not told as created too."""
-    return [
-        ("adopt", "adopted", set_report.adopted),
-        ("create", "created", set_report.created - set_report.adopted),
-        ("update", "updated", set_report.updated),
-        ("delete", "deleted", set_report.deleted),
-    ]
-
-
-def _counts(set_report: SetReport) -> list[tuple[str, int]]:
-    return [
-        ("unchanged", set_report.unchanged),
-        ("failed", set_report.failed),
-        ("refused", set_report.refused),
-        ("skipped", set_report.skipped),
-        ("left out", set_report.left_out),
-        ("held back", set_report.held_back),
-        ("newer than listed", set_report.newer_than_listed),
-    ]

@@ -13,7 +13,7 @@ import click
 
 from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, listening, standard_input
-from headwater.cli.shared_options import Share
+from headwater.cli.shared_options import Duration, Share
 from headwater.cli.source.announce import (
     CHANGES,
     DOCUMENTS,
@@ -112,7 +112,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 @click.option("--once", is_flag=True, help="Read what is there now, then end; the default for a file.")
 @click.option(
     "--follow",
-    type=click.FloatRange(min=0.1),
+    type=Duration(0.1),
     metavar="SECONDS",
     help="Poll at this interval, until Ctrl-C.  [default: 1]",
 )

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from headwater.cli.output import json_line, some_of
-from headwater.cli.shared_options import HowLongKept, catalog_option, config_argument, describes_a_set, profile_option
+from headwater.cli.shared_options import (
+    Duration,
+    HowLongKept,
+    catalog_option,
+    config_argument,
+    describes_a_set,
+    profile_option,
+)
 from headwater.cli.source.serve_options import configured, own_url, with_new_sets
 from headwater.errors import Exit, HeadwaterError, UsageFault
 
@@ -73,9 +80,7 @@ _CONFIG = "config.json"
     help="Also keep what resources were, and serve it by Memento: for so long, and so many octets of it, as"
     ' "30 days" (also without a value), "1 year, 20 GB", or "all".',
 )
-@click.option(
-    "--rescan", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]"
-)
+@click.option("--rescan", type=Duration(0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0: any free one.  [default: 8000]"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, listening
+from headwater.cli.shared_options import Duration
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets
 
@@ -30,7 +31,7 @@ _WEEK_SECONDS = 604_800.0
 @click.option("--dry-run", is_flag=True, help="With --prune: only show what would be removed.")
 @click.option(
     "--max-age",
-    type=click.FloatRange(min=0),
+    type=Duration(),
     metavar="SECONDS",
     help="With --prune: keep what was used within this time.  [default: versions_seconds of CONFIG, else a week]",
 )

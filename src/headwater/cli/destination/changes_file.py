@@ -1,0 +1,72 @@
+"""The file of `sync --changes`: a line for each resource that a run has dealt with, as JSON or as CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from headwater.errors import StoreFault, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.progress import Done
+
+COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
+
+
+class ChangesNotWritten(StoreFault):
+    """The file of `--changes` cannot be written."""
+
+    code: ClassVar[str] = "HW-CLI-04"
+    advice: ClassVar[str] = "Free space or fix permissions: what the run did is done, and is not told again."
+
+
+class ChangesFile:
+    """Appends to one file, from any thread. What is told stays when the process is killed."""
+
+    def __init__(self, path: Path, destination: Path) -> None:
+        """Open it. Raises UsageFault where it is in the copy, ChangesNotWritten where it cannot be opened."""
+        if path.resolve().is_relative_to(destination.resolve()):
+            raise UsageFault("the file of --changes lies in the copy, where audits would find it", where=str(path))
+        self._path = path
+        self._is_csv = path.suffix.lower() == ".csv"
+        self._lock = threading.Lock()
+        try:
+            self._file = path.open("ab", buffering=0)
+            if self._is_csv and not self._file.tell():
+                self._file.write(_csv_line(COLUMNS))
+        except OSError as cause:
+            raise ChangesNotWritten(f"cannot be written: {cause.strerror}", where=str(path)) from cause
+
+    def tell(self, done: Done) -> None:
+        """Append a resource, with the time of now. Raises ChangesNotWritten."""
+        time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        values = (time, done.action, done.uri, done.path, done.octets, done.reason)
+        line = _csv_line(values) if self._is_csv else _json_line(values)
+        try:
+            with self._lock:
+                self._file.write(line)
+        except OSError as cause:
+            raise ChangesNotWritten(f"cannot be written: {cause.strerror}", where=str(self._path)) from cause
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def _json_line(values: tuple[str | int, ...]) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(dict(zip(COLUMNS, values, strict=True))) + b"\n"
+
+
+def _csv_line(values: tuple[str | int, ...]) -> bytes:
+    text = io.StringIO()
+    harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in values]
+    csv.writer(text, lineterminator="\n").writerow(harmless)
+    return text.getvalue().encode("utf-8", "replace")
