@@ -280,6 +280,12 @@ BAD: dict[str, Bad] = {
     "a file that is a folder of another": Bad(with_members(Raw(b"resources", b"")), BadPath),
     "a file in a folder that is a file": Bad(with_members(Raw(b"resources/a.txt/c", b"")), BadPath),
     "a folder with content": Bad(with_members(Raw(b"resources/folder/", b"content")), BadPackage),
+    "a folder with octets behind it": Bad(
+        with_members(Raw(b"resources/folder/", b"", body=b"hidden", packed=0)), BadPackage
+    ),
+    "a file that the directory calls a folder": Bad(
+        with_members(Raw(b"resources/hidden", b"", central_name=b"resources/folder/")), BadPackage
+    ),
     "an encrypted member": Bad(changed(1, flags=1 << 11 | 1), BadPackage),
     "a strongly encrypted member": Bad(changed(1, flags=1 << 11 | 1 | 1 << 6), BadPackage),
     "masked headers": Bad(changed(1, flags=1 << 11 | 1 << 13), BadPackage),

@@ -275,6 +275,7 @@ def _placed(
     """The members with their places: each begins behind the one before it, none overlaps another."""
     shift, directory_at = place
     members: list[ZipMember] = []
+    folders: list[ZipMember] = []
     leading = shift + (records[0].offset if records else 0)
     for index, record in enumerate(records):
         begin = shift + record.offset
@@ -290,8 +291,13 @@ def _placed(
             members.append(ZipMember(name, record.plain, record, begin, end))
         elif record.plain:
             raise BadPackage(f"the folder {shown(name)} has content")
+        else:
+            folders.append(ZipMember(name, 0, record, begin, end))
     if leading:
         file.seek(0)
         if file.read(4) == LOCAL_SIGNATURE:
             raise BadPackage("the package begins with a member that its central directory has not")
-    return ZipDirectory(file, members, budget, leading)
+    directory = ZipDirectory(file, members, budget, leading)
+    for folder in folders:
+        directory.check(folder)  # nobody reads it later
+    return directory
