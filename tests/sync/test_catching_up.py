@@ -164,6 +164,24 @@ def test_a_stale_list_does_nothing(
     assert tree(dest) == dict(site.files)
 
 
+def test_a_newer_list_beside_changes_that_say_nothing(source: Source, site: Site, dest: Path) -> None:
+    """RS-DST-09, DST-Q: a run goes by the Change List; an audit says what compares with the newer Resource List."""
+    assert go(source.base, dest).status == DONE
+    site.put("f1.txt", b"one, new", change=False)
+    site.put("new.txt", b"new", change=False)
+    site.publish_list()
+    assert go(source.base, dest).one.process == "none"
+    found = check(source.base, dest)
+    assert found.verdict == "not in sync"
+    assert "--baseline" in str(found.sets[0].reason)
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+    site.publish_list(when=site.clock + 1)
+    (dest / "f2.txt").write_bytes(b"by another hand")
+    assert (check(source.base, dest).verdict, check(source.base, dest).sets[0].reason) == ("not in sync", None)
+
+
 def test_an_at_in_the_future_makes_no_list_stale(source: Source, site: Site, dest: Path) -> None:
     """AMB-27: a moment that cannot be meant is no measure for the lists that follow."""
     site.publish_capabilities("resourcelist")

@@ -54,6 +54,11 @@ _FINDINGS = (
     "SELECT e.verdict, e.uri, e.path, f.errno FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
     " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?"
 )
+_LISTED_ANEW = (
+    "SELECT 1 FROM temp.expected e LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri"
+    " WHERE e.verdict IN (?2, ?3) AND (r.path IS NULL OR r.listed_hash IS NOT e.hash)"
+    " UNION ALL SELECT 1 FROM temp.surplus x JOIN resources r ON r.path = x.path WHERE r.set_id = ?1 LIMIT 1"
+)
 _UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
 
 
@@ -99,7 +104,17 @@ class SetComparison:
             self._tally()
             for rule, told, where in self._expectation.refused.sentences():
                 self._listener(Notice(rule, told, where))
-        judge_set(self.result, self._expectation.doubts, is_dataset=self._content.is_dataset)
+        judge_set(
+            self.result,
+            self._expectation.doubts,
+            is_dataset=self._content.is_dataset,
+            is_unannounced=self._expectation.is_unannounced and self._is_listed_anew(),
+        )
+
+    def _is_listed_anew(self) -> bool:
+        """Whether something differs because the lists are others than those that the copy was made by."""
+        with self._database.write() as t:
+            return t.one(_LISTED_ANEW, (self._row.id, MISSING, DIFFERENT)) is not None
 
     def _compare(self, query: str, lacks: Callable[[str | None, str | None], bool]) -> int:
         """Judge what a query has of `expected` and `found`, except where more has to be known of the file: these are in

@@ -71,6 +71,8 @@ class ExpectedFiles:
         """What the scope refuses of what should be held."""
 
         self.doubts: list[str] = []
+        self.is_unannounced = False
+        """Whether the Resource List is newer than that of the last baseline, and no change is told that is not done."""
 
     def read(self) -> None:
         """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
@@ -105,6 +107,7 @@ class ExpectedFiles:
         self._result.left_out = left_out
         if offer.changes_document is not None:
             self._expect_changes(offer, position_of_list(snapshot.at, snapshot.claimed_at))
+            self.is_unannounced = self._is_newer(snapshot.stated_at) and self._is_done()
         with self._database.read() as t:
             self.refused = refused_entries(t, self._row.id)
         self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
@@ -144,6 +147,17 @@ class ExpectedFiles:
                 self._set_aside(t, since)
             takes = paths.takes_refused
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
+
+    def _is_newer(self, stated_at: int | None) -> bool:
+        known = self._row.baseline_at
+        return known is not None and stated_at is not None and stated_at > known
+
+    def _is_done(self) -> bool:
+        """Whether a run would find no change, by the position of the copy."""
+        reached = self._row.position.time if self._row.position else None
+        with self._database.write() as t:
+            latest = t.value("SELECT max(iif(exact, at, latest)) FROM temp.changed")
+        return reached is not None and (latest is None or latest <= reached)
 
     def _set_aside(self, t: Transaction, since: int) -> None:
         """What the Resource List has otherwise than changes of before its `at` is neither expected nor one too many."""

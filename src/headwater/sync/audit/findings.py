@@ -184,18 +184,25 @@ def lacks_digests(digests: str | None, listed: str | None) -> bool:
     return digests is None or any(f"{digest.algorithm}:" not in digests for digest in digests_of(listed))
 
 
-def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False) -> None:
+_UNANNOUNCED = (
+    "the Resource List is newer than the last one that was applied, and no change since tells of these differences;"
+    " `headwater sync --baseline` compares with all of the list"
+)
+
+
+def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False, is_unannounced: bool = False) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
     Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
-    told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync.
+    told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync. `is_unannounced`: what
+    differs is in a Resource List alone, which a run does not read while changes suffice (RS-DST-09).
     """
     partial = bool(result.refused or result.skipped or result.contradicted)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
     elif result.missing or result.different or (result.extra and not (result.refused or result.skipped)):
-        result.verdict = NOT_IN_SYNC
+        result.verdict, result.reason = NOT_IN_SYNC, _UNANNOUNCED if is_unannounced else None
     elif partial or result.unreadable:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
