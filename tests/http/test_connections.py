@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from headwater.http.server.open_files import room_for_connections
 from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
 from headwater.notify.hub.policy import ClientShares
 from tests.support.serving import Face, drain, face
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE, until
 
 
 class Held:
@@ -251,3 +252,26 @@ def test_an_answer_that_is_under_way_is_finished(
         head, _, body = (begun + drain(client)).partition(b"\r\n\r\n")
         assert f"content-length: {len(octets)}".encode() in head.lower()
         assert body == octets
+
+
+def test_connections_that_wait_to_be_accepted_as_the_server_ends_are_answered(tmp_path: Path) -> None:
+    """Their requests have come: closed with the listening socket, they would be reset."""
+    (tmp_path / "files").mkdir()
+    with face(tmp_path / "files", tmp_path / "state") as served, contextlib.ExitStack() as stack:
+        stands, goes_on = threading.Event(), threading.Event()
+
+        def stand_still_and_end() -> None:
+            stands.set()
+            goes_on.wait(DEADLINE)
+            served.server.should_exit = True
+            served.server._ending.set()
+
+        loop = served.server._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(stand_still_and_end)
+        assert stands.wait(DEADLINE)
+        clients = [stack.enter_context(served.connect()) for _ in range(3)]
+        for client in clients[:2]:
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+        goes_on.set()
+        assert [drain(client)[:12] for client in clients] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]

@@ -30,6 +30,8 @@ _TICK_SECONDS = 0.1
 """uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
 _LAST_SECONDS = 0.02
 """What a server that ends lets its loop do, before it looks whether anybody is left to be answered."""
+_WAITING = 1_024
+"""Connections that wait to be accepted: so many are taken at the end, as many as may wait (`sockets.listen`)."""
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
 
@@ -85,8 +87,12 @@ class UvicornServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End as uvicorn does, without its pauses of a tenth of a second where nobody has to be waited for."""
+        waited_at = [listener.dup() for listener in sockets or ()]
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
+        await asyncio.sleep(0)  # from here on nobody else has them open
+        for listener in waited_at:
+            await self._take_waiting(listener)
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -100,6 +106,24 @@ class UvicornServer(uvicorn.Server):
         except TimeoutError:
             for task in state.tasks:
                 task.cancel()
+
+    async def _take_waiting(self, listener: socket.socket) -> None:
+        """Take the connections that wait to be accepted, and close: with the socket they would be reset."""
+        found: list[socket.socket] = []
+        listener.settimeout(0)
+        with listener, contextlib.suppress(OSError):  # there are no more
+            while len(found) < _WAITING:
+                found.append(listener.accept()[0])
+        loop = asyncio.get_running_loop()
+        for connection in found:
+            connection.settimeout(0)
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                await loop.connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        """The protocol of a connection, as uvicorn makes it."""
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
