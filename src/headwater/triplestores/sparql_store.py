@@ -78,11 +78,7 @@ class SparqlStore:
             wanted = self._graphs_of(dataset)
             self._check(wanted - mine)
             self._note(under_way="load", more=self._ownership(wanted))
-            everything = sorted(mine | wanted)
-            for start in range(0, len(everything), _AT_A_TIME):
-                self._endpoint.update(
-                    ";\n".join(f"DROP SILENT GRAPH {graph}" for graph in everything[start : start + _AT_A_TIME])
-                )
+            self._drop(mine | wanted)
             self._forget(mine - wanted)
             done = 0
         with dataset.open("rb") as lines:
@@ -103,6 +99,14 @@ class SparqlStore:
                 known |= wanted
             self._send("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
         self._conclude(position)
+
+    def remove(self) -> None:
+        """Drop the graphs of the dataset, and what is noted of it; broken off, it is to be done again."""
+        mine = self._graphs()
+        if mine:
+            self._note(under_way="load")
+            self._drop(mine)
+            self._endpoint.update(f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}")
 
     def write_statements(self, target: IO[bytes]) -> int:
         """Write all statements as N-Quads into a binary stream, as they are published; how many there are."""
@@ -165,6 +169,11 @@ class SparqlStore:
     def _ownership(self, graphs: set[str]) -> str:
         told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
         return f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}"
+
+    def _drop(self, graphs: set[str]) -> None:
+        left = iter(sorted(graphs))
+        while some := list(islice(left, _AT_A_TIME)):
+            self._endpoint.update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
 
     def _forget(self, graphs: set[str]) -> None:
         if graphs:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyoxigraph
 import pytest
 
@@ -173,6 +174,50 @@ def test_a_store_goes_with_its_copy_when_the_source_moves(site: Site, dest: Path
         ran = go(other.base, dest, store=stores, moved=True)
         assert ran.status == DONE, ran.notices
         assert ran.one.dataset.stores[0].done == "loaded"
+
+
+def test_graphs_behind_an_endpoint_go_with_their_copy_when_the_source_moves(
+    site: Site, dest: Path, server: SparqlServer
+) -> None:
+    """The named graphs of the dataset were those of another one else, for ever (HW-TRI-01)."""
+    named = [b'<urn:a:s> <urn:a:p> "x" <urn:a:g> .\n', b'<urn:a:s> <urn:a:p> "y" .\n']
+    options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
+    site.put("dataset.nq", b"".join(named))
+    site.publish()
+    server.store.update('INSERT DATA { GRAPH <urn:mine> { <urn:m> <urn:m> "m" } }')
+    assert go(site.source.base, dest, **options).status == DONE
+    with Source() as other:
+        moved = Site(other)
+        moved.put("dataset.nq", b"".join(named))
+        moved.put("readme.txt", b"what this is")
+        moved.publish()
+        ran = go(other.base, dest, moved=True, **options)
+        assert ran.status == DONE, ran.notices
+        graphs = {str(quad.graph_name.value) for quad in server.store if "#positions" not in str(quad.graph_name)}
+        assert graphs == {"urn:mine", "urn:a:g", ran.one.dataset.uri}
+        assert in_server(server, moved) == 3
+        assert not any(site.source.base in str(quad.object) for quad in server.store)
+        assert go(other.base, dest, **options).one.dataset.stores[0].done == "unchanged"
+
+
+def test_a_store_of_an_earlier_version_goes_with_a_copy_of_the_same_file(
+    site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """That version did not note whose store it is."""
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    note = stores / "set" / "state.json"
+    told = msgspec.json.decode(note.read_bytes())
+    del told["copy"], told["dataset"]
+    note.write_bytes(msgspec.json.encode(told))
+    for state, status in ((STATES[1], STORE), (STATES[0], DONE)):
+        with Source() as other:
+            moved = Site(other)
+            moved.put("dataset.nq", text_of(state))
+            moved.put("readme.txt", b"what this is")
+            moved.publish()
+            assert go(other.base, dest, store=str(stores), moved=True).status == status
+    assert in_store(stores / "set") == normalised(STATES[0])
 
 
 def test_a_large_change_is_loaded_as_a_whole(

@@ -65,7 +65,9 @@ class DatasetSync:
         self._run.listener(Progress(f"store of {self._row.name}", 0))
         kept = KeptStates(wanted.kept, self._copy())
         with closing(wanted.opened(dataset.uri)) as store:
-            store.refuse_others(dataset.uri, is_of_copy=kept.is_of_this_copy)
+            store.refuse_others(dataset.uri, is_of_copy=kept.is_of_this_copy(dataset))
+            if (former := kept.former_uri(dataset)) is not None:
+                store.leave(former)
         state = kept.state_of(dataset, Path(self._run.destination))
         told.sha256, told.quads = state.sha256, state.quads
         at = format_micros(dataset.changed_at) if dataset.changed_at is not None else None

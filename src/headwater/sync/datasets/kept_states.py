@@ -42,7 +42,10 @@ class KeptState(msgspec.Struct, frozen=True):
     sha256: str
     quads: int
     copy: str = ""
-    """The identity of the copy whose store it is."""
+    """The identity of the copy whose store it is; empty: noted by an earlier version."""
+
+    dataset: str = ""
+    """The URI of the dataset, by which a store may have it; empty likewise."""
 
 
 def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
@@ -75,11 +78,21 @@ class KeptStates:
     def __contains__(self, sha256: str) -> bool:
         return self.path(sha256).is_file()
 
-    @property
-    def is_of_this_copy(self) -> bool:
-        """Whether it was this copy that brought the store up last."""
+    def is_of_this_copy(self, dataset: RdfFile) -> bool:
+        """Whether it was this copy that brought the store up last; where that is not noted, one with the same file."""
         noted = self._noted()
-        return noted is not None and bool(self._copy) and noted.copy == self._copy
+        if noted is None or not self._copy:
+            return False
+        return noted.copy == self._copy or (
+            not noted.copy and bool(dataset.digest) and noted.source_digest == dataset.digest
+        )
+
+    def former_uri(self, dataset: RdfFile) -> str | None:
+        """The URI by which this copy has brought the dataset into the store, if it is another one by now."""
+        noted = self._noted()
+        if noted is None or noted.copy != self._copy or noted.dataset in ("", dataset.uri):
+            return None
+        return noted.dataset
 
     def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
         """The state that a file of the copy has, kept. Read only where it is not the one that was read last.
@@ -88,7 +101,7 @@ class KeptStates:
         """
         noted = self._noted()
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
-            return self._note(noted)
+            return self._note(noted, dataset.uri)
         aside = self._folder / _NEXT
         source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
         try:
@@ -106,11 +119,11 @@ class KeptStates:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
         sync_folder(self._folder)
-        return self._note(state)
+        return self._note(state, dataset.uri)
 
-    def _note(self, state: KeptState) -> KeptState:
-        if state != self._noted() or state.copy != self._copy:
-            state = msgspec.structs.replace(state, copy=self._copy)
+    def _note(self, state: KeptState, uri: str) -> KeptState:
+        state = msgspec.structs.replace(state, copy=self._copy, dataset=uri)
+        if state != self._noted():
             replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
         return state
 

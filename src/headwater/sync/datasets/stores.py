@@ -68,6 +68,9 @@ class EmbeddedFollower:
         if position is not None and position.dataset != iri_text(dataset) and not is_of_copy:
             raise StoreTaken(f"the store holds another dataset: {position.dataset[:200]}", where=str(self.folder))
 
+    def leave(self, dataset: str) -> None:
+        """Nothing: the store is loaded anew where its dataset has another URI."""
+
     def load(self, dataset: Path, position: StorePosition) -> None:
         """Hold what is in a file, and nothing else."""
         load_store(self.folder, dataset, position)
@@ -99,6 +102,7 @@ class SparqlFollower:
 
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
         self._endpoint = endpoint
+        self._where = where
         self.store = SparqlStore(endpoint, dataset, dataset, where)
 
     def write_statements(self, target: IO[bytes]) -> None:
@@ -107,6 +111,10 @@ class SparqlFollower:
 
     def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
         """Nothing: graphs that are taken are found when they are loaded."""
+
+    def leave(self, dataset: str) -> None:
+        """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
+        SparqlStore(self._endpoint, dataset, dataset, self._where).remove()
 
     def close(self) -> None:
         """Give up the connections."""
