@@ -219,11 +219,15 @@ def _resource_dump_head(
 
 def resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
     """A package with its times, and the copy of its manifest (RS-RD-04…08)."""
-    package, manifest = resource_package_names(name, page.number, part, one.hash)
+    entry = _package_entry(site, resource_package_names(name, page.number, part, one.hash), one)
+    return msgspec.structs.replace(entry, at=page.at, completed=page.completed)
+
+
+def _package_entry(site: Site, names: tuple[str, str], one: ResourcePackage | ChangePackage) -> Entry:
+    """A package without its times; `names` are its own and that of its manifest."""
+    package, manifest = names
     return Entry(
         loc=site.url(package),
-        at=page.at,
-        completed=page.completed,
         hash=f"sha-256:{one.hash}",
         length=one.octets,
         type=ZIP.media_type,
@@ -266,16 +270,8 @@ def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
 
 def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
     """A package with its times (half-open, AMB-11), and the copy of its manifest (RS-CD-05…08)."""
-    package, manifest = change_package_names(name, one.segment, one.hash)
-    return Entry(
-        loc=site.url(package),
-        from_=one.from_,
-        until=one.until,
-        hash=f"sha-256:{one.hash}",
-        length=one.octets,
-        type=ZIP.media_type,
-        links=(Link(rel="contents", href=site.url(manifest), type="application/xml"),),
-    )
+    entry = _package_entry(site, change_package_names(name, one.segment, one.hash), one)
+    return msgspec.structs.replace(entry, from_=one.from_, until=one.until)
 
 
 def change_dump_manifest(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
