@@ -81,3 +81,16 @@ def test_one_that_was_given_up_is_not_opened_again(tmp_path: Path, pool: Databas
     one.close()
     with pytest.raises(DatabaseClosed):
         add(one, 2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are seen in /proc")
+def test_one_that_was_given_up_while_it_was_used_takes_no_place(tmp_path: Path, pool: DatabasePool) -> None:
+    """A use in another thread ends after `close`."""
+    gone, *others = databases(tmp_path, pool, MOST + 1)
+    for one in others:
+        add(one, 1)
+    gone.close()
+    pool.used(gone)
+    assert open_files(tmp_path) == {"1", "2", "3"}
+    for one in others:
+        one.close()

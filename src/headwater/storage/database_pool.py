@@ -37,6 +37,8 @@ class DatabasePool:
         """This one was used last: those that were not for longest are closed."""
         closing = []
         with self._lock:
+            if database.is_closed:  # by another thread, while it was used
+                return
             self._open[database] = None
             self._open.move_to_end(database)
             while len(self._open) > self._most_open:
@@ -64,6 +66,11 @@ class PooledDatabase:
         self._is_closed = False
         self._database: Database | None = self._opened()
         pool.used(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was given up for good."""
+        return self._is_closed
 
     @contextlib.contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:
@@ -102,8 +109,7 @@ class PooledDatabase:
         finally:
             with self._lock:
                 self._users -= 1
-            if not self._is_closed:
-                self._pool.used(self)
+            self._pool.used(self)
 
     def _opened(self) -> Database:
         return Database(self._path, self._schema, cache_octets=self._cache_octets)
