@@ -64,9 +64,6 @@ _CHECKPOINT_PAGES = {Durability.FULL: 1_000, Durability.NORMAL: 4_000}
 """After so many pages in the log a commit copies them into the file, and waits for the disk twice: where commits do not
 wait for it, that is what costs."""
 
-_TEMPORARY_OCTETS = 64 << 20
-"""So much of the temporary tables of a connection is in memory at most; what is more, lies in a file."""
-
 _FILE_COPIES = 10
 """So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
 
@@ -311,7 +308,6 @@ class Database:
                 f"PRAGMA synchronous = {self._durability.value}",
                 "PRAGMA fullfsync = ON",  # macOS: through the cache of the disk
                 f"PRAGMA cache_size = -{self._cache_octets >> 10}",
-                f"PRAGMA temp.cache_size = -{_TEMPORARY_OCTETS >> 10}",  # 2 MB else
                 "PRAGMA journal_size_limit = 67108864",
                 f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES[self._durability]}",
             ):
