@@ -6,13 +6,14 @@ DST-4.5, DST-5.2, DST-C4, DST-C9, RS-CL-05, AMB-27, AMB-35.
 from __future__ import annotations
 
 import datetime as dt
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.copying import DONE, UNDETERMINED, check, go, tree
-from tests.support.fake_source import Reply, Site, Source
+from tests.support.fake_source import Reply, Site, Source, at, document, ln, url
 
 
 def swapped(site: Site, **more: Any) -> list[str]:
@@ -259,3 +260,25 @@ def test_changes_put_at_their_place_among_others(renewed: bool, source: Source, 
     assert tree(dest) == dict(site.files)
     assert [path for path in source.requests() if "/resources/" in path] == []
     assert check(source.base, dest).verdict == "in sync"
+
+
+def test_an_index_of_indexes_that_stays_as_it_is(source: Source, site: Site, dest: Path) -> None:
+    """AMB-65, DST-C2: that it is unchanged says nothing of the index in it, which has got the next list."""
+    outer = [url(f"{site.root}/inner.xml", tag="sitemap", **{"from": at(10)})]
+    head: dict[str, Any] = {"capability": "changelist", "from": at(10)}
+    site.serve("/set/changelist.xml", document(outer, "sitemapindex", links=site.up(), **head))
+    bounds: list[float] = [10]
+    for number in range(4):
+        spans = [*pairwise(bounds), (bounds[-1], None)]
+        parts: list[str] = []
+        for n, (begin, until) in enumerate(spans):
+            told = [site.change(*one) for one in site.changes if begin <= one[0] < (until or 1e9) and one[0] > 10]
+            times: dict[str, Any] = {"from": at(begin), "until": None if until is None else at(until)}
+            links = site.up() + ln("index", f"{site.root}/changelist.xml")
+            site.serve(f"/set/c{n}.xml", document(told, links=links, capability="changelist", **times))
+            parts.append(url(f"{site.root}/c{n}.xml", tag="sitemap", **times))
+        site.serve("/set/inner.xml", document(parts, "sitemapindex", links=site.up(), **head))
+        assert go(source.base, dest).status == DONE
+        assert tree(dest) == dict(site.files)
+        site.put("f1.txt", b"one, %d" % number)
+        bounds.append(site.clock + 0.5)

@@ -271,8 +271,9 @@ class ChangeListReader:
             if not self._part(part, depth):
                 self._hold_before(chosen[number:])
                 return False
-        reading.documents.append((answer.uri, answer.etag, answer.last_modified))
-        return True
+        if depth == 1 and self._indexes.isdisjoint(part.uri for part in chosen):
+            reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        return True  # of an index of indexes 304 says nothing: what is new is in those (AMB-65)
 
     def _hold_before(self, unread: Sequence[IndexedList]) -> None:
         """Lists were not read: the position stays before the first change that they may hold."""
