@@ -65,8 +65,9 @@ def test_no_copy_is_made_where_a_source_keeps_things(tree: Path, elsewhere: Path
     (tmp_path / "link").symlink_to("state")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     for dest, said in NOT_FREE.items():
-        for more in ([], ["--dry-run"]):
-            done = run_here("sync", "http://127.0.0.1:1/", tmp_path / dest, *more)
+        store = ["--store", str(tmp_path / dest)]
+        for to, more in ((dest, []), (dest, ["--dry-run"]), ("copy", store)):
+            done = run_here("sync", "http://127.0.0.1:1/", tmp_path / to, *more)
             assert (done.returncode, "HW-SYN-28" in done.stderr.decode()) == (Exit.USAGE, True), dest
             assert said in done.stderr.decode(), dest
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before

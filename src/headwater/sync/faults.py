@@ -155,7 +155,7 @@ class NoFolder(UsageFault):
 
 
 class DestinationNotFree(UsageFault):
-    """The destination lies where a source keeps its state, or in the output of `headwater publish`."""
+    """The destination, or the folder for stores, lies where a command keeps its state, or in the output of publish."""
 
     code: ClassVar[str] = "HW-SYN-28"
     advice: ClassVar[str] = "Name a folder of its own for the copy; here it would be in the way of the source."

@@ -310,8 +310,14 @@ class _Run:
 
 
 def _check_stores(options: SyncOptions, root: Path) -> None:
-    """Raise DestinationNotFree where stores would lie in the copy: audits would find them there as extra files."""
-    if options.store is not None and Path(os.path.realpath(options.store)).is_relative_to(os.path.realpath(root)):
+    """Raise DestinationNotFree where stores would lie in the copy, in which audits would find them as extra files, or,
+    if there are none yet, in folders of other commands."""
+    if options.store is None:
+        return
+    folder = Path(os.path.realpath(options.store))
+    if not any(folder.glob("*/oxigraph")):
+        check_is_free(folder, "the folder for stores")
+    if folder.is_relative_to(os.path.realpath(root)):
         advice = "Name a folder beside the copy with --store."
         raise DestinationNotFree("the stores would lie in the copy", where=options.store, advice=advice)
 

@@ -151,7 +151,7 @@ def locked_state(home: DestinationFolder) -> Iterator[Database]:
         home.release()
 
 
-def check_is_free(root: Path) -> None:
+def check_is_free(root: Path, called: str = "the destination") -> None:
     """See that the folder is not the state of a command or a static tree, nor in one. Raises DestinationNotFree.
 
     A copy that is there goes on: a source may send it files of any name, and its user may have had reasons.
@@ -161,9 +161,9 @@ def check_is_free(root: Path) -> None:
     real = Path(os.path.realpath(root))
     for folder in (real, *real.parents):
         if is_state(bytes(folder)):
-            raise DestinationNotFree("the destination lies in the state of a Headwater command", where=str(folder))
+            raise DestinationNotFree(f"{called} lies in the state of a Headwater command", where=str(folder))
         if is_tree(bytes(folder)) or (folder / FOLDER / os.fsdecode(STATE_MARK)).exists():
-            raise DestinationNotFree("the destination lies in the output of `headwater publish`", where=str(folder))
+            raise DestinationNotFree(f"{called} lies in the output of `headwater publish`", where=str(folder))
 
 
 def _holds_nothing(database: Database) -> bool:
