@@ -21,7 +21,8 @@ class NoCatalog(UsageFault):
 
     code: ClassVar[str] = "HW-CLI-01"
     advice: ClassVar[str] = (
-        "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL; `status` takes a copy, too."
+        "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL; `status` takes a copy, too,"
+        " which is there once `sync` has read its source, or once more if its `.headwater` was lost."
     )
 
 
