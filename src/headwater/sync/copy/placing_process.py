@@ -21,7 +21,7 @@ from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.network.response import HASHERS
 
-_BLOCK_FILES = 64
+_BLOCK_FILES = 50
 _BLOCK_OCTETS = 1 << 18
 _FOLDER = "placing"
 """The folder of its temporary files: in one folder, two processes that make and rename files wait for each other."""
