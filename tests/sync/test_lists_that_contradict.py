@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.copying import DONE, UNDETERMINED, check, go, tree
+from tests.support.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, url
 
 
@@ -282,3 +282,30 @@ def test_an_index_of_indexes_that_stays_as_it_is(source: Source, site: Site, des
         assert tree(dest) == dict(site.files)
         site.put("f1.txt", b"one, %d" % number)
         bounds.append(site.clock + 0.5)
+
+
+def test_a_list_that_is_gone_and_still_in_its_index(source: Source, site: Site, dest: Path) -> None:
+    """DST-C5, DST-5.1: the list that was polled has got its last changes unseen, and cannot be read: none is passed."""
+
+    def publish(*bounds: float) -> None:
+        parts: list[str] = []
+        for n, (begin, until) in enumerate([*pairwise(bounds), (bounds[-1], None)]):
+            told = [site.change(*one) for one in site.changes if begin < one[0] < (until or 1e9)]
+            times: dict[str, Any] = {"from": at(begin), "until": None if until is None else at(until)}
+            site.serve(f"/set/c{n}.xml", document(told, links=site.up(), capability="changelist", **times))
+            parts.append(url(f"{site.root}/c{n}.xml", tag="sitemap", **times))
+        head: dict[str, Any] = {"capability": "changelist", "from": at(10)}
+        site.serve("/set/changelist.xml", document(parts, "sitemapindex", links=site.up(), **head))
+
+    publish(10)
+    assert go(source.base, dest).status == DONE
+    site.put("f1.txt", b"one, and then")
+    first = site.clock + 0.5
+    site.put("f2.txt", b"two, and then")
+    publish(10, first)
+    kept = source.pages.pop("/set/c0.xml")
+    for _ in range(2):
+        assert go(source.base, dest).status == SOURCE
+    source.pages["/set/c0.xml"] = kept
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)

@@ -125,6 +125,7 @@ class ChangeListReader:
             if self._reading.outcome is not ReadingOutcome.MISSING or top in (None, position.list_uri):
                 return self._finish()
             self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+            self._visited.discard(position.list_uri)  # it was not read: an index that still names it has a hole there
             self._start = msgspec.structs.replace(position, list_uri=top)  # where it may go on under another address
         if top is not None:
             self._follow(top, known=False)
