@@ -225,6 +225,23 @@ def test_a_package_that_breaks_off_and_cannot_be_gone_on_with_gives_what_came(du
     assert 0 < is_whole(dumps, dest, "DST-F1") < COUNT + 1
 
 
+@pytest.mark.parametrize("by_list", [True, False])
+def test_two_resources_of_the_same_octets_may_be_one_member(dumps: Dumps, dest: Path, by_list: bool) -> None:
+    """RS-RDM-04, DST-P5: each entry names a member, and nothing forbids that two name the same."""
+    names = list(dumps.site.files)
+    dumps.site.put(names[1], dumps.site.files[names[0]])
+    dumps.site.publish_list()
+    entries = [dumps.site.resource(name, path=f"/{max(number, 1)}") for number, name in enumerate(names)]
+    manifest = document(entries, links=dumps.site.up(), capability="resourcedump-manifest", at=at(dumps.site.clock))
+    members = [(f"{number}", dumps.site.files[name]) for number, name in enumerate(names) if number]
+    serve(dumps, zipped([("manifest.xml", manifest), *members]))
+    if not by_list:
+        dumps.site.publish_capabilities("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ran.rules() & {"DST-P4"}, fetched(dumps)) == (Exit.DONE, set(), [])
+    assert tree(dest) == dumps.site.files
+
+
 @pytest.mark.parametrize("kind", ["changedump", "resourcelist"])
 def test_dst_a7_a_dump_that_is_another_than_it_is_offered_as_is_told(dumps: Dumps, dest: Path, kind: str) -> None:
     octets = dumps.package()

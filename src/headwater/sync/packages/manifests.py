@@ -57,6 +57,10 @@ MANIFESTS = {
 """The kind of the manifests in the packages of a dump (DST-P7)."""
 
 
+_DECLARED = "SELECT count(DISTINCT name) FROM temp.packed WHERE place > 0"
+"""Two resources of the same octets may be one member."""
+
+
 class ManifestReader:
     """Reads one manifest as it comes, and holds it to its kind. Raises BadPackage."""
 
@@ -125,7 +129,7 @@ class StagedManifest:
         self._warn = warn
         self._planned: PlannedMembers | None = PlannedMembers(database, self._uris.uri)
         self.declared = 0
-        """Entries that name a member; their places are counted from 1."""
+        """Entries that name a member; their places are counted from 1. When it is whole: the members that they name."""
 
         self.linked = 0
         """Members that links of entries name: patches (RS-CDM-11)."""
@@ -158,6 +162,7 @@ class StagedManifest:
                 if self.is_list:
                     t.run("CREATE INDEX IF NOT EXISTS temp.packed_uri ON packed(uri)")
                 resources, self.unverifiable, octets = t.one(_WANTED) or (0, 0, 0)
+                self.declared = int(t.value(_DECLARED) or 0)
             self.wanted = Demand(resources, octets)
         assert self._reader.document is not None
         tell_moments(self._warn, self._package, self._reader.document)

@@ -46,6 +46,7 @@ class PlannedMembers:
         self._uri = uri
         self._next_n = 0
         self.names: list[str] = []
+        self._distinct: set[str] = set()
         self._numbers = array("q")
         self.wanted = Demand(0, 0)
 
@@ -63,6 +64,10 @@ class PlannedMembers:
             names = member_names(paths)
         except BadPath:
             return False
+        distinct = set(names)
+        if len(distinct) < len(names) or not self._distinct.isdisjoint(distinct):
+            return False  # one member for two resources
+        self._distinct |= distinct
         self.names += names
         self._numbers.extend(row[-1] for row in rows)
         self._next_n = rows[-1][-1] + 1
