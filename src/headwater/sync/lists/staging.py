@@ -247,7 +247,9 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
         t.run("UPDATE temp.changed SET list = -1 - list")
     t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending LIMIT 1"):
+        t.run("CREATE INDEX IF NOT EXISTS temp.changed_pending ON changed(uri, list, ordinal) WHERE pending")
         t.run(_AND_LATER)
+        t.run("DROP INDEX temp.changed_pending")
     if count > 1:
         t.run(_OVERTAKEN)
     t.run(_FOLD)

@@ -110,11 +110,10 @@ def doubt_old_deletions(t: Transaction, set_id: int) -> None:
 
 
 _DONE_BEFORE: Final = (
-    "SELECT c.n, c.uri, c.change, c.hash, l.uri IS NOT NULL, l.hash FROM temp.changed c"
-    " LEFT JOIN temp.listed l ON l.uri = c.uri"
-    " WHERE NOT c.pending AND c.exact AND c.at < ? AND NOT c.refused AND NOT coalesce(l.refused, 0)"
-    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? AND NOT EXISTS (SELECT 1 FROM temp.changed later"
-    " WHERE later.uri = c.uri AND (later.list, later.ordinal) > (c.list, c.ordinal))"
+    "SELECT c.uri, c.n, c.change, c.hash, l.uri IS NOT NULL, l.hash, NOT c.pending AND c.exact AND c.at < ?"
+    " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
+    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? FROM temp.changed c"
+    " LEFT JOIN temp.listed l ON l.uri = c.uri ORDER BY c.list, c.ordinal"
 )
 _DO_AGAIN: Final = "UPDATE temp.changed SET pending = 1, exact = 0, latest = ? WHERE n = ?"
 
@@ -124,11 +123,11 @@ def contradicted(t: Transaction, since: int) -> dict[int, str]:
 
     Its `at` is false then, or the list is. `temp.listed` is that list; of datasets the order of patches decides.
     """
-    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+    last = {uri: row for uri, *row in t.rows(_DONE_BEFORE, (since, _LIKE))}
     return {
         n: uri
-        for n, uri, change, hash_, is_listed, listed in t.rows(_DONE_BEFORE, (since, _LIKE))
-        if (change == "deleted") == bool(is_listed) or (is_listed and _differ(hash_, listed))
+        for uri, (n, change, hash_, is_listed, listed, is_done) in last.items()
+        if is_done and ((change == "deleted") == bool(is_listed) or (is_listed and _differ(hash_, listed)))
     }
 
 
