@@ -139,14 +139,11 @@ def do_contradicted(t: Transaction, since: int) -> int:
 
 
 _MISSED: Final = (
-    "UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT c.n FROM temp.changed c JOIN sets s ON s.id = ?1"
-    " LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
-    " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri"
-    " WHERE NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
+    "SELECT c.uri, c.n, NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
     " AND coalesce(f.changed_at, c.at - 1) < c.at AND (c.change <> 'deleted' OR r.path IS NOT NULL)"
     " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2"
-    " AND NOT EXISTS (SELECT 1 FROM temp.changed later WHERE later.uri = c.uri"
-    " AND (later.list, later.ordinal) > (c.list, c.ordinal)))"
+    " FROM temp.changed c JOIN sets s ON s.id = ?1 LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
+    " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri ORDER BY c.list, c.ordinal"
 )
 
 
@@ -157,8 +154,10 @@ def do_missed(t: Transaction, set_id: int) -> int:
     """
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending AND exact LIMIT 1") is None:
         return 0
-    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
-    return t.run(_MISSED, (set_id, _LIKE))
+    last = {uri: (n, is_missed) for uri, n, is_missed in t.rows(_MISSED, (set_id, _LIKE))}
+    missed = [(n,) for n, is_missed in last.values() if is_missed]
+    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", missed)
+    return len(missed)
 
 
 def _differ(hash_: str | None, listed: str | None) -> bool:
