@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from headwater.cli import run
+from headwater.cli.destination.changes_file import ChangesFile, ChangesNotWritten
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.database import Transaction
@@ -99,6 +101,19 @@ def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path
     assert "code: HW-CLI-04" in ends(str(tmp_path / "none" / "c"), STORE)
     assert "No space left" in ends("/dev/full", STORE)
     assert run(["sync", source.base, str(dest)]) == DONE
+
+
+def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) -> None:
+    """As by a file system that fills up: the rest of the line is not lost without a word."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    told = ChangesFile(tmp_path / "changes.jsonl", tmp_path / "copy")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(ChangesNotWritten, match="cannot be written"):
+            told.tell(Done("created", "http://h.example/a", "a", 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        told.close()
 
 
 def test_a_quiet_audit_speaks_only_where_something_is_wrong(

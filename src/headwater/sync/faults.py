@@ -158,7 +158,7 @@ class DestinationNotFree(UsageFault):
     """The destination, or the folder for stores, lies where a command keeps its state, or in the output of publish."""
 
     code: ClassVar[str] = "HW-SYN-28"
-    advice: ClassVar[str] = "Name a folder of its own for the copy; here it would be in the way of the source."
+    advice: ClassVar[str] = "Name a folder of its own; here it would be in the way of the command, or be handed out."
 
 
 class Moving(Undetermined):

@@ -54,9 +54,13 @@ class WithoutPosition:
         end = text.rfind(b"\n") + 1
         lines, self._rest = text[:end], text[end:]
         if self._MARK in lines:
-            lines = b"".join(line for line in lines.splitlines(keepends=True) if not line.endswith(self._MARK))
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._is_position(line))
         self._pass_on(lines)
         return len(octets)
+
+    def _is_position(self, line: bytes) -> bool:
+        """Whether the graph is that of positions; a statement without a graph may have its name as the object."""
+        return line.endswith(self._MARK) and line.split(b" ", 2)[2] != self._MARK[1:]
 
     def flush(self) -> None:
         """Nothing is held back but the rest of a line."""

@@ -501,8 +501,9 @@ def test_relative_iris_of_the_files_of_a_folder_are_resolved_against_their_paths
 
 
 def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_path: Path) -> None:
-    """As `sync --store` leaves it; a graph whose name only begins so is one of the dataset."""
+    """As `sync --store` leaves it; a graph whose name only begins so is one of the dataset, and so is its name."""
     lines = [*triples(1, 2).splitlines(keepends=True), f'<http://s/> <http://p/> "x" <{POSITION_GRAPH}2> .\n']
+    lines.append(f"<http://s/> <http://p/> <{POSITION_GRAPH}> .\n")
     dataset = put(tmp_path / "d.nq", "".join(sorted(lines)))
     load_store(tmp_path / "store", dataset, StorePosition("http://o.example/d.nq", "a" * 64, 3))
     config = SetConfig(name="d", profile="rdf-dataset", oxigraph=str(tmp_path / "store"))

@@ -39,7 +39,7 @@ class ChangesFile:
         try:
             self._file = path.open("ab", buffering=0)
             if self._is_csv and not self._file.tell():
-                self._file.write(_csv_line(COLUMNS))
+                self._write(_csv_line(COLUMNS))
         except OSError as cause:
             raise ChangesNotWritten(f"cannot be written: {cause.strerror}", where=str(path)) from cause
 
@@ -50,9 +50,15 @@ class ChangesFile:
         line = _csv_line(values) if self._is_csv else _json_line(values)
         try:
             with self._lock:
-                self._file.write(line)
+                self._write(line)
         except OSError as cause:
             raise ChangesNotWritten(f"cannot be written: {cause.strerror}", where=str(self._path)) from cause
+
+    def _write(self, line: bytes) -> None:
+        """Append a line; a file system that fills up takes part of it, and refuses the rest."""
+        left = memoryview(line)
+        while left:
+            left = left[self._file.write(left) :]
 
     def close(self) -> None:
         """Close it."""

@@ -61,6 +61,13 @@ class FastProtocol(BoundedProtocol):
     answered_at: float | None = None
     """When the last response was written at once, by the loop's clock; None after one by the application."""
     idle: asyncio.TimerHandle | None = None
+    has_given_way = False
+    """Whether it has given way to what is announced since octets came: thousands of requests may come at once."""
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the requests that have come."""
+        self.has_given_way = False
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: no timer is left."""
@@ -100,7 +107,9 @@ class FastProtocol(BoundedProtocol):
         self.transport.write(b"".join((STATUS_LINE[response.status], own, response.head, b"\r\n", response.content())))
         self.server_state.total_requests += 1
         self.answered_at = self.loop.time()
-        self.app.precedence.give_way()
+        if not self.has_given_way:
+            self.has_given_way = True
+            self.app.precedence.give_way()
         if self.idle is None:
             self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
 
