@@ -196,7 +196,7 @@ class _Run:
                     if len(rows) > 1:
                         self._ask_ahead(rows[done : done + _AHEAD])
                     self._documents.progress("sets", done, len(rows))
-                row = self._registry.with_fresh_offer(row)
+                row = self._registry.with_fresh_offer(row, context.now())
                 report = self._set(context, row)
                 self._follow_dataset(context, row, report)
                 self._report.sets.append(report)

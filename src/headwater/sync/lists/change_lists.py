@@ -84,9 +84,19 @@ class ChangeListReader:
     """Reads one set's changes after a position into `temp.changed`."""
 
     def __init__(
-        self, context: ListContext, set_id: int, offer: Offer, position: Position, *, compare: bool = False
+        self,
+        context: ListContext,
+        set_id: int,
+        offer: Offer,
+        position: Position,
+        *,
+        compare: bool = False,
+        also_top: bool = False,
     ) -> None:
-        """`compare`: every entry gets its row, since what is done is compared with the Resource List (`restate`)."""
+        """`compare`: every entry gets its row, since what is done is compared with the Resource List (`restate`).
+
+        `also_top`: where the known open list says nothing new, what is offered is read as well: it may be another list.
+        """
         self._context = context
         self._documents = context.documents
         self._database = context.database
@@ -98,6 +108,7 @@ class ChangeListReader:
         self._indexes: set[str] = set()
         self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=position)
         self._start = position
+        self._also_top = also_top
         self._lists = 0
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
@@ -122,11 +133,14 @@ class ChangeListReader:
         position = self._start
         if position.open and position.list_uri:
             self._follow(position.list_uri, known=True)
-            if self._reading.outcome is not ReadingOutcome.MISSING or top in (None, position.list_uri):
+            if top in (None, position.list_uri):
                 return self._finish()
-            self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
-            self._visited.discard(position.list_uri)  # it was not read: an index that still names it has a hole there
-            self._start = msgspec.structs.replace(position, list_uri=top)  # where it may go on under another address
+            if self._reading.outcome is ReadingOutcome.MISSING:
+                self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
+                self._visited.discard(position.list_uri)  # it was not read: an index that names it has a hole there
+                self._start = msgspec.structs.replace(position, list_uri=top)  # it may go on under another address
+            elif not self._also_top or self._reading.outcome is not ReadingOutcome.UNCHANGED:
+                return self._finish()
         if top is not None:
             self._follow(top, known=False)
         return self._finish()

@@ -11,6 +11,7 @@ from headwater.storage.database import Database
 from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
+from headwater.sync.sets.offer_times import OfferTimes
 from headwater.sync.sets.relocation import is_move, known_as
 from headwater.sync.state.set_rows import Move, Offer, SetRow, keep_offer
 from headwater.sync.state.validators import SOURCE, keep_validators, validators
@@ -53,39 +54,57 @@ class OfferRefresh:
         self,
         documents: Documents,
         database: Database,
+        times: OfferTimes,
         unread: Collection[str],
         unreadable: Callable[[str, str, str, SourceFault | None], None],
     ) -> None:
         self._documents = documents
         self._database = database
+        self._times = times
         self._unread = unread
         self._unreadable = unreadable
 
     def of(self, row: SetRow) -> SetRow:
-        """Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now."""
+        """Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now.
+
+        Beside one that is polled it is asked for once a day: it may name another, while the former says nothing new.
+        """
         if row.move is None and place_of(row.offer) not in (None, row.offer.identity):
             row = self._at_its_address(row)
         if row.move is not None:
             return row  # it was just read
         uri = row.offer.capability_list
-        if row.position is None or row.offer.change_list is not None or uri is None or uri in self._unread:
+        if row.position is None or uri is None or uri in self._unread:
             return row
+        is_polled = row.offer.change_list is not None
+        if is_polled:
+            if not self._times.is_due(row.id):
+                return row
+            row = msgspec.structs.replace(row, is_offer_asked=True)
         with self._database.read() as t:
             held = validators(t, SOURCE, uri)
         try:
             probe = self._documents.probe(uri, validators=held)
         except SourceFault as fault:
-            self._unreadable(fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}", uri, fault)
+            what = f"the Capability List cannot be read: {fault.what}"
+            self._tell(fault.rule or fault.code, what, uri, fault, is_polled=is_polled)
             return row
         if probe.status == 304:
             return row
         if probe.document is None or probe.document.kind not in CAPABILITY_LISTS:
             why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
             refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
-            self._unreadable("DST-A6", f"the Capability List cannot be read: {why}", uri, refused)
+            self._tell("DST-A6", f"the Capability List cannot be read: {why}", uri, refused, is_polled=is_polled)
             return row
         fresh = offer_of(probe, row.offer.description, self._documents)
         return self._with_offer(row, fresh, probe)
+
+    def _tell(self, rule: str, what: str, uri: str, fault: SourceFault, *, is_polled: bool) -> None:
+        """A Change List that is polled tells of changes all the same: then it is no fault of the run."""
+        if is_polled:
+            self._documents.warn(rule, what, uri)
+        else:
+            self._unreadable(rule, what, uri, fault)
 
     def _at_its_address(self, row: SetRow) -> SetRow:
         """Whether the address that the user gave for a set still redirects to where the set is said to be (DST-F10).

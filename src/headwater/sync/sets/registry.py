@@ -40,6 +40,7 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
+from headwater.sync.sets.offer_times import OfferTimes
 from headwater.sync.sets.selection import pick, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.sets.stated_move import check_sets, moving_sets, sets_missing
@@ -76,6 +77,7 @@ class SetRegistry:
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
         self._found: DiscoveredSets | None = None
+        self._refresh: OfferRefresh | None = None
         self.changed_documents: frozenset[str] = frozenset()
         """Documents that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
 
@@ -405,6 +407,9 @@ class SetRegistry:
                     Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
                 )
 
-    def with_fresh_offer(self, row: SetRow) -> SetRow:
-        """What is offered of one set just now, where that has to be asked for."""
-        return OfferRefresh(self._documents, self._database, self._unread, self._unreadable).of(row)
+    def with_fresh_offer(self, row: SetRow, now: int) -> SetRow:
+        """What is offered of one set just now, where that has to be asked for. `now`: microseconds since 1970."""
+        if self._refresh is None:
+            times = OfferTimes(self._database, now)
+            self._refresh = OfferRefresh(self._documents, self._database, times, self._unread, self._unreadable)
+        return self._refresh.of(row)

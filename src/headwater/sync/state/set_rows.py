@@ -104,9 +104,11 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     hole_until: int | None = None
     position: Position | None = None
     move: Move | None = None
+    is_offer_asked: bool = False
+    """Whether the Capability List was asked in this run, beside a Change List that is polled; not remembered."""
 
 
-_SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name != "move")
+_SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name not in ("move", "is_offer_asked"))
 
 
 def set_of(row: Row) -> SetRow:

@@ -132,7 +132,10 @@ class Increment:
         if self._set.chain is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
         compare = self._set.compare_from(position)
-        reading = ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, position, compare=compare).read()
+        held, row = self._set, self._set.row
+        reading = ChangeListReader(
+            held.lists, row.id, held.offer, position, compare=compare, also_top=row.is_offer_asked
+        ).read()
         self.archives = reading.archives or self.archives
         return reading
 
