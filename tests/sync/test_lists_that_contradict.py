@@ -309,3 +309,18 @@ def test_a_list_that_is_gone_and_still_in_its_index(source: Source, site: Site, 
     source.pages["/set/c0.xml"] = kept
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("options", [{"delete": False}, {"max_delete": 0.0}, {"exclude": ("*f2*",)}], ids=str)
+def test_what_was_not_done_on_purpose_is_not_missed(
+    options: dict[str, Any], source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C4: nothing was put among changes that are done by a list that goes on after one that is not to be done."""
+    assert go(source.base, dest, **options).status == DONE
+    site.put("f2.txt", b"two, and then") if "exclude" in options else site.drop("f2.txt")
+    for number in range(2):
+        site.publish_changes(10)
+        assert "DST-C4" not in go(source.base, dest, **options).rules()
+        site.put("f1.txt", b"one, %d" % number)
+    site.publish_changes(10, entries=[site.change(*one) for one in site.changes if one[0] > 10])
+    assert "DST-C4" not in go(source.base, dest, **options).rules()

@@ -140,24 +140,26 @@ def do_contradicted(t: Transaction, since: int) -> int:
 
 _MISSED: Final = (
     "SELECT c.uri, c.n, NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
-    " AND coalesce(f.changed_at, c.at - 1) < c.at AND (c.change <> 'deleted' OR r.path IS NOT NULL)"
-    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2"
+    " AND coalesce(f.changed_at, c.at - 1) < c.at"
+    " AND (c.change <> 'deleted' OR r.path IS NOT NULL AND coalesce(r.doomed_at, c.at - 1) < c.at)"
+    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2, r.uri IS NOT NULL"
     " FROM temp.changed c JOIN sets s ON s.id = ?1 LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
     " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri ORDER BY c.list, c.ordinal"
 )
 
 
-def do_missed(t: Transaction, set_id: int) -> int:
+def do_missed(t: Transaction, set_id: int, *, takes_all: bool = True) -> int:
     """Have changes done that pass for done by their times, and are later than all that was told of their resources.
 
-    A list that was rewritten tells them at their place, among others that were done (DST-C4); how many there are.
+    A list that was rewritten tells them at their place, among others that were done (DST-C4); how many there are. What
+    is unknown is not counted unless the user's choice `takes_all`: it may have been left out when it was told.
     """
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending AND exact LIMIT 1") is None:
         return 0
-    last = {uri: (n, is_missed) for uri, n, is_missed in t.rows(_MISSED, (set_id, _LIKE))}
-    missed = [(n,) for n, is_missed in last.values() if is_missed]
-    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", missed)
-    return len(missed)
+    last = {uri: row for uri, *row in t.rows(_MISSED, (set_id, _LIKE))}
+    missed = [(n, is_known) for n, is_missed, is_known in last.values() if is_missed]
+    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", [(n,) for n, _ in missed])
+    return sum(1 for _, is_known in missed if is_known or takes_all)
 
 
 def _differ(hash_: str | None, listed: str | None) -> bool:

@@ -86,7 +86,7 @@ class SetContext:
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
             what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
-        if count := do_missed(t, set_id):
+        if count := do_missed(t, set_id, takes_all=self.choice.takes_all):
             self.warn("DST-C4", f"{count:,} changes were put among those that are done", self.offer.changes_document)
         if any_disordered(t):
             order_by_time(t, set_id)
