@@ -275,3 +275,18 @@ def test_connections_that_wait_to_be_accepted_as_the_server_ends_are_answered(tm
             client.sendall(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
         goes_on.set()
         assert [drain(client)[:12] for client in clients] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]
+
+
+def test_a_server_that_can_open_no_more_files_ends_as_others_do(tmp_path: Path) -> None:
+    """Who waits to be accepted is not answered then; that ends nothing before its time."""
+    (tmp_path / "files").mkdir()
+    with face(tmp_path / "files", tmp_path / "state") as served, served.connect() as client:
+        until(lambda: len(served.server.server_state.connections) == 1)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        try:
+            served.server.should_exit = True
+            assert drain(client) == b""
+            until(lambda: not served.server._loop.is_running())  # type: ignore[union-attr]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -87,7 +87,9 @@ class UvicornServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End as uvicorn does, without its pauses of a tenth of a second where nobody has to be waited for."""
-        waited_at = [listener.dup() for listener in sockets or ()]
+        waited_at: list[socket.socket] = []
+        with contextlib.suppress(OSError):  # as many files are open as may be: those who wait are reset
+            waited_at.extend(listener.dup() for listener in sockets or ())
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
         await asyncio.sleep(0)  # from here on nobody else has them open
