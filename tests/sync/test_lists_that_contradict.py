@@ -233,6 +233,17 @@ def test_an_audit_by_a_list_without_the_changes_before_its_at(source: Source, si
     assert check(source.base, dest).verdict == "undetermined"
 
 
+def test_what_is_left_out_makes_no_audit_undetermined(source: Source, site: Site, dest: Path) -> None:
+    """AMB-25, DST-S12: a change of before `at` that the Resource List does not have, of what the user leaves out."""
+    site.put("new.txt", b"new")
+    del site.files["new.txt"]
+    site.clock += 100
+    site.publish()
+    assert go(source.base, dest, exclude=("new*",)).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest, exclude=("new*",)).verdict == "in sync"
+
+
 @pytest.mark.parametrize("renewed", [False, True], ids=["the old Resource List", "a new one"])
 def test_changes_put_at_their_place_among_others(renewed: bool, source: Source, site: Site, dest: Path) -> None:
     """DST-C4: each list leaves out one change, which the next one has; a whole one is as long as the one before."""

@@ -5,7 +5,7 @@ Only documents are fetched, never content.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -143,9 +143,9 @@ class ExpectedFiles:
                 " SELECT uri, length, hash, lastmod, extra, type FROM temp.changed"
                 " WHERE pending AND change != 'deleted'"
             )
-            if compare and since is not None:
-                self._set_aside(t, since)
             takes = paths.takes_refused
+            if compare and since is not None:
+                self._set_aside(t, filter(takes, contradicted(t, since).values()))
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
     def _is_newer(self, stated_at: int | None) -> bool:
@@ -159,9 +159,8 @@ class ExpectedFiles:
             latest = t.value("SELECT max(iif(exact, at, latest)) FROM temp.changed")
         return reached is not None and (latest is None or latest <= reached)
 
-    def _set_aside(self, t: Transaction, since: int) -> None:
+    def _set_aside(self, t: Transaction, uris: Iterable[str]) -> None:
         """What the Resource List has otherwise than changes of before its `at` is neither expected nor one too many."""
-        uris = contradicted(t, since).values()
         t.many("INSERT OR IGNORE INTO temp.contradicted(uri) VALUES (?)", ((uri,) for uri in uris))
         t.run("DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.contradicted)")
         self._result.contradicted = int(t.value("SELECT count(*) FROM temp.contradicted"))
