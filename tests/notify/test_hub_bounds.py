@@ -188,6 +188,27 @@ def test_payloads_of_one_stranger_leave_room_for_others(tmp_path: Path, monkeypa
     with_hub(tmp_path, hand_in)
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_hub_ends_that_is_told_of_something_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets that it was cancelled where what it waits for comes just then."""
+
+    async def end(hub: Hub) -> None:
+        monkeypatch.setattr(hub.deliveries, "next_due", lambda: time.time() + 100)
+        hub._wake.set()
+        await asyncio.sleep(0.05)
+        hub._wake.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for run in hub._runs:
+            run.cancel()
+        found = await asyncio.wait(hub._runs, timeout=10)
+        assert not found[1]
+
+    with_hub(tmp_path, end)
+
+
 def test_what_is_fetched_at_the_word_of_strangers_is_bounded_together(
     tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:

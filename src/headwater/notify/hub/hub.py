@@ -203,7 +203,8 @@ class Hub:
                 driver.start_due(now)
             due = min((at for driver in drivers if (at := driver.next_due()) is not None), default=None)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), None if due is None else max(0.01, due - now))
+                async with asyncio.timeout(None if due is None else max(0.01, due - now)):
+                    await self._wake.wait()
 
     async def _tidy(self) -> None:
         while True:

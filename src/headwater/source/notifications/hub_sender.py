@@ -164,7 +164,8 @@ class HubSender:
         while (left := one.stream.pause(loop.time() - one.made_at)) > 0:
             one.news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(one.news.wait(), left)
+                async with asyncio.timeout(left):
+                    await one.news.wait()
 
     async def _step(self, one: _Sending) -> bool:
         """Send the next payload of a stream; False: there is none."""

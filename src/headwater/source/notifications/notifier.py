@@ -113,7 +113,8 @@ class Notifier:
         await self._tell_of_gone_sets()
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ending.wait(), _DROP_SECONDS)
+                async with asyncio.timeout(_DROP_SECONDS):
+                    await ending.wait()
             client.drop_idle(asyncio.get_running_loop().time())
         with self._lock:
             self._loop = None
