@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOut
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.members import SMALL_OCTETS
+from headwater.sync.packages.placing import MemberPlacing
+from headwater.sync.transfer.work_queue import PlanCounts
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, zipped
 from tests.support.fake_source import at, document
@@ -208,6 +211,38 @@ def test_a_copy_that_cannot_be_written_ends_the_run(placing: PlacingProcess[str]
     list(placing.give([("a", new_file("a", b"a"))]))
     with pytest.raises(DestinationUnusable, match="cannot write"):
         list(placing.rest())
+
+
+class _Settled:
+    """What a result log is told."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def settled(self, placed: Iterable[tuple[Any, int, int, str]]) -> None:
+        self.numbers += [work.n for work, *_ in placed]
+
+    def flush_when_due(self) -> None:
+        """Nothing is to be written."""
+
+
+@pytest.mark.parametrize("count", [0, 3, 500, 1_203])
+def test_what_has_its_place_is_noted_once_though_the_next_has_none(count: int) -> None:
+    """DST-F6: the run ends, and knows of each file what came of it."""
+    results = _Settled()
+    told: list[object] = []
+    placing = MemberPlacing(None, results, PlanCounts(), told.append, object(), largest=99)  # type: ignore[arg-type]
+
+    def outcomes() -> Iterator[Any]:
+        for n in range(count):
+            work = SimpleNamespace(n=n, held=None, uri=f"http://here.example/{n}", path=b"%d" % n)
+            yield (work, "sha-256:0"), (Placement.PLACED.value, 9, 0, "")
+        raise DestinationUnusable("cannot write to the copy")
+
+    with pytest.raises(DestinationUnusable):
+        placing._note_outcomes(outcomes())
+    assert results.numbers == list(range(count))
+    assert (placing.counts.placed, len(told)) == (count, count)
 
 
 _OWNER = """

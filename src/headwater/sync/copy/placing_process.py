@@ -101,8 +101,7 @@ class PlacingProcess(Generic[T]):
 
     def rest(self) -> Iterator[tuple[T, PlacementOutcome]]:
         """What has come of all files that were given. Raises DestinationUnusable."""
-        if self._files:
-            yield from self._send()
+        yield from self.help()
         yield from self._told(self._queue.rest())
 
     def close(self) -> None:

@@ -111,10 +111,9 @@ class MemberPlacing:
                 self.member(work, strongest_of(work.hash), member)
                 continue
             algorithm, _, value = digest.partition(":")
-            name, time_ns = temporary_name(work), mtime_ns(work.lastmod, None)
             content = (body.packed, body.plain_octets, body.crc, body.is_deflated, algorithm, value)
             self._given[work.n] = False
-            files.append(((work, digest), (name, work.path, time_ns, *content)))
+            files.append(((work, digest), _new_file(work, content)))
         if files and self._process is not None:
             self._note_outcomes(self._process.give(files))
 
@@ -124,8 +123,7 @@ class MemberPlacing:
             self._results.left(work)
             return True
         self._given[work.n] = False
-        file = (temporary_name(work), work.path, mtime_ns(work.lastmod, None), *content)
-        self._note_outcomes(process.give([((work, digest), file)]))
+        self._note_outcomes(process.give([((work, digest), _new_file(work, content))]))
         return True
 
     def has_place(self, work: Work) -> bool:
@@ -198,19 +196,21 @@ class MemberPlacing:
 
     def _note_outcomes(self, outcomes: Iterable[tuple[VerifiedWork, PlacementOutcome]]) -> None:
         placed: list[PlacedWork] = []
-        for (work, digest), (placement, size, time_ns, fault) in outcomes:
-            if placement == _PLACED:
-                placed.append((work, size, time_ns, digest))
-                if len(placed) >= _NOTED:
-                    self._note_placed(placed)
-                    self._results.flush_when_due()
-                    placed = []
-            elif placement == _OCCUPIED:
-                self._note_occupied(work)
-            else:
-                self._damage = fault or self._damage
-                self._different(work)
-        self._note_placed(placed)
+        try:
+            for (work, digest), (placement, size, time_ns, fault) in outcomes:
+                if placement == _PLACED:
+                    placed.append((work, size, time_ns, digest))
+                    if len(placed) >= _NOTED:
+                        some, placed = placed, []
+                        self._note_placed(some)
+                        self._results.flush_when_due()
+                elif placement == _OCCUPIED:
+                    self._note_occupied(work)
+                else:
+                    self._damage = fault or self._damage
+                    self._different(work)
+        finally:  # also where the copy cannot be written to any more
+            self._note_placed(placed)
 
     def file(self, work: Work, octets: int, digests: dict[str, str], stated: StatedByManifest | None = None) -> bool:
         """The same with the temporary file of this work, whose digests were computed while it was written."""
@@ -282,6 +282,10 @@ class UnsettledPackage:
         if placing is not None and then is not None:
             placing.settle()
             then()
+
+
+def _new_file(work: Work, content: FileContent) -> NewFile:
+    return (temporary_name(work), work.path, mtime_ns(work.lastmod, None), *content)
 
 
 def temporary_name(work: Work) -> str:
