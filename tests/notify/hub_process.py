@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -18,6 +20,7 @@ class HubProcess:
     """Runs `headwater hub`; `start` again after a `kill` has the same address."""
 
     def __init__(self, state: Path, *options: str, private: bool = True) -> None:
+        self._state = state
         self._options = ("--state", str(state), "--token", TOKEN, *(("--allow-private",) if private else ()), *options)
         self._listen = "127.0.0.1:0"
         self.url = ""
@@ -71,3 +74,9 @@ class HubProcess:
     def counts(self) -> dict[str, int]:
         with urllib.request.urlopen(f"{self.url}health", timeout=30) as answer:
             return json.load(answer)  # type: ignore[no-any-return]
+
+    def has_subscription(self, topic: str, callback: str) -> bool:
+        """Whether a subscription has taken effect. The number of all does not tell: leases end meanwhile."""
+        with closing(sqlite3.connect(f"file:{self._state / 'hub.sqlite'}?mode=ro", uri=True)) as database:
+            query = "SELECT count(*) FROM subscriptions WHERE topic = ? AND callback = ?"
+            return bool(database.execute(query, (topic, callback)).fetchone()[0])

@@ -77,9 +77,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 
 def subscribed(hub: HubProcess, subscriber: Subscriber, topic: str, path: str, **more: str) -> None:
-    before = hub.counts()["subscriptions"]
     assert hub.ask("subscribe", topic, subscriber.url + path, **more)[0] == 202
-    subscriber.wait(lambda: hub.counts()["subscriptions"] > before)
+    subscriber.wait(lambda: hub.has_subscription(topic, subscriber.url + path))
 
 
 def test_hub_ignores_what_it_does_not_know(hub: HubProcess, subscriber: Subscriber) -> None:
