@@ -32,6 +32,7 @@ from tests.support.examples import examples
         ("/resources/a%5Cb", ("resources/a%5Cb",)),
         ("/..a/b..", ("..a/b..",)),
         ("/a／b", ("a／b",)),
+        ("./resources/a.txt", ("resources/a.txt",)),
     ],
 )
 def test_the_names_that_a_path_may_mean(path: str, names: tuple[str, ...]) -> None:
@@ -42,7 +43,26 @@ def test_the_names_that_a_path_may_mean(path: str, names: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/", "//a", "/a/", "/../a", "/a/../b", "C:/a", "/C:/a", "/a\\b", "/a\0", "/a//b", "/./a", "/．．/a"]
+    "path",
+    [
+        "",
+        "/",
+        "//a",
+        "/a/",
+        "/../a",
+        "/a/../b",
+        "C:/a",
+        "/C:/a",
+        "/a\\b",
+        "/a\0",
+        "/a//b",
+        "/./a",
+        "./",
+        "././a",
+        ".//a",
+        "./../a",
+        "/．．/a",
+    ],
 )
 def test_a_path_that_is_refused(path: str) -> None:
     with pytest.raises(BadPath) as caught:

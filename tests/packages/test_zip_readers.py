@@ -72,6 +72,37 @@ def test_the_stream_reader_gives_the_same_however_octets_arrive(size: int) -> No
     assert whole == CONTENT
 
 
+def packed_as(*names: str) -> bytes:
+    """A package of small members with these names, each with its name as content; folders have none."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as package:
+        for name in names:
+            package.writestr(name, b"" if name.endswith("/") else name.encode())
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 1 << 20])
+def test_names_may_begin_with_the_folder_that_was_packed(size: int) -> None:
+    """As `bsdtar --format zip -cf PACKAGE .` writes them."""
+    package = packed_as("./", "./manifest.xml", "./r/", "./r/a", "./r/b", "c")
+    expected = {"manifest.xml": b"./manifest.xml", "r/a": b"./r/a", "r/b": b"./r/b", "c": b"c"}
+    whole: dict[str, bytes] = {}
+    streamed(cut(package, size), whole)
+    assert whole == expected
+    assert by_directory(package) == expected
+
+
+@pytest.mark.parametrize(
+    "names", [("./a", "a"), ("a", "./a"), ("./a", "A/b"), ("././a",), (".//a",), ("./../a",), ("a/./b",)]
+)
+def test_such_names_are_looked_at_like_others(names: tuple[str, ...]) -> None:
+    package = packed_as(*names)
+    with pytest.raises(BadPackage):
+        by_directory(package)
+    with pytest.raises(BadPackage):
+        streamed(cut(package, 1 << 20), {})
+
+
 @pytest.mark.parametrize("size", [1, 7, 1_000, 1 << 20])
 def test_small_members_come_whole_however_octets_arrive(size: int) -> None:
     """In lists, the same ones whatever is cut, for a reader of many."""

@@ -13,6 +13,9 @@ from headwater.packages.limits import PackageLimits
 MANIFEST = "manifest.xml"
 """The member that every package must have at its root (RS-RDM-01, RS-CDM-01)."""
 
+HERE = "./"
+"""How names may begin in a package of a whole folder; they mean the same without it."""
+
 MOST_SEGMENTS = 100
 """A name with more is an attack on whoever makes folders of it."""
 
@@ -30,9 +33,9 @@ _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
 def member_name(path: str) -> str:
-    """The name of the member that a manifest's `path` means, literally: one leading slash less (DST-P3, AMB-36).
-    Raises BadPath."""
-    name = path[1:] if path.startswith("/") else path
+    """The name of the member that a manifest's `path` means, literally: one leading slash, or `./`, less (DST-P3,
+    AMB-36). Raises BadPath."""
+    name = path[1:] if path.startswith("/") else path.removeprefix(HERE)
     check_name(name)
     return name
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import MANIFEST, MemberNames, is_plain, shown
+from headwater.packages.member_paths import HERE, MANIFEST, MemberNames, is_plain, shown
 from headwater.packages.zip_format import (
     CENTRAL,
     DEFLATED,
@@ -138,13 +138,17 @@ def read_central(record: Octets, at: int) -> CentralRecord:
 
 def decoded_name(name: bytes, flags: int) -> str:
     """A name as text: UTF-8 where bit 11 says so; else UTF-8 if it is, as many programs write it, else code page 437.
-    Raises BadPath."""
+
+    Without a leading `./`, which `bsdtar` writes when it packs the folder `.`; that folder itself stays `./`. Raises
+    BadPath.
+    """
     try:
-        return name.decode()
+        text = name.decode()
     except UnicodeDecodeError as error:
         if flags & UTF8:
             raise BadPath(f"the name {name[:100]!r} is not UTF-8, as it claims to be") from error
-        return name.decode("cp437")
+        text = name.decode("cp437")
+    return text.removeprefix(HERE) or text
 
 
 class PackageBudget:
@@ -163,7 +167,8 @@ class PackageBudget:
         if self._members > self.limits.members:
             raise PackageTooLarge(f"more than {self.limits.members:,} members")
         if name.endswith("/"):
-            self.names.add_folder(name[:-1])
+            if name != HERE:
+                self.names.add_folder(name[:-1])
             return False
         self.names.add(name)
         return True

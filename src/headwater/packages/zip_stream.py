@@ -197,7 +197,7 @@ class ZipStream:
                 name = octets.decode()
             except UnicodeDecodeError:
                 break
-            if octets.endswith(b"/"):
+            if octets.endswith(b"/") or octets.startswith(b"./"):
                 break
             agreement += agreement_key(octets, method, crc, packed, plain, self._at + at)
             found.append(WholeMember(name, PackedBody(waiting[begin:end], plain, crc, method == DEFLATED)))
