@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.busy_wait import MOST_SECONDS, BusyWait
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseLocked
+from headwater.storage.sqlite.busy_wait import MOST_SECONDS, BusyWait
 from tests.storage.test_database import V1, add, words
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.database import Database, copy_database
+from headwater.storage.database import Database
 from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
@@ -22,6 +22,7 @@ from headwater.storage.database_faults import (
     SchemaTooNew,
 )
 from headwater.storage.schema import Durability, Schema
+from headwater.storage.sqlite.database_copy import copy_database
 
 ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"
 TWO = "ALTER TABLE item ADD COLUMN size INTEGER; UPDATE item SET size = length(word);"

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.network import response as reception
 from headwater.sync.network.response import write_all
 from tests.support.copying import DONE, FAILED, check, go, is_clean, tree

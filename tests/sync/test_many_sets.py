@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from headwater.cli.destination.audit import command as audit_command
 from headwater.cli.destination.sync import command as sync_command
 from headwater.progress import Notice, Progress
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.follow import PollInterval, follow

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from headwater.copies.schema import SCHEMA
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.relocation import (
     LISTED,

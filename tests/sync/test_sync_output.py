@@ -19,7 +19,7 @@ from headwater.cli import run
 from headwater.cli.destination.changes_file import ChangesFile, ChangesNotWritten
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.follow import PollInterval
 from headwater.sync.options import SyncReport

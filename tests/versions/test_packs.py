@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from headwater.files.version_copy import version_path
 from headwater.files.version_spool import HEADER, VersionSpool
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import octets_of
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.interface import SetAside, VersionsUnusable
 from headwater.versions.pack_index import SCHEMA

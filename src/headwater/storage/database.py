@@ -1,4 +1,4 @@
-"""One SQLite file, opened the one safe way: the only module that knows the driver.
+"""One SQLite file, opened the one safe way.
 
 One connection writes, guarded by a lock; any number of connections read at the same time, each from one snapshot, and
 neither waits for the other (WAL). Several processes may use the file: their writers take turns. The file must lie on a
@@ -11,145 +11,31 @@ connections use.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apsw
 
-from headwater.storage.busy_wait import BusyWait
 from headwater.storage.database_faults import (
     DatabaseClosed,
-    DatabaseCorrupt,
     DatabaseFault,
-    DatabaseFull,
     DatabaseIOFault,
-    DatabaseLocked,
-    DatabaseReadOnly,
-    DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
     SchemaTooOld,
 )
-from headwater.storage.database_file import create_file, disk_is_full
 from headwater.storage.schema import Durability, Schema
-
-Value = str | int | float | bytes | None
-Values = Sequence[Value] | Mapping[str, Value]
-Row = tuple[Any, ...]
-
-_FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
-    (apsw.FullError, DatabaseFull, "the disk is full"),
-    (apsw.ReadOnlyError, DatabaseReadOnly, "the database is read-only"),
-    (apsw.PermissionsError, DatabaseReadOnly, "no permission on the database"),
-    (apsw.BusyError, DatabaseLocked, "the database is locked by another process"),
-    (apsw.LockedError, DatabaseLocked, "the database is locked"),
-    (apsw.CorruptError, DatabaseCorrupt, "the database is corrupt"),
-    (apsw.NotADBError, NotADatabase, "the file is not a database"),
-    (apsw.CantOpenError, DatabaseUnreachable, "the database cannot be opened"),
-    (apsw.IOError, DatabaseIOFault, "the database cannot be read or written"),
-    (apsw.ProtocolError, DatabaseIOFault, "the file system does not lock the database as it must"),
-    (apsw.ConnectionClosedError, DatabaseClosed, "the database was closed"),
-    (apsw.CursorClosedError, DatabaseClosed, "the database was closed"),
-    (apsw.InterruptError, DatabaseClosed, "the database was closed"),
-)
+from headwater.storage.sqlite.busy_wait import BusyWait
+from headwater.storage.sqlite.database_file import create_file
+from headwater.storage.sqlite.transaction import Transaction, fault_of, rolled_back
 
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
-_COPY_SECONDS = 30.0
 _CHECKPOINT_PAGES = {Durability.FULL: 1_000, Durability.NORMAL: 4_000}
 """After so many pages in the log a commit copies them into the file, and waits for the disk twice: where commits do not
 wait for it, that is what costs."""
-
-_FILE_COPIES = 10
-"""So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
-
-
-class Transaction:
-    """Statements inside one transaction; good until the `with` block ends, and for one thread at a time."""
-
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-        self._cursors: set[apsw.Cursor] = set()
-        self._ended = False
-
-    def run(self, sql: str, values: Values = ()) -> int:
-        """Execute to its end and return the number of rows that the last statement changed."""
-        try:
-            for _ in self._connection.execute(sql, values):
-                pass
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
-        return self._connection.changes()
-
-    def many(self, sql: str, rows: Iterable[Values]) -> None:
-        """Execute once for each of `rows`, always to the end: rows that RETURNING gives back are read and dropped.
-
-        (A driver's `executemany` with RETURNING stops where its reader stops, without an error.)
-        """
-        try:
-            for _ in self._connection.executemany(sql, rows):
-                pass
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
-
-    def rows(self, sql: str, values: Values = ()) -> Iterator[Row]:
-        """Stream the rows of a query. It starts with the first row taken, and ends with the transaction."""
-        return self._stream(lambda: self._connection.execute(sql, values))
-
-    def fetch(self, sql: str, values: Values = ()) -> list[Row]:
-        """All rows of a query, where they are few enough to be held: faster than one after another."""
-        try:
-            found: list[Row] = self._connection.execute(sql, values).fetchall()
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
-        return found
-
-    def rows_each(self, sql: str, sequence: Iterable[Values]) -> Iterator[Row]:
-        """Stream the rows of a query executed once for each item of `sequence`, one after another."""
-        return self._stream(lambda: self._connection.executemany(sql, sequence))
-
-    def one(self, sql: str, values: Values = ()) -> Row | None:
-        """The first row of a query, or None."""
-        try:
-            cursor = self._connection.execute(sql, values)
-            row = next(cursor, None)
-            cursor.close(True)
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
-        return row
-
-    def value(self, sql: str, values: Values = ()) -> Any:
-        """The first column of the first row, or None when there is no row."""
-        row = self.one(sql, values)
-        return None if row is None else row[0]
-
-    def _stream(self, start: Any) -> Iterator[Row]:
-        if self._ended:
-            raise DatabaseClosed("the transaction has ended", where=str(self._path))
-        cursor: apsw.Cursor | None = None
-        try:
-            cursor = start()
-            self._cursors.add(cursor)
-            yield from cursor
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
-        finally:
-            if cursor is not None:
-                self._cursors.discard(cursor)
-                with contextlib.suppress(apsw.Error):
-                    cursor.close(True)
-
-    def _end(self) -> None:
-        self._ended = True
-        for cursor in list(self._cursors):  # an unfinished query would keep its snapshot, and the WAL, alive
-            with contextlib.suppress(apsw.Error):
-                cursor.close(True)
-        self._cursors.clear()
 
 
 class Database:
@@ -224,7 +110,7 @@ class Database:
             raise fault_of(cause, self.path) from cause
         finally:
             transaction._end()
-            if connection.in_transaction and not _rolled_back(connection):
+            if connection.in_transaction and not rolled_back(connection):
                 self._replace_writer()
 
     @contextlib.contextmanager
@@ -386,7 +272,7 @@ class Database:
         return connection
 
     def _give_back(self, connection: apsw.Connection) -> None:
-        sound = _rolled_back(connection)
+        sound = rolled_back(connection)
         with self._pool_lock:
             self._lent.discard(connection)
             if sound and not self._closed and len(self._idle) < _IDLE_READERS:
@@ -399,75 +285,3 @@ class Database:
         with contextlib.suppress(apsw.Error):
             self._writer.close(True)
         self._writer, self._writer_durability = self._connect(), self._durability
-
-
-def copy_database(original: Path, copy: Path) -> None:
-    """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
-
-    Nothing is made or changed beside the original. Raises DatabaseFaults, and OSError where it cannot be read.
-    """
-    shared = Path(f"{original}-shm")
-    for _ in range(_FILE_COPIES):
-        if shared.exists():
-            break
-        before = _file_states(original)  # nobody has it open; to read it by SQLite would make what is shared, and a log
-        _copy_files(original, copy)
-        if not shared.exists() and _file_states(original) == before:
-            return  # else somebody has opened it meanwhile, and perhaps closed it again
-    try:
-        copy.unlink(missing_ok=True)
-        with (
-            contextlib.closing(apsw.Connection(str(original), flags=apsw.SQLITE_OPEN_READONLY)) as source,
-            contextlib.closing(apsw.Connection(str(copy))) as target,
-        ):
-            source.set_busy_handler(BusyWait(_COPY_SECONDS))
-            with target.backup("main", source, "main") as backup:
-                backup.step()
-    except (apsw.CantOpenError, apsw.ReadOnlyError):  # another user's, of a run that was killed
-        _copy_files(original, copy)
-    except apsw.Error as cause:
-        raise fault_of(cause, original) from cause
-
-
-def _copy_files(original: Path, copy: Path) -> None:
-    from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
-
-    for suffix in ("", "-wal"):
-        Path(f"{copy}{suffix}").unlink(missing_ok=True)
-        if (file := Path(f"{original}{suffix}")).is_file():
-            with contextlib.suppress(FileNotFoundError):  # a log that was removed just now
-                copyfile(file, f"{copy}{suffix}")
-
-
-def _file_states(database: Path) -> list[tuple[int, int, int] | None]:
-    """What of the states of a database's files tells whether they have changed; None: there is no such file."""
-    found: list[tuple[int, int, int] | None] = []
-    for suffix in ("", "-wal"):
-        try:
-            state = os.stat(f"{database}{suffix}")
-            found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        except FileNotFoundError:
-            found.append(None)
-    return found
-
-
-def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
-    """The fault that says who must act; an unknown one is our own bug and says so."""
-    if isinstance(cause, apsw.IOError) and disk_is_full(path):
-        return DatabaseFull(f"the disk is full: {cause}", where=str(path))
-    if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
-        return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
-    for kind, fault, what in _FAULTS:
-        if isinstance(cause, kind):
-            return fault(what if what.endswith(str(cause)) else f"{what}: {cause}", where=str(path))
-    return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
-
-
-def _rolled_back(connection: apsw.Connection) -> bool:
-    """End whatever transaction is open; False when the connection is beyond use."""
-    try:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    except apsw.Error:
-        return False
-    return True

@@ -14,7 +14,8 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Done, Listener, ignored, silent
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery

@@ -17,8 +17,8 @@ from typing import Final
 
 from headwater.files.version_copy import refuse_little_room
 from headwater.files.version_spool import HEADER
-from headwater.storage.database import Transaction
 from headwater.storage.durable import make_folders, sync_descriptor, sync_file, sync_folder
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.versions.pack_index import (
     Pack,
     VersionRow,

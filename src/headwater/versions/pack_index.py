@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.storage.database import Transaction
 from headwater.storage.schema import Schema
+from headwater.storage.sqlite.transaction import Transaction
 
 FILE: Final = "index.sqlite"
 SCHEMA: Final = Schema(

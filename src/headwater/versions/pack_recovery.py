@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headwater.files.version_spool import HEADER, MAGIC, PACKED_OCTETS
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.versions.pack_appending import SUFFIX
 from headwater.versions.pack_index import (
     Pack,

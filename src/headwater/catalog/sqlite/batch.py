@@ -22,7 +22,7 @@ from headwater.catalog.sqlite.rows import (
     state_of,
 )
 from headwater.catalog.sqlite.schema import SLOT_BITS
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 
 _PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
 _INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -64,9 +64,10 @@ from headwater.catalog.sqlite.state import (
 )
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.spec.timestamps import from_microseconds
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
 from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.schema import Durability
+from headwater.storage.sqlite.transaction import Transaction
 
 _LARGE = 100_000
 """A set of so many resources and changes leaves a WAL file that is emptied at once."""

@@ -23,7 +23,7 @@ from headwater.catalog.sqlite.rows import (
     segment_of,
 )
 from headwater.catalog.sqlite.state import every_row, insert_rows
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 
 
 def read_parts(transaction: Transaction, name: str) -> Iterator[Part]:

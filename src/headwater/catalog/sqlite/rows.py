@@ -15,7 +15,7 @@ from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
-from headwater.storage.database import Row
+from headwater.storage.sqlite.transaction import Row
 
 CHANGES = {1: ChangeKind.CREATED, 2: ChangeKind.UPDATED, 3: ChangeKind.DELETED}
 _CHANGE_NUMBERS = {change: number for number, change in CHANGES.items()}

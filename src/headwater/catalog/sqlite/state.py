@@ -10,7 +10,7 @@ from headwater.catalog.accepted_values import is_text
 from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.sqlite.batch import SetHeader
 from headwater.catalog.state import LONGEST_KEY, RowKey, StateRow
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 
 _LARGEST = (1 << 63) - 1
 _BEHIND_KEYS = "\U0010ffff" * (LONGEST_KEY // 4 + 1)

@@ -22,7 +22,7 @@ from headwater.ingest.copy.inherited_links import VIA, leads_home
 from headwater.ingest.datasets.inputs import ChosenInput, DatasetInput, PathInput, signature_of_files
 from headwater.rdf.syntaxes import RdfInput
 from headwater.spec.records import Link
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 
 _DEEPEST: Final = 64
 _AT_ONCE: Final = 1_000

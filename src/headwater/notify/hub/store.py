@@ -28,7 +28,8 @@ from headwater.notify.hub.records import (
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.notify.hub.schema import FILE, SCHEMA
 from headwater.spec import uris
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 
 _DUE: Final = "id, topic_id, topic, host, callback, secret, position, failures, due_at, expires_at"
 _WAITING: Final = "WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"

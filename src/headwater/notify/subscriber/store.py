@@ -17,9 +17,10 @@ from headwater.notify.subscriber.deliveries import QUEUED_OCTETS, QUEUED_PAYLOAD
 from headwater.notify.subscriber.progress import ChannelProgress
 from headwater.notify.subscriber.records import QueuedDelivery, Subscription, SubscriptionState
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database import Database
 from headwater.storage.database_pool import DatabasePool, PooledDatabase
 from headwater.storage.schema import Schema
+from headwater.storage.sqlite.transaction import Row, Transaction
 
 FILE: Final = "push.sqlite"
 MODE: Final = "mode"

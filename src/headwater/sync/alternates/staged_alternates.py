@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.preference import preferred_alternate
 from headwater.sync.filters import REFUSALS, Scope
 from headwater.sync.lists.entries import encoded_links, links_of

@@ -17,7 +17,8 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Notice
-from headwater.storage.database import Row
+from headwater.storage.sqlite.transaction import Row
 from headwater.sync.audit.document_audit import judge_documents
 from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.faults import NothingToCompare

@@ -18,8 +18,9 @@ from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.processors import processors
 from headwater.progress import Listener, Progress
-from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.transfer.verification import digests_of
 
 PARALLEL_FROM = 3_000

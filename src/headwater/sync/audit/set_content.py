@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit.findings import ContentVerdict
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.staging import any_patches_alone

@@ -14,7 +14,7 @@ from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import SourceFault, StoreFault
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of

@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush
 from headwater.sync.copy.local_files import digest_of_path, record_damage
 from headwater.sync.source_times import micros

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from headwater.copies.schema import FOLDER, SCHEMA, STATE
 from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
-from headwater.storage.database import Database, copy_database
+from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.schema import Durability
+from headwater.storage.sqlite.database_copy import copy_database
 from headwater.sync.faults import DestinationLocked, DestinationNotFree, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state.schema import PARTIAL_PREFIX
 

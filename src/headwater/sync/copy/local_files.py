@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 
 from headwater.files.hashing import digests_of
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 
 

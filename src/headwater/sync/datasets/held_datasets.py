@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 
 _HELD = (
     "SELECT uri, path, type, extra, digest, changed_at FROM resources WHERE set_id = ? AND path IS NOT NULL"

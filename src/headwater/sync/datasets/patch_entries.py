@@ -9,7 +9,7 @@ from headwater.patches.registry import N_QUADS_DIFF
 from headwater.rdf.syntaxes import is_patch
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.datasets.held_datasets import held_dataset, listed_dataset
 from headwater.sync.lists.entries import all_links, encode_links
 

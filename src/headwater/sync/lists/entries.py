@@ -17,7 +17,8 @@ from headwater.spec.extensions import CANONICAL, canonical_digest
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Entry, Extra, Link
 from headwater.spec.uris import normalise
-from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.storage.database import Row
+from headwater.storage.sqlite.transaction import Row
 from headwater.sync.lists.entries import EntryFilter
 
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)

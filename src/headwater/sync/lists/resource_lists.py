@@ -17,7 +17,8 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument

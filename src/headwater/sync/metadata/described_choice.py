@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Choice
 
 _IS_DESCRIBED = "SELECT 1 FROM descriptions WHERE set_id = ? AND content = ? LIMIT 1"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from headwater.spec.namespaces import PATCH
 from headwater.spec.uris import normalise
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import links_of, without_links
 
 Takes = Callable[[str, bytes], bool]

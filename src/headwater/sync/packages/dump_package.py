@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from headwater.errors import SourceFault
 from headwater.packages.zip_stream import WholeMember
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.manifests import WORK_OF_MEMBERS, StagedManifest
 from headwater.sync.packages.placing import (

@@ -15,7 +15,8 @@ from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
-from headwater.storage.database import Database, Row
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Row
 from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand

@@ -19,7 +19,7 @@ from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_stream import WholeMember
 from headwater.spec.extensions import DumpOffer
 from headwater.spec.hashes import Digest
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Fetch
 from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer

@@ -20,7 +20,7 @@ from headwater.processes.processors import processors
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
 from headwater.sync.faults import DestinationFull

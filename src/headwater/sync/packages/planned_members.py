@@ -13,7 +13,8 @@ from itertools import count
 from headwater.packages.faults import BadPath
 from headwater.packages.member_paths import member_names, percent_decoded
 from headwater.spec.records import Entry
-from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_text

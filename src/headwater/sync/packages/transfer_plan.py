@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.options import TransferWay

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.spec.records import Link
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of
 from headwater.sync.past.evidence import Evidence
 from headwater.sync.past.staging import EXISTED, UNKNOWN, WITHOUT_HASH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import Exit, HeadwaterError
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import CopyOfAnotherTime, HistoryUnknown, NothingToCopy
 from headwater.sync.filters import Scope

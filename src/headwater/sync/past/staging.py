@@ -8,7 +8,7 @@ from headwater.progress import Progress
 from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.change_list_evaluation import change_order
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.spec.hashes import parse_hash
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.entries import links_of
 from headwater.sync.past.evidence import PRESENT, Evidence, EvidenceReader
 from headwater.sync.past.staging import EXISTED, UNKNOWN

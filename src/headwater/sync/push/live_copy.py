@@ -17,7 +17,8 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.progress import Done
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of

@@ -14,7 +14,8 @@ from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise, origin
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.faults import AnotherSource
 from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents

@@ -15,7 +15,8 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.filters import Scope, hosts_of, origin_of

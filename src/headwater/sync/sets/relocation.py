@@ -13,7 +13,7 @@ from collections import Counter
 import msgspec
 
 from headwater.spec.uris import normalise
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_names import resources_folder
 from headwater.sync.faults import MovedElsewhere
 from headwater.sync.lists.position import Position

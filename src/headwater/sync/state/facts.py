@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 
 IN_PUBLIC = "host seen in public"
 """A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 
 
 def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]], *, removal: bool = False) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.faults import NotRemembered
 from headwater.sync.state.facts import forget_measure

@@ -7,8 +7,9 @@ import contextlib
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.options import SetReport, SyncReport
 from headwater.sync.state.facts import fact, keep_fact
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 
 _HELD = (
     "SELECT (SELECT count(*) FROM resources WHERE set_id = ?1)"

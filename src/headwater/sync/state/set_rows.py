@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.spec.extensions import DumpOffer
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.position import Position
 
 RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"

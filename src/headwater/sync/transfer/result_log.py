@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from headwater.retry_times import backoff_seconds
 from headwater.spec.namespaces import PATCH
-from headwater.storage.database import Database, Row, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headwater.storage.database import Database, Transaction
+from headwater.storage.database import Database
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import LocalFiles, digest_of_file
 from headwater.sync.transfer.verification import strongest_of

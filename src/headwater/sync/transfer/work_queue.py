@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from headwater.spec.namespaces import PATCH
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators

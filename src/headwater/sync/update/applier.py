@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.progress import Done, Progress
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path

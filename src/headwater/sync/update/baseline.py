@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_later_choices, keep_representations
 from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
 from headwater.sync.lists.documents import MissingDocument

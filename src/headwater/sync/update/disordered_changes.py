@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from headwater.patches.registry import N_QUADS_DIFF
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.position import kept_bound
 from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.transfer.verification import digests_of

@@ -20,7 +20,7 @@ from headwater.progress import Progress
 from headwater.rdf.applying import apply_patches
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome

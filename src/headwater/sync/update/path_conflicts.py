@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.storage.database import Row, Transaction
+from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_names import (
     BELOW_IN_SQL,
     PATH_IN_SQL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.dumps.dump_lists import DumpLists

@@ -1,0 +1,150 @@
+"""Statements inside one transaction of a SQLite database, and what the driver's errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headwater.storage.database_faults import (
+    DatabaseClosed,
+    DatabaseCorrupt,
+    DatabaseFault,
+    DatabaseFull,
+    DatabaseIOFault,
+    DatabaseLocked,
+    DatabaseReadOnly,
+    DatabaseUnreachable,
+    NotADatabase,
+)
+from headwater.storage.sqlite.database_file import disk_is_full
+
+Value = str | int | float | bytes | None
+Values = Sequence[Value] | Mapping[str, Value]
+Row = tuple[Any, ...]
+
+_FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
+    (apsw.FullError, DatabaseFull, "the disk is full"),
+    (apsw.ReadOnlyError, DatabaseReadOnly, "the database is read-only"),
+    (apsw.PermissionsError, DatabaseReadOnly, "no permission on the database"),
+    (apsw.BusyError, DatabaseLocked, "the database is locked by another process"),
+    (apsw.LockedError, DatabaseLocked, "the database is locked"),
+    (apsw.CorruptError, DatabaseCorrupt, "the database is corrupt"),
+    (apsw.NotADBError, NotADatabase, "the file is not a database"),
+    (apsw.CantOpenError, DatabaseUnreachable, "the database cannot be opened"),
+    (apsw.IOError, DatabaseIOFault, "the database cannot be read or written"),
+    (apsw.ProtocolError, DatabaseIOFault, "the file system does not lock the database as it must"),
+    (apsw.ConnectionClosedError, DatabaseClosed, "the database was closed"),
+    (apsw.CursorClosedError, DatabaseClosed, "the database was closed"),
+    (apsw.InterruptError, DatabaseClosed, "the database was closed"),
+)
+
+
+class Transaction:
+    """Statements inside one transaction; good until the `with` block ends, and for one thread at a time."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._cursors: set[apsw.Cursor] = set()
+        self._ended = False
+
+    def run(self, sql: str, values: Values = ()) -> int:
+        """Execute to its end and return the number of rows that the last statement changed."""
+        try:
+            for _ in self._connection.execute(sql, values):
+                pass
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return self._connection.changes()
+
+    def many(self, sql: str, rows: Iterable[Values]) -> None:
+        """Execute once for each of `rows`, always to the end: rows that RETURNING gives back are read and dropped.
+
+        (A driver's `executemany` with RETURNING stops where its reader stops, without an error.)
+        """
+        try:
+            for _ in self._connection.executemany(sql, rows):
+                pass
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+
+    def rows(self, sql: str, values: Values = ()) -> Iterator[Row]:
+        """Stream the rows of a query. It starts with the first row taken, and ends with the transaction."""
+        return self._stream(lambda: self._connection.execute(sql, values))
+
+    def fetch(self, sql: str, values: Values = ()) -> list[Row]:
+        """All rows of a query, where they are few enough to be held: faster than one after another."""
+        try:
+            found: list[Row] = self._connection.execute(sql, values).fetchall()
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return found
+
+    def rows_each(self, sql: str, sequence: Iterable[Values]) -> Iterator[Row]:
+        """Stream the rows of a query executed once for each item of `sequence`, one after another."""
+        return self._stream(lambda: self._connection.executemany(sql, sequence))
+
+    def one(self, sql: str, values: Values = ()) -> Row | None:
+        """The first row of a query, or None."""
+        try:
+            cursor = self._connection.execute(sql, values)
+            row = next(cursor, None)
+            cursor.close(True)
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        return row
+
+    def value(self, sql: str, values: Values = ()) -> Any:
+        """The first column of the first row, or None when there is no row."""
+        row = self.one(sql, values)
+        return None if row is None else row[0]
+
+    def _stream(self, start: Any) -> Iterator[Row]:
+        if self._ended:
+            raise DatabaseClosed("the transaction has ended", where=str(self._path))
+        cursor: apsw.Cursor | None = None
+        try:
+            cursor = start()
+            self._cursors.add(cursor)
+            yield from cursor
+        except apsw.Error as cause:
+            raise fault_of(cause, self._path) from cause
+        finally:
+            if cursor is not None:
+                self._cursors.discard(cursor)
+                with contextlib.suppress(apsw.Error):
+                    cursor.close(True)
+
+    def _end(self) -> None:
+        self._ended = True
+        for cursor in list(self._cursors):  # an unfinished query would keep its snapshot, and the WAL, alive
+            with contextlib.suppress(apsw.Error):
+                cursor.close(True)
+        self._cursors.clear()
+
+
+def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
+    """The fault that says who must act; an unknown one is our own bug and says so."""
+    if isinstance(cause, apsw.IOError) and disk_is_full(path):
+        return DatabaseFull(f"the disk is full: {cause}", where=str(path))
+    if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
+        return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
+    for kind, fault, what in _FAULTS:
+        if isinstance(cause, kind):
+            return fault(what if what.endswith(str(cause)) else f"{what}: {cause}", where=str(path))
+    return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
+
+
+def rolled_back(connection: apsw.Connection) -> bool:
+    """End whatever transaction is open; False when the connection is beyond use."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except apsw.Error:
+        return False
+    return True
