@@ -10,7 +10,8 @@ import pytest
 from headwater.sync.network.fetch import Fetch, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncOptions, SyncReport
+from headwater.sync.options import SyncOptions
+from headwater.sync.reports import SyncReport
 from headwater.sync.transfer.result_log import failure_pause_seconds
 from tests.support.copying import DONE, FAILED, IMPATIENT, go, run_over, tree
 from tests.support.fake_source import Reply, Site, Source

@@ -24,12 +24,13 @@ from headwater.cli.destination.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.explore import ExploreReport, explore
+from headwater.sync.explore.offer_tree import ExploreReport, explore
 from headwater.sync.faults import UnknownSetName
 from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncOptions, SyncReport
+from headwater.sync.options import SyncOptions
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
 from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
 from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of

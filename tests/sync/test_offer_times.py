@@ -11,7 +11,7 @@ import pytest
 from headwater.errors import Exit
 from headwater.progress import Notice
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncReport
+from headwater.sync.reports import SyncReport
 from tests.support.copying import IMPATIENT, run_over, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url
 

@@ -22,7 +22,7 @@ from headwater.progress import Done, silent
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.follow import PollInterval
-from headwater.sync.options import SyncReport
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, sync, synchronise
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.fake_source import Reply, Site, Source

@@ -15,7 +15,7 @@ from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, follow
-from headwater.sync.options import SyncReport
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
 from tests.support.copying import DONE, STORE, check, go
 from tests.support.fake_source import Site, Source

@@ -16,7 +16,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.refused_entries import refused_entries
-from headwater.sync.options import SetReport, gravest_status
+from headwater.sync.reports import SetReport, gravest_status
 from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state.facts import AS_OF, fact

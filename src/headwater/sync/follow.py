@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Notice
 from headwater.sync.faults import DestinationLocked
-from headwater.sync.options import SyncReport
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 

@@ -26,7 +26,8 @@ from headwater.sync.faults import BeforeHistory, DestinationNotFree
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import SetReport, SyncOptions, SyncReport, gravest_status
+from headwater.sync.options import SyncOptions
+from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
 from headwater.sync.sets.registry import SetRegistry

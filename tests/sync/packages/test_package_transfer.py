@@ -13,8 +13,8 @@ from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.network.authentication import SignInCredentials
-from headwater.sync.options import TransferWay
 from headwater.sync.packages.package_transfer import merged_ways
+from headwater.sync.reports import TransferWay
 from tests.support.copying import IMPATIENT, Ran, go
 from tests.support.fake_dumps import Dumps, zipped
 from tests.support.fake_source import Reply, Site, Source, at, document, sha, url

@@ -12,7 +12,7 @@ from headwater.cli.output import complain
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.sync.options import SyncReport
+    from headwater.sync.reports import SyncReport
 
 _STANDARD_ERROR = 2
 

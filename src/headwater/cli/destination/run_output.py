@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.cli.destination.run_hook import RunHook
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
-    from headwater.sync.options import SetReport, SyncReport, TransferWay
+    from headwater.sync.reports import SetReport, SyncReport, TransferWay
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -156,7 +156,7 @@ def _is_telling(set_report: SetReport) -> bool:
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
     """Many sets as one line."""
-    from headwater.sync.options import SetReport
+    from headwater.sync.reports import SetReport
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
     counts = [name.replace(" ", "_") for name, _ in _counts(summed)]

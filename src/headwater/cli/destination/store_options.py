@@ -10,7 +10,7 @@ import click
 from headwater.cli.output import counted, printable
 
 if TYPE_CHECKING:
-    from headwater.sync.options import DatasetReport
+    from headwater.sync.reports import DatasetReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

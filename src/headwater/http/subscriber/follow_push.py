@@ -27,7 +27,7 @@ from headwater.storage.database_pool import DatabasePool
 from headwater.sync.connection import starting_uri
 from headwater.sync.filters import bare_host
 from headwater.sync.follow import PollInterval, catch_signals
-from headwater.sync.options import SyncReport
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
 
 _LOOK_SECONDS: Final = 0.25

@@ -31,10 +31,10 @@ from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, all_failed, is_busy
 from headwater.sync.lists.position import Position
-from headwater.sync.options import SyncReport
 from headwater.sync.push.channels import FollowedSet, followed_sets
 from headwater.sync.push.live_copy import LiveCopy
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
+from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import micros

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import Exit
-from headwater.sync.options import gravest_status
+from headwater.sync.reports import gravest_status
 from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.transfer.verification import digests_of
 

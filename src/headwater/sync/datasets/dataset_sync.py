@@ -13,7 +13,7 @@ from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import KeptStates
 from headwater.sync.datasets.store_following import bring_up
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
-from headwater.sync.options import DatasetReport, SetReport, StoreReport, gravest_status
+from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow

@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 from headwater.rdf.differences import PatchSummary
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
-from headwater.sync.options import StoreReport
+from headwater.sync.reports import StoreReport
 from headwater.triplestores.positions import StorePosition, StoreState, iri_text
 from headwater.triplestores.value_forms import forms_still_there
 

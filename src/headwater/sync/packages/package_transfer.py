@@ -25,7 +25,6 @@ from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
 from headwater.sync.faults import DestinationFull
 from headwater.sync.filters import Scope
-from headwater.sync.options import TransferWay
 from headwater.sync.packages.dump_package import DumpPackage, NeedsWholePackage, NothingWanted
 from headwater.sync.packages.manifests import StagedManifest, Warn
 from headwater.sync.packages.members import read_file, read_stream
@@ -33,6 +32,7 @@ from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_download import PackageDownload, PackageUnavailable, free_octets
 from headwater.sync.packages.placing import MemberPlacing, UnsettledPackage, VerifiedWork
 from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
+from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import Offer, SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing

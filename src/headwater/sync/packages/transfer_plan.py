@@ -12,7 +12,6 @@ from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
-from headwater.sync.options import TransferWay
 from headwater.sync.packages.cost_model import (
     FAST_OCTETS_PER_SECOND,
     LEAST_RESOURCES,
@@ -30,6 +29,7 @@ from headwater.sync.packages.cost_model import (
 from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
 from headwater.sync.packages.manifests import Warn
 from headwater.sync.packages.on_demand import MOST_UNDER_WAY, BatchBounds
+from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.work_queue import ELIGIBLE

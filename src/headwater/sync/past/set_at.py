@@ -7,10 +7,10 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import CopyOfAnotherTime, HistoryUnknown, NothingToCopy
 from headwater.sync.filters import Scope
-from headwater.sync.options import SetReport
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import Filled, fill_listed
 from headwater.sync.past.version_applier import VersionApplier
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.facts import AS_OF, fact, keep_fact

@@ -18,7 +18,7 @@ from headwater.spec.hashes import Digest
 from headwater.spec.reading.link_format import timemap_links
 from headwater.spec.timestamps import from_microseconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
-from headwater.sync.options import UnverifiedVersion
+from headwater.sync.reports import UnverifiedVersion
 from headwater.sync.source_times import format_micros, http_date_micros
 from headwater.sync.transfer.past_ways import (
     KnownOfState,

@@ -29,8 +29,8 @@ from headwater.sync.lists.change_lists import ChangeListReader
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
-from headwater.sync.options import SyncReport, gravest_status
 from headwater.sync.push.payloads import PayloadLists, ReadPayload
+from headwater.sync.reports import SyncReport, gravest_status
 from headwater.sync.run import SyncTask, open_transport, recall_public
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope

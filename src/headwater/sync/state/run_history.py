@@ -10,7 +10,7 @@ from headwater.errors import HeadwaterError
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.options import SetReport, SyncReport
+from headwater.sync.reports import SetReport, SyncReport
 from headwater.sync.state.facts import fact, keep_fact
 
 _LAST_RUN, _UNTOLD = "last run", "changes not told"

@@ -18,7 +18,7 @@ from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
-from headwater.sync.options import PlannedAction
+from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend

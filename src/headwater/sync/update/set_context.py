@@ -19,7 +19,8 @@ from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origi
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.staging import any_patches, any_patches_alone
 from headwater.sync.metadata.statements import forget_statements
-from headwater.sync.options import SetReport, signature_of
+from headwater.sync.options import signature_of
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along

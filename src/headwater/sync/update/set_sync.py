@@ -17,7 +17,7 @@ from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreac
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
-from headwater.sync.options import SetReport
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_counts import unconfirmed_count
