@@ -113,7 +113,7 @@ def test_changes_that_are_told_after_a_list_that_is_later(
     entries = swapped(site) if order == "swapped" else [site.change(*one) for one in site.changes if one[0] >= start]
     if order == "inserted":
         site.publish_changes(start, entries=entries[-1:])
-        assert go(source.base, dest).status == DONE
+        assert go(source.base, dest).status in (DONE, UNDETERMINED)
     site.publish_changes(start, entries=entries)
     ran = go(source.base, dest)
     if order == "inserted":  # among what was done: only a Resource List tells what they brought

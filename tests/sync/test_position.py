@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import (
-    ChangeListFingerprint,
     Close,
     IndexedList,
     Interval,

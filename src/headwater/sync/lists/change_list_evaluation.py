@@ -6,8 +6,8 @@ import msgspec
 
 from headwater.spec.records import Document
 from headwater.sync.lists.documents import DocumentRead
+from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import (
-    ChangeListFingerprint,
     Close,
     Interval,
     Position,
@@ -71,7 +71,11 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
             time, at_time, own = until, {}, {}
     if backwards:
         remarks.append(("DST-F12", "the source's times go backwards"))
-    gone = rewritten and _are_forgotten(start, intervals, staged.marks)
+    gone = rewritten and staged.print.tail_end is None and _are_forgotten(start, intervals, staged.marks)
+    reaches = start.time is not None and any(interval.low == start.time for interval in intervals)
+    lost = _still_lost(start, intervals, staged.marks)
+    if gone and not reaches and start.lost is None:
+        lost = start.time
     if gone:
         remarks.append(("DST-F12", _FORGOTTEN))
     elif rewritten and _are_inserted(start, intervals):
@@ -89,6 +93,8 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
         closed_at=until,
         backwards=backwards,
         rewound=start.rewound or gone,
+        lost=lost,
+        tail=staged.print.tail,
         told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
     )
     return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
@@ -140,6 +146,14 @@ def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str])
     """Whether a list that begins where it began tells fewer changes than before, or none of those done at T."""
     told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
     return len(marks) < start.count or (bool(start.at_time) and told.isdisjoint(start.at_time))
+
+
+def _still_lost(start: Position, intervals: list[Interval], marks: list[str]) -> int | None:
+    """`lost`, unless nothing was done since, and the list tells all again that it had told at T."""
+    if start.lost is None or start.lost != start.time or not start.at_time:
+        return start.lost
+    told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
+    return None if start.at_time.keys() <= told else start.lost
 
 
 def _are_inserted(start: Position, intervals: list[Interval]) -> bool:

@@ -30,6 +30,9 @@ from headwater.sync.state.validators import validators
 _UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
 """In a list that stands newest first it is the first entry of a resource that counts."""
 
+_KNOWN_TO_BE_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
+"""By the fingerprint: only of what times alone decide something may have been missed."""
+
 _ALSO_DELETED = """
 SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
   (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
@@ -382,6 +385,9 @@ class ChangeListReader:
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
         self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
+        if staged.print.done and staged.rows:
+            with self._database.write() as t:
+                t.run(_KNOWN_TO_BE_DONE, (self._lists, staged.print.done))
         if passed.newest_first:
             with self._database.write() as t:
                 t.run(_UPSIDE_DOWN, (self._lists,))

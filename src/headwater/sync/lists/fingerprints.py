@@ -1,9 +1,11 @@
-"""Fingerprints of a Resource List, its index and its components: whether they have changed (DST-B1, DST-F13)."""
+"""Fingerprints of a Resource List, its index and components, and of a Change List: what changed (DST-B1, DST-5.2)."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
+from zlib import crc32
 
 import msgspec
 
@@ -11,6 +13,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.storage.sqlite.transaction import Row
 from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.position import Position
 
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _LINES = msgspec.json.Encoder()
@@ -80,3 +83,70 @@ class FingerprintReader:
 
     def fingerprint(self) -> str:
         return self._print.hexdigest()
+
+
+_TAIL = 16
+
+
+class ChangeListFingerprint:
+    """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position.
+
+    A list that drops old entries is known again by the last ones that it had: `tail_end` is the place behind them.
+    """
+
+    def __init__(self, position: Position, uri: str, from_: int | None) -> None:
+        same = position.list_uri == uri and position.list_from == from_ and position.count > 0
+        self._wanted = position.count if same else 0
+        self._expected = position.fingerprint
+        self._known = position.tail if same else []
+        self._recent: deque[int] = deque(maxlen=_TAIL)
+        self._digest = blake2b(digest_size=16)
+        self._drops = same and from_ is None
+        self.count = 0
+        self.comparable = same
+        self.matches = False
+        self.tail_end: int | None = None
+
+    def see(self, uri: str, change: str, low: int | None, lastmod: int | None, hash_text: str | None) -> None:
+        """Take one entry, in document order."""
+        line = f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass")
+        self._digest.update(line)
+        self._recent.append(crc32(line))
+        self.count += 1
+        if self.count == self._wanted:
+            self.matches = self._digest.hexdigest() == self._expected
+        if self._known and self.tail_end is None and self._recent[-1] == self._known[-1]:
+            several = min(len(self._recent), len(self._known))
+            if list(self._recent)[-several:] == self._known[-several:]:
+                self.tail_end = self.count
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether old entries have left a list that does not say since when it tells changes, and nothing else."""
+        return self._drops and not self.matches and self.tail_end is not None and self.tail_end < self._wanted
+
+    @property
+    def done(self) -> int:
+        """How many entries at the front are known to be done."""
+        if self.has_dropped and self.tail_end is not None:
+            return self.tail_end
+        return self._wanted if self.matches else 0
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the next entry is behind those of the list that were there before."""
+        return self.comparable and (self.count >= self._wanted or self.has_dropped)
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether the list is the one we know, and its beginning is not (DST-C4)."""
+        return self.comparable and not self.matches and not self.has_dropped
+
+    @property
+    def tail(self) -> list[int]:
+        """The checksums of the last entries seen."""
+        return list(self._recent)
+
+    def hexdigest(self) -> str:
+        """The digest over all entries seen."""
+        return self._digest.hexdigest()

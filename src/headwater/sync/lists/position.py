@@ -25,7 +25,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
     has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
     (DST-F12). `rewound`: changes done at T have left the list that told them, or others were put before them: the
-    source may have been set back. `told`: where T is the `at` of a Resource List, the time up to which changes were
+    source may have been set back. `lost`: T when these had left, and changes after it may have with them. `tail`: the
+    checksums of the last entries of that list, by which it is known again when old ones have left it.
+    `told`: where T is the `at` of a Resource List, the time up to which changes were
     told when it was read, if that is earlier; those between that are told later are new. Before a Change List was read
     it is the `Date` of that list, where `at` is ahead of it.
     """
@@ -41,6 +43,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: int | None = None
     backwards: int = 0
     rewound: bool = False
+    lost: int | None = None
+    tail: list[int] = []
     told: int | None = None
 
     @property
@@ -237,7 +241,8 @@ def not_back(position: Position, before: Position | None) -> Position:
     """The position after a baseline: T does not go back (DST-F12), and without an `at` it stays."""
     if before is None or before.time is None or (position.time is not None and position.time > before.time):
         return position
-    return Position(time=before.time, told=before.told)
+    settles = before.lost is None or (position.time is not None and position.time > before.lost)
+    return Position(time=before.time, told=before.told, lost=None if settles else before.lost)
 
 
 def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
@@ -293,45 +298,6 @@ def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | N
     """What tells one change from another at the same moment: URI, nature and what is listed, in 16 characters."""
     text = f"{change} {uri} {hash_text} {length}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-class ChangeListFingerprint:
-    """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position."""
-
-    def __init__(self, position: Position, uri: str, from_: int | None) -> None:
-        same = position.list_uri == uri and position.list_from == from_ and position.count > 0
-        self._wanted = position.count if same else 0
-        self._expected = position.fingerprint
-        self._digest = blake2b(digest_size=16)
-        self.count = 0
-        self.comparable = same
-        self.matches = False
-
-    def see(self, uri: str, change: str, low: int | None, lastmod: int | None, hash_text: str | None) -> None:
-        """Take one entry, in document order."""
-        self._digest.update(f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass"))
-        self.count += 1
-        if self.count == self._wanted:
-            self.matches = self._digest.hexdigest() == self._expected
-
-    @property
-    def done(self) -> int:
-        """How many entries at the front are known to be done."""
-        return self._wanted if self.matches else 0
-
-    @property
-    def beyond(self) -> bool:
-        """Whether the next entry is behind those of the list that were there before."""
-        return self.comparable and self.count >= self._wanted
-
-    @property
-    def rewritten(self) -> bool:
-        """Whether the list is the one we know, and its beginning is not (DST-C4)."""
-        return self.comparable and not self.matches
-
-    def hexdigest(self) -> str:
-        """The digest over all entries seen."""
-        return self._digest.hexdigest()
 
 
 class IndexedList(msgspec.Struct, frozen=True):

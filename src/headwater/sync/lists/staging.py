@@ -16,7 +16,8 @@ from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
-from headwater.sync.lists.position import ChangeListFingerprint, IndexedList, Position, Style10, Times, is_past, mark_of
+from headwater.sync.lists.fingerprints import ChangeListFingerprint
+from headwater.sync.lists.position import IndexedList, Position, Style10, Times, is_past, mark_of
 from headwater.sync.source_times import last_micros, micros
 
 _INSERT = (

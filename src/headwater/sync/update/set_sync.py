@@ -276,7 +276,20 @@ class SetSync:
         self._applier.confirm()
         self._reconsider()
         self._applier.confirm()
+        self._tell_loss()
         return SyncState.DONE
+
+    def _tell_loss(self) -> None:
+        """Until a newer Resource List is applied nobody knows what left a list before it was read (DST-C4, DST-F12)."""
+        position = self._set.row.position
+        if position is not None and position.lost is not None:
+            raise Moving(
+                f"the Change List no longer has the changes that were done last: others since"
+                f" {format_micros(position.lost)} may have left it unread",
+                where=position.list_uri,
+                rule="DST-C4",
+                advice="The next Resource List settles it: run the same command again when there is one.",
+            )
 
     def _reconsider(self) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more."""
@@ -286,5 +299,5 @@ class SetSync:
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
-        if doubtful or (position is not None and position.rewound):
+        if doubtful or (position is not None and (position.rewound or position.lost is not None)):
             self._baseline.reconsider(corrected=doubtful)

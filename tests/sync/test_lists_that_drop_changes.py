@@ -1,0 +1,145 @@
+"""Change Lists that drop old entries between polls: with and without `from`, read in time and too late.
+
+DST-5.1, DST-5.2, DST-C4, DST-F12, RS-TIME-08, AMB-22.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import run
+from tests.support.copying import DONE, FAILED, UNDETERMINED, Ran, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at
+
+LIST = "/set/changelist.xml"
+TIMES = pytest.mark.parametrize("times", [True, False], ids=["times", "no times"])
+
+
+def publish(site: Site, last: int, *, from_: bool = False, times: bool = True) -> None:
+    """The last so many changes, under the same `from` as ever, or none."""
+    told = [one for one in site.changes if one[0] > 10]
+    more: dict[str, Any] = {} if times else {"datetime": None}
+    entries = [site.change(*one, **more) for one in told[-last:]] if last else []
+    site.publish_changes(10, entries=entries, **({} if from_ else {"from": None}))
+
+
+def work(site: Site, count: int) -> None:
+    for number in range(count):
+        site.put(f"f{number % 3}.txt", b"at %d" % site.clock)
+
+
+@TIMES
+@pytest.mark.parametrize("last", [40, 6, 4])
+def test_a_list_without_from_that_drops_what_was_read(
+    last: int, times: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """The last entries that were read are still there: what comes after them is new, and it is read once."""
+    work(site, 30)
+    publish(site, last, times=times)
+    assert go(source.base, dest).status == DONE
+    for count in (3, 1, 2):
+        work(site, count)
+        publish(site, last, times=times)
+        source.forget()
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest)) == (DONE, dict(site.files))
+        assert not ran.rules() & {"DST-C4", "DST-F12"}
+        assert len(source.requests(LIST)) == 1
+        assert len([path for path in source.requests() if "/resources/" in path]) == count
+        assert go(source.base, dest).one.process == "none"
+
+
+def test_a_failure_that_was_forgotten_stays_so(source: Source, site: Site, dest: Path) -> None:
+    """DST-F6: neither a list that drops old entries nor one that grows tells of it again."""
+    work(site, 5)
+    publish(site, 6)
+    assert go(source.base, dest).status == DONE
+    site.put("new.txt", b"new")
+    source.pages["/set/resources/new.txt"] = Reply(b"", 403)
+    publish(site, 6)
+    assert go(source.base, dest).status == FAILED
+    forget(dest, site.uri("new.txt"))
+    for last in (5, 6):
+        work(site, 1)
+        publish(site, last)
+        assert go(source.base, dest).status == DONE
+        assert "new.txt" not in tree(dest)
+
+
+def forget(dest: Path, uri: str) -> None:
+    assert run(["forget", str(dest), uri]) == DONE
+
+
+def lose(source: Source, site: Site, dest: Path, *, from_: bool) -> Ran:
+    """A poll that came too late: of what is told since the last one the first two have gone."""
+    work(site, 5)
+    publish(site, 5, from_=from_)
+    assert go(source.base, dest).status == DONE
+    site.put("f4.txt", b"never told")
+    site.drop("f3.txt")
+    work(site, 3)
+    publish(site, 3, from_=from_)
+    return go(source.base, dest)
+
+
+@pytest.mark.parametrize("from_", [True, False], ids=["from stays", "no from"])
+def test_changes_that_may_be_lost_are_told_until_a_newer_list(
+    from_: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C4, DST-F12: what was done last has left the list; no later run says that all is well."""
+    ran = lose(source, site, dest, from_=from_)
+    assert ran.status == UNDETERMINED
+    assert {"DST-C4", "DST-F12"} <= ran.rules()
+    assert go(source.base, dest).status == UNDETERMINED
+    work(site, 1)
+    publish(site, 4, from_=from_)
+    assert go(source.base, dest).status == UNDETERMINED
+    assert check(source.base, dest).verdict != "in sync"
+    site.publish_list(when=12)
+    assert go(source.base, dest).status == UNDETERMINED  # of before
+    site.publish_list()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert go(source.base, dest).status == DONE
+    assert go(source.base, dest).one.process == "none"
+    assert check(source.base, dest).verdict == "in sync"
+
+
+@pytest.mark.parametrize("from_", [True, False], ids=["from stays", "no from"])
+def test_a_list_that_is_whole_again(from_: bool, source: Source, site: Site, dest: Path) -> None:
+    """A list that was read while it was written anew: the next one has all that it had."""
+    work(site, 5)
+    publish(site, 5, from_=from_)
+    assert go(source.base, dest).status == DONE
+    publish(site, 0, from_=from_)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.put("f4.txt", b"later")
+    publish(site, 6, from_=from_)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert go(source.base, dest).one.process == "none"
+
+
+def test_a_list_that_drops_what_was_read_under_the_same_from(source: Source, site: Site, dest: Path) -> None:
+    """RS-TIME-08: it is told, and nothing can be lost as long as the last change that was read is there."""
+    work(site, 30)
+    publish(site, 8, from_=True)
+    assert go(source.base, dest).status == DONE
+    work(site, 3)
+    publish(site, 8, from_=True)
+    ran = go(source.base, dest)
+    assert ran.status == DONE
+    assert "DST-C4" in ran.rules()
+    assert "DST-F12" not in ran.rules()
+    assert tree(dest) == dict(site.files)
+    assert go(source.base, dest).one.process == "none"
+    assert check(source.base, dest).verdict != "not in sync"
+
+
+def test_position_time(source: Source, site: Site, dest: Path) -> None:
+    """The position is that of the last change that was done, whatever has left the list."""
+    lose(source, site, dest, from_=True)
+    assert go(source.base, dest).one.position == at(site.clock)
