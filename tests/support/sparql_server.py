@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urljoin
 
 import pyoxigraph as ox
 
@@ -19,6 +21,9 @@ class SparqlServer:
     def __init__(self) -> None:
         self.store = ox.Store()
         self.fault: Fault | None = None
+        self.resolves: frozenset[str] = frozenset()
+        """The kinds of requests in which dot segments of IRIs are resolved, as Apache Jena does; below `http://example.org/`."""
+
         self.requests: list[tuple[str, str, str | None]] = []
         """Kind, text, and the `Authorization` of each."""
 
@@ -42,6 +47,8 @@ class SparqlServer:
             self.requests.append((kind, text, authorization))
             if self.fault is not None and (wrong := self.fault(kind, text)) is not None:
                 return wrong
+            if kind in self.resolves:
+                text = re.sub(r'"(?:[^"\\]|\\.)*"|<http://example.org(/[^<>]*)>', _resolved, text)
             try:
                 if kind == "update":
                     self.store.update(text)
@@ -52,6 +59,10 @@ class SparqlServer:
                 return 200, "text/tab-separated-values; charset=utf-8", body or b""
             except (SyntaxError, ValueError, RuntimeError) as cause:
                 return 400, "text/plain", str(cause).encode()
+
+
+def _resolved(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else f"<{urljoin('http://example.org/', found[1])}>"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
 from headwater.triplestores import sparql_text
+from headwater.triplestores.iri_keeping import IriAltered
 from headwater.triplestores.positions import POSITION_GRAPH, StoreState
 from headwater.triplestores.sparql_store import GraphTaken, SparqlStore
 from headwater.triplestores.value_forms import forms_still_there
@@ -35,6 +36,7 @@ def served() -> Iterator[SparqlServer]:
 def server(served: SparqlServer) -> SparqlServer:
     served.store.clear()
     served.fault = None
+    served.resolves = frozenset()
     served.requests.clear()
     return served
 
@@ -44,9 +46,20 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparql_text, "MOST_STATEMENTS", 5)
 
 
+ENDPOINTS: list[SparqlEndpoint] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_endpoints() -> Iterator[None]:
+    yield
+    while ENDPOINTS:
+        ENDPOINTS.pop().close()
+
+
 def store_of(server: SparqlServer, dataset: str = DATASET) -> SparqlStore:
     address = EndpointAddress(update=server.update_url, query=server.query_url)
-    return SparqlStore(SparqlEndpoint(address, sleep=lambda _: None), dataset, dataset, server.update_url)
+    ENDPOINTS.append(SparqlEndpoint(address, sleep=lambda _: None))
+    return SparqlStore(ENDPOINTS[-1], dataset, dataset, server.update_url)
 
 
 def held(store: SparqlStore) -> set[bytes]:
@@ -209,3 +222,49 @@ def test_the_uri_of_a_dataset_is_no_sparql(server: SparqlServer, tmp_path: Path)
         store.load(written(tmp_path / "d", set(POOL[:1])), told)  # a position never tells such a URI as it is
     assert "<urn:other>" in {str(graph) for graph in server.store.named_graphs()}
     assert not any("DROP ALL" in text for text in server.updates)
+
+
+DOTTED = [
+    b"<http://example.org/a/../b> <http://example.org/./p> <http://example.org/a/b/..> .\n",
+    b"<http://example.org/b> <http://example.org/p> <http://example.org/a/> .\n",
+    b'<http://example.org/..?x=/../y#/./z> <http://example.org/p> "<http://example.org/a/../b>" .\n',
+    '<http://example.org/..%2E/é-~!$&\'()*+,;=:@> <http://example.org/p> "x" <http://example.org/./g> .\n'.encode(),
+    b'<http://example.org/g> <http://example.org/p> "1"^^<http://example.org/./type> <http://example.org/g> .\n',
+]
+
+
+@pytest.mark.parametrize("resolved", [(), ("update", "query")])
+def test_dot_segments_of_iris_stay_whatever_the_endpoint_makes_of_them(
+    server: SparqlServer, tmp_path: Path, resolved: tuple[str, ...]
+) -> None:
+    """Two IRIs to RDF are two there (NQUD-A7): in terms, in names of graphs, and in the URI of the dataset itself."""
+    server.resolves = frozenset(resolved)
+    name = "http://example.org/x/../dataset.nq"
+    store = store_of(server, name)
+    place = msgspec.structs.replace(position(1, 4), dataset=name)
+    store.load(written(tmp_path / "d.nq", set(DOTTED[:4])), place)
+    assert held(store) == set(DOTTED[:4])
+    assert store.state() == StoreState(place)
+    store.apply(DOTTED[1:4], DOTTED[4:], msgspec.structs.replace(place, quads=2))
+    assert held(store) == {DOTTED[0], DOTTED[4]}
+    assert len(list(server.store.quads_for_pattern(None, None, None, None))) == 2 + 7  # and what is noted
+    store.remove()
+    assert not len(server.store)
+
+
+@pytest.mark.parametrize(
+    ("resolved", "iri"),
+    [
+        (("update", "query"), "http://example.org/a/../×"),  # no prefixed name has this character
+        (("update",), "http://example.org/a/../b"),  # updates are read in another way than queries
+    ],
+)
+def test_an_endpoint_that_alters_an_iri_is_refused(
+    server: SparqlServer, tmp_path: Path, resolved: tuple[str, ...], iri: str
+) -> None:
+    """NQUD-A7: nothing is told to be there that is not."""
+    server.resolves = frozenset(resolved)
+    store = store_of(server)
+    with pytest.raises(IriAltered):
+        store.load(written(tmp_path / "d.nq", {f"<{iri}> <http://example.org/p> <urn:o> .\n".encode()}), position(1, 1))
+    assert store.state().position is None

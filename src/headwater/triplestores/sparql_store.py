@@ -16,6 +16,7 @@ from typing import IO, ClassVar, Final
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
+from headwater.triplestores.iri_keeping import IriKeepingEndpoint
 from headwater.triplestores.positions import (
     NAMESPACE,
     POSITION_GRAPH,
@@ -34,6 +35,8 @@ _UNDER_WAY: Final = f"{NAMESPACE}under-way"
 _BATCH: Final = f"{NAMESPACE}batch"
 _AT_A_TIME: Final = 500
 """Graphs in one request."""
+_AT_ONCE: Final = 1 << 20
+"""Octets of statements that are looked at together."""
 MOST_GRAPHS: Final = 1_000_000
 
 
@@ -51,7 +54,7 @@ class SparqlStore:
     """A dataset behind an endpoint. Raises StoreFault where the endpoint does not do what it is asked."""
 
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, graph: str, where: str) -> None:
-        self._endpoint = endpoint
+        self._endpoint = IriKeepingEndpoint(endpoint, where)
         self._subject = subject_of(dataset)
         self._default = f"<{iri_text(graph)}>"
         self._where = where
@@ -77,6 +80,8 @@ class SparqlStore:
             mine = self._graphs()
             wanted = self._graphs_of(dataset)
             self._check(wanted - mine)
+            with dataset.open("rb") as lines:
+                self._endpoint.check(iter(lambda: b"".join(lines.readlines(_AT_ONCE)), b""))
             self._note(under_way="load", more=self._ownership(wanted))
             self._drop(mine | wanted)
             self._forget(mine - wanted)

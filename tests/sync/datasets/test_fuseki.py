@@ -17,7 +17,8 @@ from tests.triplestores.test_embedded_store import POOL
 
 pytestmark = pytest.mark.long(10)
 
-STATES = [set(POOL[:90]), set(POOL[30:120]), set(POOL[30:120:2]), set(POOL), set(POOL[::5])]
+DOTTED = [line.replace(b"example.org/", b"example.org/./x/../") for line in POOL]
+STATES = [set(POOL[:90]), {*POOL[30:120], *DOTTED[::3]}, {*POOL[30:120:2], *DOTTED[::7]}, set(POOL), set(POOL[::5])]
 
 
 @pytest.fixture(scope="module")
