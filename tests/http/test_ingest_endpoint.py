@@ -104,6 +104,9 @@ def test_what_is_not_permitted_does_nothing(
     answer = running.post(target, [{"path": "denied"}], token, **headers)
     assert answer.status == status
     assert len(answer.body) > 20
+    if status != 405:  # what is no place for announcements is answered as to any other client
+        assert answer.headers["content-type"] == "application/json"
+        assert len(json.loads(answer.body)["error"]["advice"]) > 20
     if status == 401:
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert [one for one in running.log() if one not in before] == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.catalog.interface import Metadata
+from headwater.ingest.push.events.event_lines import BadEvent, read_announcement
+from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind, Link
 from tests.support.push_set import PREFIX, PushSet
 
@@ -117,6 +120,27 @@ HOSTILE = [
     ("no address", {"uri": "a/b"}, 422),
     ("an empty name", {"path": ""}, 422),
 ]
+
+
+REASONS = [
+    ({"path": "a", "tipe": "x"}, "unknown field: tipe (did you mean type?)"),
+    ({"path": "a", "tags": 1}, "unknown field: tags"),
+    ({"path": "a", "length": "4"}, "length: expected a whole number or null, got text"),
+    ({"path": "a", "change": "removed"}, "change: 'removed' is none of created, updated, deleted"),
+    ({"path": "a", "links": [{"rel": "up"}]}, "links[0]: the field href is missing"),
+    (b'[{"path":"a"}]', "expected an object, got a list: each line is one object"),
+    (b'{"path":"a"}{"path":"b"}', "more than one JSON text in a line: the second begins at octet 13; end each with"),
+    (b'{"path":"a"', "the JSON text is cut off"),
+    (b'{"path":"\xff"}', "the line is not UTF-8"),
+]
+
+
+def test_what_is_wrong_with_a_line_is_said_in_plain_words() -> None:
+    for told, words in REASONS:
+        line = told if isinstance(told, bytes) else json.dumps(told).encode()
+        with pytest.raises(BadEvent) as refused:
+            read_announcement(line, Locations(PREFIX))
+        assert refused.value.what.startswith(words), refused.value.what
 
 
 ODD = [

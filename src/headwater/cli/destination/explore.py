@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,7 +13,7 @@ from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
     from headwater.sync.explore.offer_tree import ExploreNode
-    from headwater.sync.explore.resource_view import LinkStatement
+    from headwater.sync.explore.resource_view import LinkStatement, ListedState
     from headwater.sync.options import SyncOptions
 
 
@@ -73,22 +73,14 @@ def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> in
     click.echo(printable(found.uri))
     below = len(found.sets) + len(found.held)
     for number, state in enumerate(found.sets, start=1):
-        facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
-        facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
-        told = [f"{name} {printable(value)}" for name, value in facts if value]
-        told += [f"{state.length:,} octets"] if state.length is not None else []
-        click.echo(f"{_branch(number, below)}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
-        links = [(_RELATIONS.get(link.rel, link.rel), _target(link, link.href)) for link in state.links]
-        links += [
-            (_INVERSE.get(link.rel, f"{link.rel} of"), _target(link, link.stated_by or ""))
-            for link in state.stated_elsewhere
-        ]
+        branch = _Branch.of(number, below)
+        click.echo(f"{branch.to}{_state(state)}")
+        links = _links(state)
         for place, (named, target) in enumerate(links, start=1):
-            lead = "   " if number == below else "│  "
-            click.echo(f"{lead}{_branch(place, len(links))}{printable(named)}  {target}")
+            click.echo(f"{branch.past}{_Branch.of(place, len(links)).to}{printable(named)}  {target}")
     for number, file in enumerate(found.held, start=len(found.sets) + 1):
         held = f"held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}"
-        click.echo(f"{_branch(number, below)}{held}")
+        click.echo(f"{_Branch.of(number, below).to}{held}")
     if not found.sets:
         click.echo("no list of the source has this resource", err=True)
     for fault in found.faults:
@@ -96,9 +88,31 @@ def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> in
     return found.exit_status
 
 
-def _branch(number: int, count: int) -> str:
-    """The branch of a tree on which the last of `count` things hangs otherwise."""
-    return "└─ " if number == count else "├─ "
+class _Branch(NamedTuple):
+    """What stands before a thing in a tree, and before the lines of what is below it."""
+
+    to: str
+    past: str
+
+    @classmethod
+    def of(cls, number: int, count: int) -> _Branch:
+        """The branch of one of `count` things, of which the last ends the line."""
+        return cls("└─ ", "   ") if number == count else cls("├─ ", "│  ")
+
+
+def _state(state: ListedState) -> str:
+    facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
+    facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
+    told = [f"{name} {printable(value)}" for name, value in facts if value]
+    told += [f"{state.length:,} octets"] if state.length is not None else []
+    return f"set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}"
+
+
+def _links(state: ListedState) -> list[tuple[str, str]]:
+    return [(_RELATIONS.get(link.rel, link.rel), _target(link, link.href)) for link in state.links] + [
+        (_INVERSE.get(link.rel, f"{link.rel} of"), _target(link, link.stated_by or ""))
+        for link in state.stated_elsewhere
+    ]
 
 
 _RELATIONS = {
@@ -132,12 +146,12 @@ def _show(node: ExploreNode, lead: str, below: str) -> None:
         click.echo(f"{below}{'│ ' if node.children else '  '}  {line}")
     shown = len(node.children) + (1 if node.left_out else 0)
     for number, child in enumerate(node.children, start=1):
-        last = number == shown
-        _show(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+        branch = _Branch.of(number, shown)
+        _show(child, below + branch.to, below + branch.past)
     if node.left_out:
         parts = "packages (--parts" if node.package_octets is not None else "documents (--parts"
         what = parts if node.capability else "sets (--sets"
-        click.echo(f"{below}└─ … and {node.left_out:,} more {what} opens more)")
+        click.echo(f"{below}{_Branch.of(shown, shown).to}… and {node.left_out:,} more {what} opens more)")
 
 
 def _details(node: ExploreNode) -> list[str]:

@@ -19,7 +19,9 @@ import msgspec
 from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
+from headwater.http.ingest import refusals
 from headwater.http.ingest.precedence import Precedence
+from headwater.http.ingest.refusals import EarlyRefusal, error_answer
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
@@ -33,9 +35,6 @@ from headwater.source.tokens import LONGEST
 T = TypeVar("T")
 
 DIT_PATH = "/ingest/dit"
-
-_CLOSE = line(b"connection", b"close")
-_CHALLENGE = line(b"www-authenticate", b'Bearer realm="headwater"')
 
 
 class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +116,7 @@ class IngestEndpoint:
     async def answer(self, request: HttpRequest) -> Response:
         """The response to a POST request."""
         if self._under_way >= self._limits.at_once:
-            return _refused(503, "too much is being announced at this moment", line(b"retry-after", b"5"))
+            return refusals.BUSY.answer()
         self._under_way += 1
         try:
             if request.route.pattern == DIT_PATH:
@@ -129,19 +128,18 @@ class IngestEndpoint:
     async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
         target = self._targets.get(name)
         if target is None:
-            return _refused(404, "there is no such set, or it is no push set")
+            return refusals.NO_PUSH_SET.answer()
         if target.tokens.is_empty:
-            return _refused(403, "nobody may announce to this set: no token is configured for it")
-        refusal = self._refusal(scope, [target])
-        if refusal is not None:
-            return refusal
+            return refusals.NO_TOKEN_CONFIGURED.answer()
+        if (refusal := self._refusal(scope, [target])) is not None:
+            return refusal.answer()
         wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         key = _header(scope, b"idempotency-key")
         under_way = (name, key)
         if key is not None and under_way in self._keys:
-            return _refused(409, "a request with this Idempotency-Key is under way", line(b"retry-after", b"5"))
+            return refusals.KEY_IN_USE.answer()
         if self._seats[name] >= self._limits.of_one:
-            return _crowded()
+            return refusals.SET_IS_BUSY.answer()
         self._keys.add(under_way)
         try:
             with self._seat(name):
@@ -181,16 +179,15 @@ class IngestEndpoint:
     async def _documents(self, scope: Scope, receive: Receive) -> Response:
         targets = [target for target in self._targets.values() if target.resource_sets]
         if not targets:
-            return _refused(404, "no set here takes DIT-ES documents")
+            return refusals.NO_DOCUMENTS.answer()
         if all(target.tokens.is_empty for target in targets):
-            return _refused(403, "nobody may send documents: no token is configured")
-        refusal = self._refusal(scope, targets)
-        if refusal is not None:
-            return refusal
+            return refusals.NO_TOKEN_CONFIGURED.answer()
+        if (refusal := self._refusal(scope, targets)) is not None:
+            return refusal.answer()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         if self._seats[mine[0].feed.name] >= self._limits.of_one:
-            return _crowded()
+            return refusals.SET_IS_BUSY.answer()
         loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
         ready: set[str] = set()
@@ -227,22 +224,19 @@ class IngestEndpoint:
         finally:
             self._seats[name] -= 1
 
-    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> Response | None:
+    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> EarlyRefusal | None:
         """Why the request is not even read."""
         token = bearer_token(scope["headers"])
         if token is None:
-            return _refused(401, "who announces needs a bearer token", _CHALLENGE)
+            return refusals.NO_TOKEN
         opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
-            if any(opened):
-                return _refused(403, "this token is for another set")
-            challenge = line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"')
-            return _refused(401, "this token is not known", challenge)
+            return refusals.OTHER_TOKEN if any(opened) else refusals.UNKNOWN_TOKEN
         if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
-            return _refused(415, "a body is plain or gzip", line(b"accept-encoding", b"gzip"))
+            return refusals.OTHER_CODING
         length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
-            return _refused(413, f"a body has {self._limits.submission.octets:,} octets at most")
+            return refusals.too_long(self._limits.submission.octets)
         return None
 
     async def _take(self, submission: _Taking, scope: Scope, receive: Receive) -> Response:
@@ -282,21 +276,13 @@ class IngestEndpoint:
         if isinstance(fault, StoreFault):
             if self._on_fault is not None:
                 self._on_fault(fault)
-            response = self._partly(503, fault.code, fault.what, body, fault.todo)
-            response.head += line(b"retry-after", b"10")
-            return response
+            return error_answer(503, fault, body, head=line(b"retry-after", b"10"))
         status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
             body = b"{}\n"
-        response = self._partly(status, fault.code, fault.what, body, fault.todo)
-        if isinstance(fault, KeyUnderWay):
-            response.head += line(b"retry-after", b"5")
-        return response
-
-    def _partly(self, status: int, code: str, what: str, body: bytes, advice: str | None = None) -> Response:
-        error = msgspec.json.encode({"code": code, "what": what, "advice": advice})
-        whole = b'{"error":' + error + (b"," if body[:2] != b"{}" else b"") + body[1:]
-        return responses.data(status, whole, b"application/json", line(b"cache-control", b"no-store") + _CLOSE)
+        return error_answer(
+            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else b""
+        )
 
 
 _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
@@ -349,15 +335,6 @@ def _open(feed: Feed) -> None:
     """What comes without `load` is logged as changes: the first of it ends the load."""
     if not feed.is_open:
         feed.open()
-
-
-def _crowded() -> Response:
-    return _refused(429, "too many requests announce to this set at this moment", line(b"retry-after", b"5"))
-
-
-def _refused(status: int, words: str, head: bytes = b"") -> Response:
-    """A request that is answered without reading its body."""
-    return responses.text(status, words, head + _CLOSE)
 
 
 def _stated_length(scope: Scope) -> int | None:

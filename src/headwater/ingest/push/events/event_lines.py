@@ -14,6 +14,7 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.push.dit_pairs import Statement
+from headwater.ingest.push.events.decoding_faults import in_plain_words
 from headwater.ingest.push.inverse_links import statements_of
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.datetimes import Leniency, parse_datetime
@@ -91,7 +92,7 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
     try:
         told = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise BadEvent(f"{cause}"[:300]) from cause
+        raise BadEvent(in_plain_words(str(cause), Announcement)[:300]) from cause
     if (told.uri is None) == (told.path is None):
         raise BadEvent("one of uri and path names the resource")
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
