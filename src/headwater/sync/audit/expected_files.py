@@ -148,7 +148,7 @@ class ExpectedFiles:
             )
             takes = paths.takes_refused
             if compare and since is not None:
-                self._set_aside(t, filter(takes, contradicted(t, since).values()))
+                self._set_aside(t, (uri for _, uri in contradicted(t, since) if takes(uri)))
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
     def _is_newer(self, stated_at: int | None) -> bool:

@@ -9,7 +9,8 @@ the Resource List.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -109,42 +110,46 @@ def doubt_old_deletions(t: Transaction, set_id: int) -> None:
         t.run(_ABSENT, (uri, at))
 
 
+_NOT_THE_LAST: Final = (
+    "EXISTS (SELECT 1 FROM temp.changed l WHERE l.uri = c.uri AND (l.list, l.ordinal) > (c.list, c.ordinal))"
+)
+_INDEX: Final = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
 _DONE_BEFORE: Final = (
-    "SELECT c.uri, c.n, c.change, c.hash, l.uri IS NOT NULL, l.hash, NOT c.pending AND c.exact AND c.at < ?"
+    "SELECT c.uri, c.n, c.change, l.uri IS NOT NULL, c.hash, l.hash FROM temp.changed c"  # noqa: S608
+    " LEFT JOIN temp.listed l ON l.uri = c.uri WHERE NOT c.pending AND c.exact AND c.at < ?"
+    " AND ((c.change = 'deleted') = (l.uri IS NOT NULL) OR (l.uri IS NOT NULL AND c.hash IS NOT l.hash))"
     " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
-    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? FROM temp.changed c"
-    " LEFT JOIN temp.listed l ON l.uri = c.uri ORDER BY c.list, c.ordinal"
+    f" AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? AND NOT {_NOT_THE_LAST}"
 )
 _DO_AGAIN: Final = "UPDATE temp.changed SET pending = 1, exact = 0, latest = ? WHERE n = ?"
 
 
-def contradicted(t: Transaction, since: int) -> dict[int, str]:
+def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
     """The last changes before a Resource List's `at` that it does not have: their rows, and of which resources.
 
     Its `at` is false then, or the list is. `temp.listed` is that list; of datasets the order of patches decides.
     """
-    last = {uri: row for uri, *row in t.rows(_DONE_BEFORE, (since, _LIKE))}
-    return {
-        n: uri
-        for uri, (n, change, hash_, is_listed, listed, is_done) in last.items()
-        if is_done and ((change == "deleted") == bool(is_listed) or (is_listed and _differ(hash_, listed)))
-    }
+    t.run(_INDEX)
+    for uri, n, change, is_listed, hash_, listed in t.rows(_DONE_BEFORE, (since, _LIKE)):
+        if (change == "deleted") == bool(is_listed) or _differ(hash_, listed):
+            yield n, uri
 
 
 def do_contradicted(t: Transaction, since: int) -> int:
     """Have such changes done as those that are told out of order: the source is asked (DST-4.5); how many there are."""
-    found = contradicted(t, since)
-    t.many(_DO_AGAIN, [(kept_bound(since), n) for n in found])
+    found = array("q", (n for n, _ in contradicted(t, since)))
+    t.many(_DO_AGAIN, ((kept_bound(since), n) for n in found))
     return len(found)
 
 
 _MISSED: Final = (
-    "SELECT c.uri, c.n, NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
+    "SELECT c.n, r.uri IS NOT NULL FROM temp.changed c JOIN sets s ON s.id = ?1"  # noqa: S608
+    " LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
+    " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri"
+    " WHERE NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
     " AND coalesce(f.changed_at, c.at - 1) < c.at"
     " AND (c.change <> 'deleted' OR r.path IS NOT NULL AND coalesce(r.doomed_at, c.at - 1) < c.at)"
-    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2, r.uri IS NOT NULL"
-    " FROM temp.changed c JOIN sets s ON s.id = ?1 LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
-    " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri ORDER BY c.list, c.ordinal"
+    f" AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2 AND NOT {_NOT_THE_LAST}"
 )
 
 
@@ -156,10 +161,13 @@ def do_missed(t: Transaction, set_id: int, *, takes_all: bool = True) -> int:
     """
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending AND exact LIMIT 1") is None:
         return 0
-    last = {uri: row for uri, *row in t.rows(_MISSED, (set_id, _LIKE))}
-    missed = [(n, is_known) for n, is_missed, is_known in last.values() if is_missed]
-    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", [(n,) for n, _ in missed])
-    return sum(1 for _, is_known in missed if is_known or takes_all)
+    t.run(_INDEX)
+    missed, count = array("q"), 0
+    for n, is_known in t.rows(_MISSED, (set_id, _LIKE)):
+        missed.append(n)
+        count += bool(is_known or takes_all)
+    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", ((n,) for n in missed))
+    return count
 
 
 def _differ(hash_: str | None, listed: str | None) -> bool:
@@ -186,7 +194,7 @@ def order_by_time(t: Transaction, set_id: int) -> list[str]:
     What else may be the last state of a resource is in `temp.second_choices`. Returned is of which resources the last
     change by time is not the last one by place, and of which datasets the order is another.
     """
-    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+    t.run(_INDEX)
     t.run("DELETE FROM temp.second_choices")
     found = [_Change(*row) for row in t.rows(_CHANGES, (_LIKE,))]
     disordered = []
