@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import zipfile
 from dataclasses import replace
@@ -160,10 +162,17 @@ def test_the_folder_that_shuts_an_unprivileged_user_out_is_named(monkeypatch: py
         assert unprivileged.unreachable(top / "shut" / "below") == above
 
 
+def forget(port: int) -> None:
+    """As if this process had never given the port."""
+    held = GIVEN.pop(port)
+    if held is not None:
+        held.close()
+
+
 def test_a_port_that_is_listened_on_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     free = free_port()
     assert free in PORTS
-    GIVEN.discard(free)
+    forget(free)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free))
         taken.listen()
@@ -175,6 +184,21 @@ def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_port()
     monkeypatch.setattr("tools.engines.launch.random.sample", lambda ports, _: [first, *ports[:50]])
     assert free_port() != first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="told by a name of Linux's own")
+def test_a_port_that_another_process_was_given_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server may be down for a while: a test that starts it again must find its port free."""
+    code = "from tools.engines.launch import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        given = int(other.stdout.readline())
+        monkeypatch.setattr("tools.engines.launch.random.sample", lambda ports, _: [given, *ports[:50]])
+        assert free_port() != given
+        other.communicate("\n")
+    assert free_port() == given, "its end gives it back"
 
 
 def ordered(tmp_path: Path, name: str = "opensearch", *, quick: bool, **more: bool) -> tuple[list[str], dict[str, str]]:

@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
+from tools.engines.launch import free_port
+
 TOKEN = "a-token-of-the-tests"
 
 
@@ -22,7 +24,7 @@ class HubProcess:
     def __init__(self, state: Path, *options: str, private: bool = True) -> None:
         self._state = state
         self._options = ("--state", str(state), "--token", TOKEN, *(("--allow-private",) if private else ()), *options)
-        self._listen = "127.0.0.1:0"
+        self._listen = f"127.0.0.1:{free_port()}"
         self.url = ""
         self.start()
 
@@ -31,7 +33,7 @@ class HubProcess:
         self.process = subprocess.Popen([*command, *self._options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         told = json.loads(self.process.stdout.readline())
-        self.url, self._listen = told["url"], told["address"].removeprefix("http://")
+        self.url = told["url"]
 
     def kill(self) -> None:
         self.process.kill()
@@ -42,7 +44,7 @@ class HubProcess:
         return self._reap()
 
     def _reap(self) -> int:
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return status
@@ -50,7 +52,7 @@ class HubProcess:
     def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
         request = urllib.request.Request(self.url, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             with refusal:
@@ -72,7 +74,7 @@ class HubProcess:
         return self.post(body, headers)
 
     def counts(self) -> dict[str, int]:
-        with urllib.request.urlopen(f"{self.url}health", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}health", timeout=60) as answer:
             return json.load(answer)  # type: ignore[no-any-return]
 
     def has_subscription(self, topic: str, callback: str) -> bool:

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.waiting import DEADLINE
+
 
 @dataclass
 class Came:
@@ -76,7 +78,7 @@ class Subscriber:
     def asked(self, path: str) -> list[Came]:
         return [one for one in self.came if one.method == "GET" and urlsplit(one.path).path == path]
 
-    def wait(self, that: Callable[[], Any], seconds: float = 20.0) -> Any:
+    def wait(self, that: Callable[[], Any], seconds: float = DEADLINE) -> Any:
         """What `that` gives as soon as it gives something."""
         deadline = time.monotonic() + seconds
         with self._news:

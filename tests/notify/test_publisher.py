@@ -370,4 +370,4 @@ def test_requests_that_fail_at_one_time_are_one_failure(tmp_path: Path, far: Sub
         far.wait(lambda: len({one.body for one in far.deliveries("/hub")}) > failed)
     came = far.deliveries("/hub")
     pauses = [after.at - before.at for before, after in itertools.pairwise(came)]
-    assert max(pauses) < 10.0, "eight failures in a row would be a minute"
+    assert max(pauses) < 40.0, "eight failures in a row would be a minute"

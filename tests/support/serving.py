@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -225,9 +225,21 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self._tell(error)
         if self.process.poll() is None:
             self.kill()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+    def _tell(self, error: BaseException) -> None:
+        """Add to a failure whether the process had ended by itself, and what it had said."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)  # it may be about to end
+        ended = self.process.poll()
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            self.process.kill()
+            said = self.process.communicate()[1].decode(errors="replace")[-4_000:]
+            error.add_note(f"process {self.process.pid}: status {ended} before the end of the test; it said:\n{said}")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tools.engines.launch import free_port
 
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Interrupted
@@ -327,11 +328,6 @@ def test_a_run_that_changes_nothing_touches_no_part(source: Source, big: tuple[S
     go(source.base, dest, dry_run=True)
     check(source.base, dest)
     assert the_part(dest).stat().st_mtime_ns == before
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_a_stop_in_the_middle_of_a_file_from_our_own_server(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +65,8 @@ MEMORY = Path("/dev/shm")
 ROOM = 2 << 30
 """So many octets must be free there: ten times what the nodes of a test run hold."""
 
-GIVEN: set[int] = set()
-"""Ports that this process has given to nodes, some of which may be down just now."""
+GIVEN: dict[int, socket.socket | None] = {}
+"""Ports that this process has given, some of whose servers may be down just now, and what tells other processes so."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def data_folder(folder: Path, *, quick: bool, memory: Path = MEMORY, room: int =
 
 
 def free_port() -> int:
-    """A port of loopback on which nothing listens, and which was not given before."""
+    """A port of loopback on which nothing listens, and which no process that is still at work was given before."""
     for port in random.sample(PORTS, 100):
         if port in GIVEN:
             continue
@@ -202,8 +203,24 @@ def free_port() -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java's servers do
             try:
                 probe.bind(("127.0.0.1", port))
+                GIVEN[port] = _reservation(port)
             except OSError:
                 continue
-            GIVEN.add(port)
             return port
     raise EngineFailed(f"no free port between {PORTS.start} and {PORTS.stop}")
+
+
+def _reservation(port: int) -> socket.socket | None:
+    """What other processes see of a port that this one has given, until it ends. Raises OSError where another has.
+
+    A name of Linux's own, in no file system. Else a server that is down for a while would lose its port.
+    """
+    if sys.platform != "linux":
+        return None
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.bind(f"\0headwater-port-{port}")
+    except OSError:
+        held.close()
+        raise
+    return held

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import sqlite3
@@ -14,6 +13,8 @@ import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from tools.engines.launch import free_port
 
 from tests.notify.chain.bad_proxy import BadProxy, Upstream
 from tests.support.waiting import until
@@ -29,7 +30,7 @@ class Chain:
         self._folder = folder
         self.files = folder / "files"
         self.files.mkdir(parents=True)
-        self._ports = free_ports(subscribers + 2)
+        self._ports = [free_port() for _ in range(subscribers + 2)]
         self.copies = [folder / f"copy{number}" for number in range(subscribers)]
         self.to_hub = BadProxy(lambda _path: ("127.0.0.1", self._ports[0]), 1)
         self.to_subscribers = BadProxy(self._subscriber_of, 2)
@@ -162,15 +163,3 @@ class Chain:
             process.wait(max(1.0, until - time.monotonic()))
         self._stack.close()
         self._log.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, of those that a system gives to nobody who asks for any: they stay free while a
-    process that has one is dead."""
-    free: list[int] = []
-    for port in random.sample(range(10_000, 30_000), 10_000):
-        if len(free) == count:
-            break
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            free.append(port)
-    return free

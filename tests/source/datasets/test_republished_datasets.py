@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tools.engines.launch import free_port
 
 from headwater.catalog.interface import Catalog
 from headwater.datasets.faults import UnusableInput
@@ -69,11 +69,6 @@ def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     yield made
     for one in running:
         one.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def dataset_of(url: str) -> bytes:
