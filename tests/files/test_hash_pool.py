@@ -217,7 +217,7 @@ def test_stopping_does_not_wait_for_a_large_file(base: bytes, processes: int) ->
     readers = HashPool(processes=processes, stop=lambda: time.monotonic() - began > 1)
     with pytest.raises(Stopped):
         list(read(readers, jobs))
-    assert time.monotonic() - began < 15, "all of it takes a minute"
+    assert time.monotonic() - began < 30, "all of it takes a minute"
 
 
 def test_a_hashing_process_needs_nothing_but_the_standard_library(base: bytes) -> None:

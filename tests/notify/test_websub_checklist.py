@@ -21,6 +21,7 @@ from tests.support.fake_source import Reply, Source
 from tests.support.waiting import until
 
 HUB, DECISIONS = "notify/test_hub.py", "notify/test_hub_decisions.py"
+BOUNDS = "notify/test_hub_bounds.py"
 FOLLOWING, HERE = "notify/following/test_following.py", "notify/test_websub_checklist.py"
 
 CHECKLIST = {
@@ -29,7 +30,7 @@ CHECKLIST = {
     "hub: subscription with a lease": (HUB, "test_subscribe_receive_unsubscribe"),
     "hub: subscription without secret and lease": (HUB, "test_any_content_type_is_delivered_as_it_is"),
     "hub: unknown parameters are ignored": (HERE, "test_hub_ignores_what_it_does_not_know"),
-    "hub: subscribing again before the lease ends": (HUB, "test_who_subscribes_again_is_not_made_to_wait"),
+    "hub: subscribing again before the lease ends": (BOUNDS, "test_who_subscribes_again_is_not_made_to_wait"),
     "hub: a failed renewal changes nothing": (HUB, "test_a_new_request_that_fails_leaves_the_subscription_as_it_was"),
     "hub: unsubscribe": (HUB, "test_subscribe_receive_unsubscribe"),
     "hub: unsubscribe that is not confirmed": (HERE, "test_hub_keeps_who_does_not_confirm_to_leave"),

