@@ -6,13 +6,13 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tools.engines.launch import free_port
 
 from headwater.catalog.interface import Change
 from headwater.catalog.sqlite.catalog import SqliteCatalog
@@ -38,7 +38,7 @@ class Chain:
         self.files.mkdir()
         self.copies = [folder / f"copy{hop}" for hop in range(HOPS)]
         self.states = [folder / f"state{hop}" for hop in range(HOPS)]
-        self.urls = [f"http://127.0.0.1:{port}/" for port in _free_ports(HOPS)]
+        self.urls = [f"http://127.0.0.1:{port}/" for port in (free_port() for _ in range(HOPS))]
         self._log = (folder / "log").open("ab")
         ports = [url.rstrip("/").rpartition(":")[2] for url in self.urls]
         self.commands: list[list[str]] = []
@@ -150,12 +150,3 @@ def _is_each_once(changes: list[Change]) -> None:
         last[change.uri] = now
     times = [change.at for change in changes]
     assert times == sorted(set(times))
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

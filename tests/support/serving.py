@@ -225,7 +225,7 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(self, _kind: object = None, error: BaseException | None = None, _trace: object = None) -> None:
         if error is not None:
             self._tell(error)
         if self.process.poll() is None:

@@ -28,12 +28,12 @@ from typing import Any
 import pytest
 from tools.engines import fuseki
 from tools.engines.errors import EngineFailed, Unavailable
+from tools.engines.launch import free_port
 
 from headwater.triplestores.embedded_store import EmbeddedStore
 from tests.datasets.chain.killed_program import FOLLOWING, LOADING, PUBLISHING, phases
 from tests.datasets.chain.made_dataset import change_dataset, make_dataset, sorted_digest
 from tests.datasets.chain.processes import AT_RANDOM, ChainProcess
-from tests.notify.chain.processes import free_ports
 from tests.source.datasets.importer import entries
 from tests.support.serving import request
 from tests.support.sparql_server import sparql_server
@@ -57,7 +57,7 @@ def port_of(folder: Path, name: str) -> int:
     """A port that is free, and stays the same in this folder."""
     path = folder / f"{name}.port"
     if not path.exists():
-        path.write_text(str(free_ports(1)[0]))
+        path.write_text(str(free_port()))
     return int(path.read_text())
 
 
