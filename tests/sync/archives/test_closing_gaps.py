@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from headwater.sync.archives import archive_documents
 from headwater.sync.explore.offer_tree import explore
-from tests.support.copying import DONE, UNDETERMINED, Ran, check, go, tree
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import SyncOptions
+from tests.support.copying import DONE, IMPATIENT, UNDETERMINED, Ran, check, go, run_over, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, url
 
 SPANS = ((10.0, 20.0), (20.0, 30.0), (30.0, 40.0))
@@ -129,6 +132,32 @@ def test_a_gap_that_was_passed_over_is_closed_when_there_is_an_archive(
     again = go(source.base, dest)
     assert (again.status, again.one.process) == (DONE, "none")
     assert "changelist-archive.xml" not in archive.asked()
+
+
+def test_a_service_looks_for_the_changes_of_a_gap_once_an_hour(archive: Archive, dest: Path) -> None:
+    """DST-F6: not the Capability List, the whole Change List and the archive at each poll; a run does so still."""
+    source = archive.site.source
+    archive.entries = archive.entries[1:]
+    archive.serve()
+    clock = [dt.datetime.now(dt.UTC)]
+
+    def poll() -> list[str]:
+        source.forget()
+        with Transport(IMPATIENT) as wire:
+            report = run_over(wire, source.base, dest, SyncOptions(patient=True), now=lambda: clock[0])
+        assert report.exit_status == UNDETERMINED
+        return archive.asked()
+
+    assert "changelist-archive.xml" in poll()
+    assert "changelist-archive.xml" in poll()
+    for _ in range(2):
+        asked = poll()
+        assert asked.count("changelist.xml") == 1
+        assert not {"capabilitylist.xml", "changelist-archive.xml"} & set(asked)
+    clock[0] += dt.timedelta(hours=1, seconds=1)
+    assert "changelist-archive.xml" in poll()
+    assert go(source.base, dest).status == UNDETERMINED
+    assert "changelist-archive.xml" in archive.asked()
 
 
 def test_a_dry_run_reads_the_archive_and_changes_nothing(archive: Archive, dest: Path) -> None:

@@ -14,7 +14,7 @@ from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
-from headwater.sync.source_times import format_micros
+from headwater.sync.source_times import SECOND, format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
@@ -24,6 +24,8 @@ from headwater.sync.update.set_context import SetContext
 
 _RACE_SECONDS = 0.5
 _GAP_SINCE = "gap of set {}"  # a fact: the position before the changes that are in no document
+_GAP_TRIED = "gap of set {} tried at"  # a fact: when a service that follows last looked whether they are by now
+_GAP_PAUSE = 3_600 * SECOND
 
 
 class Increment:
@@ -91,6 +93,18 @@ class Increment:
             keep_position(t, self._set.row.id, Position(time=beyond))
         self._set.reload()
         return self.carry_out()
+
+    def is_gap_due(self) -> bool:
+        """Whether documents are to be read for a remembered gap: by a run always, by a service hourly (DST-F6)."""
+        row, now = self._set.row, self._run.now()
+        if row.hole_until is None or not self._run.options.patient:
+            return row.hole_until is not None
+        with self._run.database.write() as t:
+            tried = fact(t, _GAP_TRIED.format(row.id))
+            is_due = tried is None or not now - _GAP_PAUSE < int(tried) <= now
+            if is_due and not self._run.options.dry_run:
+                keep_fact(t, _GAP_TRIED.format(row.id), str(now))
+        return is_due
 
     def close_gap(self) -> ChangeListReading | None:
         """Do the changes since before a remembered gap, where the Change Lists cover that time by now (DST-5.1)."""

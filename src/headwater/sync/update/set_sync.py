@@ -164,11 +164,9 @@ class SetSync:
         gap_until = self._set.row.hole_until
         if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
             self._baseline.carry_out(force=False)
-        if self._set.row.hole_until is not None and (closing := self._increment.close_gap()) is not None:
+        if self._increment.is_gap_due() and (closing := self._closed_gap()) is not None:
             self._reading = closing
             return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
-        if self._set.row.hole_until is not None and (archive := self._archive(self._increment.archives)) is not None:
-            self._increment.close_gap_by_archive(archive)
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
             self._set.since = None  # those since the Resource List are not on offer any more, and had been done once
@@ -177,6 +175,13 @@ class SetSync:
             reading = self._increment.carry_out()
         self._reading = reading
         return SyncState.BRIDGE if reading.outcome in _GAPS else SyncState.CHANGES_READ
+
+    def _closed_gap(self) -> ChangeListReading | None:
+        """How far the Change Lists have led where they close a remembered gap; else the archive may (RS-ARC-34)."""
+        closing = self._increment.close_gap()
+        if closing is None and (archive := self._archive(self._increment.archives)) is not None:
+            self._increment.close_gap_by_archive(archive)
+        return closing
 
     def _bridge(self) -> SyncState:
         """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
