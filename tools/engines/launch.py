@@ -65,8 +65,8 @@ MEMORY = Path("/dev/shm")
 ROOM = 2 << 30
 """So many octets must be free there: ten times what the nodes of a test run hold."""
 
-GIVEN: dict[int, socket.socket | None] = {}
-"""Ports that this process has given, some of whose servers may be down just now, and what tells other processes so."""
+GIVEN: dict[int, int] = {}
+"""Ports that this process has given, and the descriptors by which others see it; their servers may be down just now."""
 
 
 @dataclass(frozen=True)
@@ -210,17 +210,17 @@ def free_port() -> int:
     raise EngineFailed(f"no free port between {PORTS.start} and {PORTS.stop}")
 
 
-def _reservation(port: int) -> socket.socket | None:
-    """What other processes see of a port that this one has given, until it ends. Raises OSError where another has.
+def _reservation(port: int) -> int:
+    """The descriptor by which other processes see that a port is given, until this one ends. Raises OSError.
 
     A name of Linux's own, in no file system. Else a server that is down for a while would lose its port.
     """
     if sys.platform != "linux":
-        return None
+        return -1
     held = socket.socket(socket.AF_UNIX)
     try:
         held.bind(f"\0headwater-port-{port}")
     except OSError:
         held.close()
         raise
-    return held
+    return held.detach()  # open as long as the process

@@ -114,7 +114,7 @@ def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Re
 
 def _response(form: Representation, body: bytes | OpenObject | None, fields: RequestFields) -> Response:
     response = responses.whole_or_part(form.head, form.etag, form.octets, fields)
-    if response.status == 416:
+    if response.is_refusal:
         if body is not None and not isinstance(body, bytes):
             body.close()
     elif isinstance(body, bytes):

@@ -59,6 +59,16 @@ def is_fresh(
     return since is not None and (since == modified_second or (since > modified_second and not is_exact))
 
 
+def is_matched(if_match: bytes, etag: bytes) -> bool:
+    """Whether the present representation is one that the client names; else it gets 412 (RFC 9110 13.1.1).
+
+    Tags are compared strongly: who goes on with a part of a file must not get what follows in another one.
+    """
+    if if_match.strip() == b"*":
+        return True
+    return not etag.startswith(b"W/") and any(one.strip() == etag for one in if_match[:_LONGEST].split(b","))
+
+
 def _lists(header: bytes, etag: bytes) -> bool:
     opaque = etag.removeprefix(b"W/")
     if header == opaque:

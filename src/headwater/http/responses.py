@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.http.request_fields import Span, Unsatisfiable, wanted_span
+from headwater.http.request_fields import Span, Unsatisfiable, is_matched, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
 Head = bytes
@@ -15,6 +15,7 @@ Head = bytes
 
 RETRY_SECONDS = b"2"
 _FIELDS = {
+    b"if-match": "if_match",
     b"if-none-match": "if_none_match",
     b"if-modified-since": "if_modified_since",
     b"if-range": "if_range",
@@ -45,6 +46,7 @@ def fields(head: Head) -> list[tuple[bytes, bytes]]:
 class RequestFields(msgspec.Struct, gc=False):
     """The header fields of a request that change its answer."""
 
+    if_match: bytes | None = None
     if_none_match: bytes | None = None
     if_modified_since: bytes | None = None
     if_range: bytes | None = None
@@ -95,6 +97,11 @@ class Response(msgspec.Struct, gc=False):
     octets: int = 0
     is_promised: bool = False
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it says why there is nothing of the representation in it."""
+        return self.status >= 400
+
     def has_changed(self) -> bool:
         """Whether a file is no longer the one whose digest was promised. A weak tag promises nothing of the kind."""
         return self.is_promised and self.file is not None and not self.file.is_unchanged()
@@ -107,10 +114,12 @@ class Response(msgspec.Struct, gc=False):
 
 
 def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields) -> Response:
-    """The answer 200, 206 or 416 for a representation of this size, still without its octets.
+    """The answer 200, 206, 412 or 416 for a representation of this size, still without its octets.
 
     `head` is that of a 200.
     """
+    if conditions.if_match is not None and not is_matched(conditions.if_match, etag):
+        return text(412, "this is another version", line(b"etag", etag))
     span = None if conditions.range is None else wanted_span(conditions.range, conditions.if_range, etag, size)
     if span is None:
         return Response(200, head, octets=size)

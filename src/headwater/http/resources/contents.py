@@ -47,7 +47,7 @@ def content_response(
         + line(b"x-content-type-options", b"nosniff")
     )
     response = whole_or_part(head, etag, octets, conditions)
-    if response.status == 416 or is_head:
+    if response.is_refusal or is_head:
         return response
     if response.octets > SMALL_OCTETS:
         response.file = content

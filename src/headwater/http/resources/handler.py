@@ -198,7 +198,7 @@ def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFiel
     ):
         return Response(304, headers.unchanged)
     response = responses.whole_or_part(headers.head, headers.etag, file.state.st_size, fields)
-    if response.status == 416 or is_head:
+    if response.is_refusal or is_head:
         return response
     response.file, response.is_promised = file, headers.is_strong
     if response.octets <= SMALL_OCTETS:

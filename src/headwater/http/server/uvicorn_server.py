@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import FrameType
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
 AsgiApplication = Callable[..., Awaitable[None]]
 """What uvicorn calls for each request."""
 
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-fv.:]+\])(?::[0-9]*)?")
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TICK_SECONDS = 0.1
 """uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
@@ -201,6 +203,23 @@ def _has_uvloop() -> bool:
     return True
 
 
+def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
+    """Raise ValueError for a head that a proxy and we might read differently: it gets 400 (RFC 9112 3.2, 6.1).
+
+    Each request of HTTP/1.1 has one `Host`, and no body is encoded otherwise than in chunks. Names are in lower case.
+    """
+    count = 0
+    for name, value in headers:
+        if name == b"host":
+            count += 1
+            if _HOST.fullmatch(value) is None:
+                raise ValueError("Host names no host")
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ValueError("this transfer coding is not known here")
+    if count > 1 or (count == 0 and version == "1.1"):
+        raise ValueError("not one Host")
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection within the limits."""
 
@@ -309,6 +328,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.in_head = False
         self.relax()
+        check_head(self.headers, self.parser.get_http_version())
         self.hand_over()
 
     def hand_over(self) -> None:

@@ -238,7 +238,7 @@ def _content(
         + line(b"x-content-type-options", b"nosniff")
     )
     response = responses.whole_or_part(head, etag, content.octets, fields)
-    if response.status == 416 or request.is_head:
+    if response.is_refusal or request.is_head:
         return response
     if octets is None:
         is_whole = response.status == 200

@@ -1,0 +1,81 @@
+"""Heads of requests that a proxy before a server might read differently, or that are no requests (RFC 9112)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.http.server import fast_path
+from headwater.http.server.uvicorn_server import check_head
+from tests.support.serving import Face, face
+from tests.support.waiting import settle
+
+FOLLOWING = b"GET /files/resources/a.txt HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "files").mkdir()
+    (folder / "files" / "a.txt").write_bytes(b"0123456789")
+    settle()  # else its tag would stay weak
+    with face(folder / "files", folder / "state") as running:
+        yield running
+
+
+BODY = b"POST /files/dump HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+REFUSED = {
+    "no Host": b"GET /health HTTP/1.1\r\n\r\n",
+    "two Hosts": b"GET /health HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n",
+    "two Hosts, HTTP/1.0": b"GET /health HTTP/1.0\r\nhost: a\r\nHost: b\r\n\r\n",
+    "a Host of another kind": b"GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n",
+    "a list of Hosts": b"GET /health HTTP/1.1\r\nhost: a b\r\n\r\n",
+    "both lengths": BODY + b"content-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nX",
+    "two lengths": BODY + b"content-length: 0\r\ncontent-length: 5\r\n\r\n",
+    "a length with a sign": BODY + b"content-length: +5\r\n\r\n12345",
+    "a space before a colon": BODY + b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n",
+    "chunks within a coding": BODY + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a coding within chunks": BODY + b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n",
+    "a folded line": BODY + b"x: a\r\n transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a size with a prefix": BODY + b"transfer-encoding: chunked\r\n\r\n0x0\r\n\r\n",
+    "a line that ends early": BODY + b"x: a\rcontent-length: 5\r\ncontent-length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_answered(
+    served: Face, asked: bytes, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_fast:
+        monkeypatch.setattr(fast_path.FastProtocol, "is_plain", lambda _: False)
+    said = served.raw(asked + FOLLOWING)
+    assert said.startswith(b"HTTP/1.1 400")
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert b"0123456789" not in said
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"example.org", b"example.org:80", b"127.0.0.1:8000", b"[::1]:8000", b"a_b", b"xn--e1afmkfd.example:"]
+)
+def test_hosts_of_all_kinds_are_taken(host: bytes) -> None:
+    check_head([(b"host", host), (b"transfer-encoding", b" Chunked")], "1.1")
+
+
+def test_a_request_of_http_1_0_needs_no_host(served: Face) -> None:
+    said = served.raw(b"GET /files/resources/a.txt HTTP/1.0\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200")
+    assert said.endswith(b"0123456789")
+
+
+@pytest.mark.parametrize("where", ["/files/resources/a.txt", "/files/resourcelist.xml"])
+def test_who_goes_on_with_a_part_gets_the_rest_of_that_version_alone(served: Face, where: str) -> None:
+    """RFC 9110 13.1.1: `If-Match` that does not name what there is gets 412."""
+    tag = served.get(where).headers["etag"]
+    for names in (tag, "*", f'"other", {tag}'):
+        assert served.get(where, If_Match=names, Range="bytes=2-3").status == 206
+    for names in ('"other"', f"W/{tag}", "nonsense", ""):
+        for method in ("GET", "HEAD"):
+            refused = served.get(where, method, If_Match=names, Range="bytes=2-3")
+            assert (refused.status, refused.headers["etag"]) == (412, tag)
