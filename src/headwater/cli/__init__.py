@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Drop failures, deletions held back or sets from what a copy remembers.",
     ),
     "catalog": ("headwater.cli.source.catalog", "Export, import or verify the sets of a catalog."),
-    "versions": ("headwater.cli.source.versions", "List, verify or remove the octets kept for Change Dumps."),
+    "versions": ("headwater.cli.source.versions", "List, verify or remove the versions that a source keeps."),
     "simulate": (
         "headwater.cli.source.simulate",
         "Serve synthetic resources that change at a given rate, or fill a catalog.",

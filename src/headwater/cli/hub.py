@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from headwater.cli.output import json_line
+from headwater.cli.output import json_line, json_option
 from headwater.errors import Exit, UsageFault
 
 
@@ -31,7 +31,7 @@ from headwater.errors import Exit, UsageFault
     "--base-url", metavar="URL", help="URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]"
 )
 @click.option(
-    "--token", metavar="TEXT", help="Believe publishers who send this bearer token; without it the topic is asked."
+    "--token", metavar="TOKEN", help="Believe publishers who send this bearer token; without it the topic is asked."
 )
 @click.option(
     "--token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="The same, one token a line."
@@ -43,14 +43,15 @@ from headwater.errors import Exit, UsageFault
     flag_value="all",
     multiple=True,
     metavar="[ADDRESS]",
-    help="Let callbacks and topics be at private and loopback addresses: all, or this address or network.  Repeatable.",
+    help="Let callbacks and topics be at private and loopback addresses: all, or this address or network (may be"
+    " repeated).",
 )
 @click.option(
     "--trust-proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe the reverse proxy at this address or network which client asks (X-Forwarded-For).  Repeatable.",
+    help="Believe the reverse proxy at this address or network which client asks (X-Forwarded-For; may be repeated).",
 )
 @click.option(
     "--lease-bounds", metavar="MIN..MAX", help="Seconds that a subscription may last.  [default: 300..2678400]"
@@ -62,10 +63,11 @@ from headwater.errors import Exit, UsageFault
     help="Digest by which deliveries are signed.  [default: sha256]",
 )
 @click.option(
-    "--authorities",
+    "--ca",
+    "authorities",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Further certificate authorities to believe, as PEM.",
+    help="Also trust these CA certificates (PEM).",
 )
 @click.option("--quiet", is_flag=True, help="No access log.")
 @click.option(
@@ -100,7 +102,7 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
 @click.option(
     "--topics", "limit", type=click.IntRange(0, 10_000), default=20, metavar="N", help="Topics to show.  [default: 20]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON on standard output.")
+@json_option
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
     """Show how a hub stands, whether it runs or not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -172,3 +172,27 @@ def describes_a_set(command: Command) -> Command:
     for option in reversed(_DESCRIBING):
         command = option(command)
     return command
+
+
+class SectionedCommand(click.Command):
+    """A command whose options are shown in sections: `headings`, by the name of the option with which each begins."""
+
+    def __init__(self, *args: Any, headings: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._headings = headings
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        sections: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
+        for parameter in self.get_params(ctx):
+            if parameter.name in self._headings:
+                sections.append((self._headings[parameter.name], []))
+            elif "--help" in parameter.opts:
+                sections.append(("Help", []))
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections[-1][1].append(record)
+        for heading, records in sections:
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -69,7 +69,12 @@ _ASKING = (
 )
 _PACE = (
     click.option(
-        "--concurrency", type=click.IntRange(1, 256), default=64, show_default=True, help="Requests in flight."
+        "--concurrency",
+        type=click.IntRange(1, 256),
+        metavar="N",
+        default=64,
+        show_default=True,
+        help="Requests in flight.",
     ),
     click.option(
         "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second."
@@ -84,11 +89,15 @@ _PACE = (
         "--timeout",
         "stall_seconds",
         type=click.IntRange(1),
+        metavar="SECONDS",
         default=30,
         show_default=True,
-        help="Time-out: seconds without data after which a request fails.",
+        help="Time-out: a request fails after so long without data.",
     ),
 )
+
+ACCESS_HEADINGS: Final = {"concurrency": "Requests", "token": "Access to the source"}
+"""Where the sections of these options begin in the help of a command."""
 
 
 def source_options(command: Command) -> Command:

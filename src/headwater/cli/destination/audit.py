@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.destination.store_options import store_options, with_sparql_user
+from headwater.cli.destination.store_options import compared_store_options, with_sparql_user
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import dest_argument, url_argument
-from headwater.cli.source_access import given_options, source_options
+from headwater.cli.shared_options import SectionedCommand, dest_argument, url_argument
+from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.quantities import human_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +21,15 @@ _SHOWN = 20
 _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so many, and the others as one line
 
 
-@click.command(name="audit")
+_HEADINGS = {
+    "sets": "What is compared",
+    "store": "Triplestores",
+    **ACCESS_HEADINGS,
+    "quiet": "What is told",
+}
+
+
+@click.command(name="audit", cls=SectionedCommand, headings=_HEADINGS)
 @url_argument
 @dest_argument
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
@@ -36,7 +44,7 @@ _MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so 
     help="Compare with what the source was at this time: 2026-11-12T10:00:00Z, or 2026-11-12 for the end of that day"
     " in UTC.",
 )
-@store_options
+@compared_store_options
 @source_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless the verdict is another one than in sync.")
 @json_option

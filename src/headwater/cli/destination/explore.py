@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 @click.argument("url", type=SourceAddress(or_copy=True))
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
 @click.option(
-    "--sets", "most", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of sets to open."
+    "--sets",
+    "most",
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Maximum number of sets to open.",
 )
 @click.option(
     "--parts",
     type=click.IntRange(0),
+    metavar="N",
     default=10,
     show_default=True,
     help="Maximum number of documents to open of an index, and of packages to show of a dump.",

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option(
-        "--store",
-        type=click.Path(file_okay=False),
-        metavar="DIR",
-        help="Keep the RDF dataset of each set in an embedded triplestore of its own below DIR.",
-    ),
-    click.option(
-        "--sparql", metavar="URL", help="Keep RDF datasets in graphs of the SPARQL endpoint with this update address."
-    ),
     click.option("--sparql-query", metavar="URL", help="The address for queries, if it is another."),
     click.option(
         "--sparql-user",
@@ -40,8 +31,27 @@ _OPTIONS = (
 
 
 def store_options(command: Command) -> Command:
-    """Give a command the options of triplestores."""
-    for option in reversed(_OPTIONS):
+    """Give a command the options of triplestores that it keeps current."""
+    return _with_stores(
+        command,
+        "Keep the RDF dataset of each set in an embedded triplestore of its own below DIR.",
+        "Keep RDF datasets in graphs of the SPARQL endpoint with this update address.",
+    )
+
+
+def compared_store_options(command: Command) -> Command:
+    """Give a command the options of triplestores that it looks into."""
+    return _with_stores(
+        command,
+        "Compare the embedded triplestores below DIR, too, that `sync --store` keeps.",
+        "Compare the graphs of the SPARQL endpoint with this update address, too, that `sync --sparql` keeps.",
+    )
+
+
+def _with_stores(command: Command, of_store: str, of_endpoint: str) -> Command:
+    stores = click.option("--store", type=click.Path(file_okay=False), metavar="DIR", help=of_store)
+    endpoint = click.option("--sparql", metavar="URL", help=of_endpoint)
+    for option in reversed((stores, endpoint, *_OPTIONS)):
         command = option(command)
     return command
 

@@ -11,8 +11,8 @@ import click
 from headwater.cli.destination.run_output import RunOutput
 from headwater.cli.destination.store_options import store_options, with_sparql_user
 from headwater.cli.output import json_option
-from headwater.cli.shared_options import Duration, Share, dest_argument, url_argument
-from headwater.cli.source_access import given_options, source_options
+from headwater.cli.shared_options import Duration, SectionedCommand, Share, dest_argument, url_argument
+from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from headwater.sync.run import SyncTask
 
 
-@click.command(name="sync")
+_HEADINGS = {
+    "dry_run": "What is done",
+    "sets": "What is copied",
+    "at": "How it is compared",
+    "largest": "How it is fetched",
+    "store": "Triplestores",
+    **ACCESS_HEADINGS,
+    "follow": "Following",
+    "quiet": "What is told",
+}
+
+
+@click.command(name="sync", cls=SectionedCommand, headings=_HEADINGS)
 @url_argument
 @dest_argument
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")

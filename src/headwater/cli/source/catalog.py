@@ -35,7 +35,7 @@ def command() -> None:
     """Move a catalog's sets to another catalog or backend, or recount what it holds."""
 
 
-@command.command(name="export")
+@command.command(name="export", short_help="Write sets as a portable dump.")
 @click.argument("place", metavar="CATALOG")
 @sets_option
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to; gzip when it ends in .gz.  [default: -]")
@@ -146,7 +146,7 @@ def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener:
     return harvest
 
 
-@command.command(name="import")
+@command.command(name="import", short_help="Restore the sets of a dump.")
 @click.argument("dump", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.argument("place", metavar="CATALOG")
 @sets_option
@@ -194,7 +194,7 @@ def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
         raise SetExists("the set is in the catalog already", where=", ".join(sorted(held)))
 
 
-@command.command(name="verify")
+@command.command(name="verify", short_help="Recount everything and compare it with the stored counts.")
 @click.argument("place", metavar="CATALOG")
 @sets_option
 @json_option

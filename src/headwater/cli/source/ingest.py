@@ -50,9 +50,9 @@ def command() -> None:
     """
 
 
-@command.command(name="events")
+@command.command(name="events", short_help="Take events, one JSON object a line.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@click.option("--key", metavar="TEXT", help="Repeated with the same key, the same lines are taken only once.")
+@click.option("--key", metavar="KEY", help="Repeated with the same key, the same lines are taken only once.")
 @sending
 @push_target_options
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
@@ -100,7 +100,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     return _told(as_json, total, f"{told}, {total.rejected:,} {verdict}", total.rejected)
 
 
-@command.command(name="dit")
+@command.command(name="dit", short_help="Take documents of the DIT-ES protocol, from an index or a file.")
 @click.argument("source", metavar="INDEX-URL|FILE|-")
 @click.option(
     "--resource-set",

@@ -18,7 +18,14 @@ import msgspec
 
 from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
-from headwater.cli.shared_options import DESCRIBING, catalog_option, config_argument, describes_a_set, profile_option
+from headwater.cli.shared_options import (
+    DESCRIBING,
+    SectionedCommand,
+    catalog_option,
+    config_argument,
+    describes_a_set,
+    profile_option,
+)
 from headwater.cli.source.catalog_argument import OUTPUT_STATE
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -33,7 +40,19 @@ _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
 
 
-@click.command(name="publish", short_help="Publish a folder as static files, or those of a configuration.")
+_HEADINGS = {
+    "files": "What is published",
+    "dump": "What is offered besides",
+    "resources": "How it is published",
+}
+
+
+@click.command(
+    name="publish",
+    cls=SectionedCommand,
+    headings=_HEADINGS,
+    short_help="Publish a folder as static files, or those of a configuration.",
+)
 @config_argument
 @click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
 @click.option(

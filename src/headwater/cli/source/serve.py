@@ -16,6 +16,7 @@ from headwater.cli.output import json_line, some_of
 from headwater.cli.shared_options import (
     Duration,
     HowLongKept,
+    SectionedCommand,
     catalog_option,
     config_argument,
     describes_a_set,
@@ -42,7 +43,18 @@ T = TypeVar("T")
 _CONFIG = "config.json"
 
 
-@click.command(short_help="Publish folders over HTTP and follow their changes.")
+_HEADINGS = {
+    "files": "What is published",
+    "dump": "What is offered besides",
+    "rescan": "How it is served",
+    "quiet": "Log and metrics",
+    "no_publish": "Processes",
+}
+
+
+@click.command(
+    cls=SectionedCommand, headings=_HEADINGS, short_help="Publish folders over HTTP and follow their changes."
+)
 @config_argument
 @click.option(
     "--files",

@@ -22,7 +22,7 @@ _EXAMPLES = 10
 _WEEK_SECONDS = 604_800.0
 
 
-@click.command(name="versions", short_help="List, verify or remove the octets kept for Change Dumps.")
+@click.command(name="versions", short_help="List, verify or remove the versions that a source keeps.")
 @click.argument("place", metavar="STATE", type=click.Path(exists=True, path_type=Path))
 @click.option("--verify", "action", flag_value="verify", help="Read all versions and compare them with their digests.")
 @click.option(
