@@ -14,6 +14,7 @@ import pytest
 from headwater.catalog.interface import Delete
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.context import always
+from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pool
 from headwater.publish.rendering.pool import RenderPool
@@ -187,7 +188,7 @@ def test_a_publication_that_fails_ends_its_processes(
 def test_processes_are_started_only_where_they_pay(
     world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    order = RenderJob(site=world.site, name="files", at=START, indexed=True, seq=0)
+    order = RenderJob(site=world.site, name="files", round=PageRound(at=START, seq=0, last=2, touched=0), indexed=True)
     catalog = world.folder / "catalog.sqlite"
     few = [
         (RenderPool(None, 2), range(3), 100_000),

@@ -253,7 +253,8 @@ class Publisher:
             if publication.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
-            self._context.catalog.note(name, encode_publication(msgspec.structs.replace(publication, pending=pending)))
+            publication = msgspec.structs.replace(publication, pending=pending, round=None)
+            self._context.catalog.note(name, encode_publication(publication))
             return self._context.catalog.close_segment(name, now).until
 
     def _publish(self, job: PublicationJob, *, check: bool) -> PublishResult:

@@ -16,6 +16,7 @@ from headwater.publish.links.allowance import Allowance
 from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.links.partners import BadLinkRule
 from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering import documents, worker
 from headwater.publish.site import SetSettings, Site
@@ -148,7 +149,9 @@ def test_limits_of_a_set_hold_for_it_alone(tmp_path: Path) -> None:
 
 def test_rules_travel_to_rendering_processes_as_json(tmp_path: Path) -> None:
     site = Site(base_url=BASE, sets=linked(RULES))
-    order = worker.RenderJob(site=site, name="files", at=START, indexed=False, seq=0)
+    order = worker.RenderJob(
+        site=site, name="files", round=PageRound(at=START, seq=0, last=0, touched=0), indexed=False
+    )
     request = worker.RenderRequest(order=order, catalog="x")
     assert msgspec.json.decode(msgspec.json.encode(request), type=worker.RenderRequest) == request
 

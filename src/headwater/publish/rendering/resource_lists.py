@@ -1,7 +1,8 @@
 """Writes the Resource List of one set: the pages that are due, and the index when there are several.
 
-`at` is a moment up to which the world is recorded; a page is read from a snapshot of the catalog taken after it, and
-`completed` is when that was (RS-TIME-05, RS-TIME-06). Documents of other pages keep their octets and their times.
+`at` is a moment up to which the world was recorded when the round of pages began; a page is read from a snapshot of the
+catalog taken after it, and `completed` is when that was (RS-TIME-05, RS-TIME-06). Documents of other pages keep their
+octets and their times.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headwater.progress import Progress
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
 from headwater.publish.links.stale_pages import as_stale
 from headwater.publish.plan import PagePlan, Refresh, is_stale, must_rotate, plan_pages
-from headwater.publish.publication_state import PublicationState
+from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import PageTimes
 from headwater.publish.rendering.pool import RenderPool
@@ -63,6 +64,13 @@ class ResourceLists:
         self._refreshed_at: dt.datetime | None = None
         """None while nothing was rendered."""
         self._page_seconds = job.publication.page_seconds
+        last = max(self._pages, key=lambda page: page.number, default=None)
+        self._round = PageRound(
+            at=job.at,
+            seq=job.snapshot.segments[-1].last,
+            last=-1 if last is None else last.number,
+            touched=0 if last is None else last.touched,
+        )
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -82,6 +90,8 @@ class ResourceLists:
             self._left += waits and must_rotate(job.snapshot.segments[-1], job.settings, job.now)
         else:
             self._plan, self._left = plan, len(plan.left)
+            if plan.goes_on and job.publication.round is not None:
+                self._round = job.publication.round
             self._render(plan, began)
 
     def result(self, publication: PublicationState) -> RenderResult:
@@ -92,11 +102,12 @@ class ResourceLists:
             publication = msgspec.structs.replace(
                 publication,
                 stale_links=tuple(one for one in publication.stale_links if one[0] not in rendered),
-                at=self._job.at,
+                at=self._round.at,
                 listed=plan.listed,
                 indexed=plan.indexed,
                 pending=plan.left,
                 writing=(),
+                round=self._round if plan.left else None,
                 refreshed_at=self._refreshed_at,
                 page_seconds=self._page_seconds,
             )
@@ -124,7 +135,7 @@ class ResourceLists:
         for row in self._rows:
             page = known[row.number]
             known[row.number] = msgspec.structs.replace(page, rendered=row.touched, at=row.at, completed=row.completed)
-        times = {number: known[number].at or opened_at or self._job.at for number in self._plan.listed}
+        times = {number: known[number].at or opened_at or self._round.at for number in self._plan.listed}
         return tuple(
             ShownPage(
                 number=number,
@@ -144,7 +155,7 @@ class ResourceLists:
             self._context.listener(Progress("pages", len(done), len(plan.render)))
         self._top(done, plan)
         ended = self._context.clock()
-        at, touched = self._job.at, {page.number: page.touched for page in self._pages}
+        at, touched = self._round.at, {page.number: page.touched for page in self._pages}
         dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
         self._rows = (*done, *dropped)
         self._refreshed_at = ended
@@ -156,26 +167,28 @@ class ResourceLists:
         publication = self._job.publication
         writing = tuple(sorted({*publication.writing, *plan.render}))
         pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
-        self._job.note(msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._job.at))
+        self._job.note(
+            msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
+        )
 
     def _rendered(self, plan: PagePlan) -> Iterator[Rendered]:
         """Print the pages and put each into its place, in the order of their numbers."""
         store_writer, clock = self._job.store_writer, self._context.clock
-        known = {one.number: one for one in self._pages}
+        known, began = {one.number: one for one in self._pages}, self._round
         entries = sum(known[number].count for number in plan.render)
-        newest = self._job.snapshot.segments[-1].last
-        order = RenderJob(site=self._site, name=self._name, at=self._job.at, indexed=plan.indexed, seq=newest)
+        order = RenderJob(site=self._site, name=self._name, round=began, indexed=plan.indexed)
         with self._render_pool.rendering(order, plan.render, entries) as rendering:
             for number in plan.render:
                 completed, blocks = rendering.take() or page(self._context.catalog, order, number, clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
                 mark = DocumentMark(generation=store_writer.generation, latest=completed)
                 store_writer.blocks(name, _then(blocks, self._catch_up), mark.encode)
-                yield Rendered(number, known[number].touched, self._job.at, completed)
+                touched = began.touched if number == began.last else known[number].touched
+                yield Rendered(number, touched, began.at, completed)
 
     def _top(self, done: list[Rendered], plan: PagePlan) -> None:
         """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
-        name, at = resource_list_name(self._name), self._job.at
+        name, at = resource_list_name(self._name), self._round.at
         if plan.indexed:
             times = {page.number: (page.at, page.completed) for page in self._pages}
             times |= {row.number: (row.at, row.completed) for row in done}

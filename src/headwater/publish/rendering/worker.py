@@ -19,6 +19,7 @@ from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.publication_state import PageRound
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
@@ -31,10 +32,8 @@ class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
 
     site: Site
     name: str
-    at: dt.datetime
+    round: PageRound
     indexed: bool
-    seq: int
-    """The newest change of the publication's snapshot: what is created after it is on none of the pages."""
 
 
 class RenderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,38 +50,38 @@ RenderedPage = tuple[dt.datetime, Iterator[bytes]]
 def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt.datetime]) -> RenderedPage:
     """Render one page."""
     site, name = order.site, order.name
-    rows = _known_by_then(catalog, order, catalog.page(name, number))
+    at, rows = order.round.at, catalog.page(name, number)
+    if number == order.round.last:
+        rows = _there_before(catalog, order, rows)
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
-    completed = max(order.at, clock())
-    head = documents.resource_list(site, name, order.at, completed, indexed=order.indexed)
+    completed = max(at, clock())
+    head = documents.resource_list(site, name, at, completed, indexed=order.indexed)
     linked = _linked(AddedLinks(site, site.settings(name), catalog), chain(first, rows))
     entries = documents.resource_entries(linked, site.resource_prefix(name))
     return completed, render_document(head, entries, site.profile)
 
 
-def _known_by_then(catalog: Catalog, order: RenderJob, rows: Iterable[Resource]) -> Iterator[Resource]:
-    """The rows without what was created after the publication's snapshot.
+def _there_before(catalog: Catalog, order: RenderJob, rows: Iterator[Resource]) -> Iterator[Resource]:
+    """The rows of the last page without what has come to it since the round began.
 
     Each page is read from a snapshot of its own, and others stay as they are: what was deleted on one of them since and
-    created again on this one would be listed twice (RS-RL-08, AMB-89).
+    created again on this one would be listed twice (RS-RL-08, AMB-89). Only the last page of all gets resources.
     """
-    created: dict[str, int] | None = None
+    seq = order.round.seq
     for row in rows:
-        if row.seq > order.seq:
-            if created is None:
-                created = _created_after(catalog, order.name, order.seq)
-            if created.get(row.uri, row.seq + 1) <= row.seq:
-                continue
+        if row.seq > seq:
+            changed = [row, *rows]  # the rest of a page
+            come = _created(catalog, order, {one.uri: one.seq for one in changed if one.seq > seq})
+            yield from (one for one in changed if one.uri not in come)
+            return
         yield row
 
 
-def _created_after(catalog: Catalog, name: str, seq: int) -> dict[str, int]:
-    """The number of the first creation of each resource that was created after the change `seq`."""
-    found: dict[str, int] = {}
-    while changes := catalog.changes(name, seq):
-        for change in changes:
-            if change.change is ChangeKind.CREATED:
-                found.setdefault(change.uri, change.seq)
+def _created(catalog: Catalog, order: RenderJob, newest: dict[str, int]) -> set[str]:
+    """Which of these, whose last change has this number, were created since the round began."""
+    seq, until, found = order.round.seq, max(newest.values()), set[str]()
+    while seq < until and (changes := catalog.changes(order.name, seq)):
+        found.update(one.uri for one in changes if one.change is ChangeKind.CREATED and one.uri in newest)
         seq = changes[-1].seq
     return found
 

@@ -1,0 +1,180 @@
+"""A round of pages that takes several publications: every look between them is one list (RS-RL-08, RS-TIME-05)."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.catalog.interface import Catalog, Delete, Event
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import decode_publication
+from headwater.publish.publisher import Publisher, PublisherOptions
+from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
+from headwater.publish.site import SetSettings
+from tests.support.published import PublishedCatalog, put
+from tests.support.waiting import START, Clock
+
+SETTINGS = SetSettings(refresh_changes=1, refresh_seconds=1.0, classic=True, sitemap=True)
+
+
+class Killed(Exception):
+    """The publisher ends here."""
+
+
+class Ticking:
+    """A clock by which everything takes some time."""
+
+    def __init__(self) -> None:
+        self.moment = START
+
+    def __call__(self) -> dt.datetime:
+        self.moment += dt.timedelta(milliseconds=1)
+        return self.moment
+
+
+@pytest.fixture(autouse=True)
+def _one_page_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.publish.plan.SLICE_SECONDS", 1e-9)
+
+
+def begun(tmp_path_factory: pytest.TempPathFactory, count: int) -> tuple[PublishedCatalog, Ticking]:
+    clock = Ticking()
+    world = PublishedCatalog(tmp_path_factory.mktemp("world"), sets=(SETTINGS,), clock=clock, page_entries=3)
+    world.begin(count)
+    world.publish()
+    return world, clock
+
+
+def pending(world: PublishedCatalog) -> tuple[int, ...]:
+    return decode_publication(world.catalog.state("files").notes).pending
+
+
+def test_a_resource_that_comes_back_between_slices_is_listed_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """AMB-89: its first page is in the round still to come, or was before, or is not in the round at all."""
+    world, clock = begun(tmp_path_factory, 11)  # pages 0 to 3, the last with two resources
+    world.record(*(put(uri, 1) for uri in ("r0", "r6", "r9")))  # pages 0, 2 and 3 are in the round
+    clock.moment += dt.timedelta(days=1)
+    assert world.publish().pages_left == 2
+    for uri in ("r1", "r3", "r7"):  # rendered, not in the round, still to be rendered: all move to pages 3 and 4
+        world.record(Delete(uri), put(uri, 2))
+    while pending(world):
+        world.publish()
+        assert world.look().state == world.truth(), "each look holds that no URI is listed twice"
+    assert world.look().state == world.truth()
+    clock.moment += dt.timedelta(days=1)
+    for _slice in range(8):
+        world.publish()
+    look = world.look()
+    assert look.listed == look.state == world.truth(), "what came during the round is in the next one"
+
+
+def test_pages_of_a_round_state_its_time_and_no_creation_since(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """RS-TIME-05: what a page leaves out was created after its `at`, so that its change is applied."""
+    world, clock = begun(tmp_path_factory, 8)
+    world.record(*(put(uri, 1) for uri in ("r0", "r3", "r6")))
+    clock.moment += dt.timedelta(days=1)
+    world.publish()
+    began = world.look().documents
+    world.record(put("new", 1))  # onto page 2, the last of the round
+    while pending(world):
+        world.publish()
+    look = world.look()
+    assert f"{world.site.resource_prefix('files')}new" not in look.listed
+    assert look.state == world.truth()
+    assert set(look.documents) == set(began)
+    assert [one.touched > one.rendered for one in world.catalog.pages("files")] == [False, False, True]
+
+
+def test_changes_since_the_round_are_read_for_its_last_page_alone(
+    world_of_changes: tuple[PublishedCatalog, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, read = world_of_changes
+    place = "headwater.publish.rendering.resource_lists.page"
+
+    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
+        world.record(*(put(f"r{one}", 3) for one in range(9)))  # something of every page
+        before = len(read)
+        completed, blocks = page(catalog, order, number, clock)
+        octets = list(blocks)
+        assert (len(read) > before) == (number == order.round.last)
+        return completed, iter(octets)
+
+    monkeypatch.setattr(place, render_late)
+    world.publish(force=True)
+    assert read
+    assert world.look().state == world.truth()
+
+
+@pytest.fixture
+def world_of_changes(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> tuple[PublishedCatalog, list[int]]:
+    world, _clock = begun(tmp_path_factory, 9)
+    read: list[int] = []
+    changes = world.catalog.changes
+
+    def counted(name: str, after: int = 0, limit: int = 10_000) -> object:
+        read.append(after)
+        return changes(name, after, limit)
+
+    monkeypatch.setattr(world.catalog, "changes", counted)
+    world.record(put("r0", 1), put("r4", 1), put("r8", 1))
+    return world, read
+
+
+event = st.one_of(
+    st.builds(put, st.sampled_from([f"r{number}" for number in range(14)]), st.integers(1, 9)),
+    st.builds(Delete, st.sampled_from([f"r{number}" for number in range(14)])),
+)
+step = st.tuples(
+    st.lists(event, max_size=6),
+    st.sampled_from([0, 0, 3_600]),
+    st.one_of(st.none(), st.none(), st.integers(0, 12)),
+    st.sampled_from([Refresh.DUE, Refresh.DUE, Refresh.DUE, Refresh.CHANGES, Refresh.STALE]),
+)
+
+
+@given(count=st.integers(0, 12), steps=st.lists(step, max_size=14))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_look_is_one_list_whatever_is_killed_between_slices(
+    tmp_path_factory: pytest.TempPathFactory,
+    count: int,
+    steps: list[tuple[list[Event], int, int | None, Refresh]],
+) -> None:
+    world, clock = begun(tmp_path_factory, count)
+    for events, seconds, kill_after, refresh in steps:
+        if events:
+            world.record(*events)
+        clock.moment += dt.timedelta(seconds=seconds)
+        left = kill_after
+
+        def may_write() -> None:
+            nonlocal left
+            if left is not None:
+                left -= 1
+                if left < 0:
+                    raise Killed
+
+        publisher = Publisher(
+            world.catalog, world.store, world.site, clock, options=PublisherOptions(may_write=may_write)
+        )
+        killed = False
+        try:
+            publisher.publish("files", world.catalog.mark("files", clock()), refresh)
+        except Killed:
+            killed = True
+        look = world.look()
+        if not killed:
+            assert look.state == world.truth()
+    world.publish(force=True)
+    look = world.look()
+    assert look.listed == look.state == world.truth()
+    assert not pending(world)
+    world.catalog.close()
