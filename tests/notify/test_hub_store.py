@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.notify.hub.policy import HubLimits
-from headwater.notify.hub.records import DeliveryOutcome, Payload
+from headwater.notify.hub.records import Added, DeliveryOutcome, HubCounts, Message, Payload, TopicCounts
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.notify.hub.store import HubStore
 
@@ -76,3 +77,265 @@ def test_word_of_somebody_known_is_not_taken_back_by_a_stranger_rs_nt_07(store: 
         store.fetched(tx, topic, 2.0)
         said += [one.is_trusted for one in store.note_changed(tx, [topic], 3.0, is_trusted=False)]
     assert said == [False, True, True, False]
+
+
+def told(store: HubStore, name: str, body: bytes, at: float, *, once: bool = False) -> Added | None:
+    payload = Payload(topic=f"http://t.example/{name}", media_type="a/b", body=body, links=("<x>; rel=y",))
+    with store.database.write() as tx:
+        return store.add(tx, payload, at, once=once)
+
+
+def kept(store: HubStore, topic_id: int) -> list[bytes]:
+    """The bodies of the messages that are held for a topic, the oldest first."""
+    found, position = [], 0
+    while isinstance(message := store.message_after(topic_id, position), Message):
+        found.append(message.body)
+        position = message.seq
+    return found
+
+
+def subscribed(store: HubStore, topic: str, callback: str, at: float = 0.0) -> str | None:
+    """Ask for a subscription and confirm it; the denial, if there is one."""
+    asked = SubscriptionRequest(is_unsubscribe=False, topic=f"http://t.example/{topic}", callback=callback)
+    with store.database.write() as tx:
+        intent = store.ask(tx, asked, at)
+        if intent.denial is None:
+            store.settle(tx, intent, is_confirmed=True, asked_at=at)
+    return intent.denial
+
+
+def test_all_of_an_intent_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Else a request that was answered 202 is asked for at another address, at another time, or with another secret."""
+    limits = HubLimits(subscriptions=0)
+    asked = SubscriptionRequest(
+        is_unsubscribe=False,
+        topic="http://t.example/a",
+        callback="https://s.example/b",
+        secret=b"s",
+        lease_seconds=7_777,
+    )
+    store = HubStore(tmp_path, limits)
+    with store.database.write() as tx:
+        intent = store.ask(tx, asked, 12.5)
+        later = msgspec.structs.replace(intent, tries=3, due_at=99.5)
+        store.put_off(tx, later)
+    store.close()
+    assert intent.denial is not None
+    assert (intent.host, intent.lease_seconds, intent.secret, intent.due_at) == ("s.example:443", 7_777, b"s", 12.5)
+    again = HubStore(tmp_path, limits)
+    assert again.intents() == [later]
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (HubLimits(subscriptions=2), [None, None, "hub", None]),
+        (HubLimits(host_subscriptions=1), [None, None, "host", None]),
+        (HubLimits(subscriptions=3, host_subscriptions=2), [None, None, None, None]),
+    ],
+)
+def test_the_last_subscription_there_is_room_for_and_the_first_there_is_not(
+    tmp_path: Path, limits: HubLimits, said: list[str | None]
+) -> None:
+    """A renewal is none more, however full the hub is."""
+    store = HubStore(tmp_path, limits)
+    asked = [("a", "http://one.example/"), ("a", "http://two.example/"), ("b", "http://one.example/")]
+    for (topic, callback), why in zip([*asked, asked[0]], said, strict=True):
+        denial = subscribed(store, topic, callback)
+        assert denial is None if why is None else denial is not None and why in denial
+    assert store.counts().subscriptions == sum(one is None for one in said[:3])
+    store.close()
+
+
+def test_a_renewal_keeps_what_is_still_to_be_delivered_and_ends_with_the_new_lease(store: HubStore) -> None:
+    settled(store, "a", at=0.0)
+    added = told(store, "a", b"1", 5.0)
+    assert added is not None
+    with store.database.write() as tx:
+        intent = store.ask(tx, request("a"), 50.0)
+        due = store.settle(tx, intent, is_confirmed=True, asked_at=50.0)
+    assert due == msgspec.structs.replace(added.due[0], expires_at=50.0 + intent.lease_seconds)
+    assert list(store.due()) == [due]
+    with store.database.write() as tx:
+        gone = store.settle(
+            tx, store.ask(tx, request("a", is_unsubscribe=True), 60.0), is_confirmed=True, asked_at=60.0
+        )
+    assert gone == added.due[0].id
+    assert list(store.due()) == []
+
+
+def test_octets_that_came_last_are_told_again_only_where_that_is_meant(store: HubStore) -> None:
+    """A notification that says the same as the one before is told (the topic may have changed twice)."""
+    settled(store, "a")
+    said = [told(store, "a", body, at, once=once) for at, (body, once) in enumerate(
+        [(b"1", True), (b"1", True), (b"1", False), (b"2", True), (b"1", True)], start=1
+    )]  # fmt: skip
+    assert [None if one is None else one.message.seq for one in said] == [1, None, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("limits", "bodies", "left"),
+    [
+        (HubLimits(topic_messages=2), [b"1", b"2"], [b"1", b"2"]),
+        (HubLimits(topic_messages=2), [b"1", b"2", b"3"], [b"2", b"3"]),
+        (HubLimits(topic_octets=3), [b"1", b"22"], [b"1", b"22"]),
+        (HubLimits(topic_octets=3), [b"1", b"2", b"33"], [b"2", b"33"]),
+        (HubLimits(topic_octets=3), [b"1", b"4444"], [b"4444"]),  # alone it is not given up
+    ],
+)
+def test_beyond_the_bounds_of_a_topic_its_oldest_are_given_up_and_no_more(
+    tmp_path: Path, limits: HubLimits, bodies: list[bytes], left: list[bytes]
+) -> None:
+    store = HubStore(tmp_path, limits)
+    settled(store, "a")
+    added = [told(store, "a", body, float(at)) for at, body in enumerate(bodies)][-1]
+    assert added is not None
+    assert kept(store, added.topic_id) == left
+    assert store.message_after(added.topic_id, len(bodies)) == len(bodies)
+    store.close()
+
+
+def test_a_message_is_read_as_it_came(store: HubStore) -> None:
+    settled(store, "a")
+    added = told(store, "a", b"body", 1.0)
+    assert added is not None
+    assert added.message == Message(
+        topic="http://t.example/a", seq=1, media_type="a/b", links=("<x>; rel=y",), body=b"body"
+    )
+    assert store.message_after(added.topic_id, 0) == added.message
+    assert store.message_after(added.topic_id, 1) == 1
+
+
+def test_who_has_everything_is_due_again_where_more_has_come_meanwhile(store: HubStore) -> None:
+    """Else the last message waits for the one after it. What is given up is gone, and what failed keeps its time."""
+    for name in ("a", "b", "c"):
+        settled(store, name)
+    ids = {}
+    for name in ("a", "b", "c"):
+        added = told(store, name, b"1", 1.0)
+        assert added is not None
+        ids[name] = added.due[0].id
+    told(store, "a", b"2", 3.0)  # while the first is under way
+    with store.database.write() as tx:
+        again = store.record(
+            tx,
+            [
+                DeliveryOutcome(ids["a"], 1, 0, None, None),
+                DeliveryOutcome(ids["b"], 0, 4, 77.0, "refused"),
+                DeliveryOutcome(ids["c"], 1, 0, None, None, is_gone=True),
+            ],
+        )
+    assert [(one.id, one.position, one.due_at) for one in again] == [(ids["a"], 1, 3.0)]
+    assert sorted((one.id, one.position, one.failures, one.due_at) for one in store.due()) == [
+        (ids["a"], 1, 0, 3.0),
+        (ids["b"], 0, 4, 77.0),
+    ]
+    assert store.counts().subscriptions == 2
+
+
+def test_a_lease_ends_at_its_last_second_and_only_its_own_subscription_ws_h_09(store: HubStore) -> None:
+    settled(store, "a", at=0.0)
+    settled(store, "b", at=1.0)
+    end = store.next_lease_end()
+    assert end is not None
+    with store.database.write() as tx:
+        assert store.end_leases(tx, end - 0.5) == []
+        ended = store.end_leases(tx, end)
+        assert store.end_leases(tx, end) == []
+    assert len(ended) == 1
+    assert store.next_lease_end() == end + 1.0
+    added = told(store, "b", b"1", end)
+    assert added is not None
+    assert [one.expires_at for one in added.due] == [end + 1.0]
+    with store.database.write() as tx:
+        store.record(tx, [DeliveryOutcome(added.due[0].id, 1, 0, None, None)])
+    late = told(store, "b", b"2", end + 1.0)
+    assert late is not None
+    assert late.due == []
+
+
+def test_a_message_is_kept_as_long_as_one_waits_for_it_and_it_is_not_too_old_ws_h_13(tmp_path: Path) -> None:
+    store = HubStore(tmp_path, HubLimits(message_seconds=100.0))
+    for callback in ("http://one.example/", "http://two.example/"):
+        subscribed(store, "a", callback)
+    added = [told(store, "a", body, at) for body, at in ((b"1", 1.0), (b"2", 50.0), (b"3", 99.0))]
+    first = added[0]
+    assert first is not None
+
+    def tidied(now: float) -> list[bytes]:
+        with store.database.write() as tx:
+            store.tidy(tx, now)
+        return kept(store, first.topic_id)
+
+    assert tidied(101.0) == [b"1", b"2", b"3"]
+    assert tidied(101.5) == [b"2", b"3"]
+    with store.database.write() as tx:
+        store.record(tx, [DeliveryOutcome(first.due[0].id, 3, 0, None, None)])
+    assert tidied(102.0) == [b"2", b"3"]
+    with store.database.write() as tx:
+        store.record(tx, [DeliveryOutcome(first.due[1].id, 2, 0, 110.0, None)])
+    assert tidied(102.0) == [b"3"]
+    with store.database.write() as tx:
+        store.record(tx, [DeliveryOutcome(first.due[1].id, 3, 0, None, None)])
+    assert tidied(102.0) == []
+    assert store.message_after(first.topic_id, 0) == 3
+    store.close()
+
+
+def test_a_topic_is_forgotten_when_it_is_old_and_nobody_has_subscribed_to_it(tmp_path: Path) -> None:
+    """Else whoever posts to addresses of his own fills the hub; forgotten too soon, a payload would be told twice."""
+    store = HubStore(tmp_path, HubLimits(message_seconds=100.0))
+    settled(store, "subscribed")
+    for name in ("subscribed", "alone"):
+        told(store, name, b"1", 10.0)
+
+    def left(now: float) -> list[str]:
+        with store.database.write() as tx:
+            store.tidy(tx, now)
+        return [one.topic.rpartition("/")[2] for one in store.topics(10)]
+
+    assert left(110.0) == ["subscribed", "alone"]
+    assert left(110.5) == ["subscribed"]
+    store.close()
+
+
+def test_beyond_the_bound_of_all_the_topic_that_has_most_gives_its_oldest_up(tmp_path: Path) -> None:
+    store = HubStore(tmp_path, HubLimits(message_octets=6))
+    for name in ("a", "b"):
+        settled(store, name)
+    added = {}
+    for name, body in (("a", b"11"), ("a", b"22"), ("a", b"33"), ("b", b"4")):
+        added[name] = told(store, name, body, 1.0)
+        with store.database.write() as tx:
+            store.tidy(tx, 1.0)
+    assert {name: kept(store, one.topic_id) for name, one in added.items() if one} == {"a": [b"22", b"33"], "b": [b"4"]}
+    store.close()
+
+
+def test_how_a_hub_and_its_topics_stand(store: HubStore) -> None:
+    for callback in ("http://one.example/", "http://two.example/", "http://three.example/"):
+        subscribed(store, "a", callback)
+    told(store, "b", b"1", 3.0)
+    told(store, "a", b"", 4.0)
+    added = told(store, "a", b"22", 5.0)
+    assert added is not None
+    due = list(store.due())
+    with store.database.write() as tx:
+        store.record(
+            tx, [DeliveryOutcome(due[0].id, 2, 0, None, None), DeliveryOutcome(due[1].id, 0, 1, 9.0, "refused")]
+        )
+        store.ask(tx, request("c"), 6.0)
+        store.note_changed(tx, ["http://t.example/b"], 7.0, is_trusted=True)
+    assert store.counts() == HubCounts(
+        topics=2, subscriptions=3, behind=2, failing=1, pending=1, messages=2, message_octets=2, changed_topics=1
+    )
+    one = TopicCounts(
+        topic="http://t.example/a", subscriptions=3, behind=2, failing=1, messages=2, last_seq=2, last_at=5.0
+    )
+    other = TopicCounts(
+        topic="http://t.example/b", subscriptions=0, behind=0, failing=0, messages=0, last_seq=1, last_at=3.0
+    )
+    assert store.topics(10) == [one, other]
+    assert store.topics(1) == [one]
+    assert [(each.topic, each.noted_at) for each in store.changed()] == [("http://t.example/b", 7.0)]
