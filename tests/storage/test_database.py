@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -18,11 +19,14 @@ from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
     DatabaseReadOnly,
+    DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
+    SchemaTooOld,
 )
 from headwater.storage.schema import Durability, Schema
 from headwater.storage.sqlite.database_copy import copy_database
+from headwater.storage.sqlite.transaction import Transaction
 
 ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"
 TWO = "ALTER TABLE item ADD COLUMN size INTEGER; UPDATE item SET size = length(word);"
@@ -365,6 +369,104 @@ def test_another_application_mark_is_left_alone(path: Path) -> None:
     with pytest.raises(NotADatabase, match="another program"):
         Database(path, Schema(MARK + 1, (ONE,)))
     assert path.read_bytes() == before
+
+
+def test_an_empty_database_that_another_program_has_marked_is_left_alone(path: Path) -> None:
+    """It is about to make its tables."""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(f"PRAGMA application_id = {MARK + 1}; CREATE TABLE t (n); DROP TABLE t;")
+    before = path.read_bytes()
+    with pytest.raises(NotADatabase, match="another program"):
+        Database(path, V1)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("held", "wanted", "migrated_from"), [(None, V2, None), (V1, V2, 1), (V2, V2, None)])
+def test_only_what_was_migrated_says_from_where(
+    path: Path, held: Schema | None, wanted: Schema, migrated_from: int | None
+) -> None:
+    if held is not None:
+        Database(path, held).close()
+    with Database(path, wanted) as database:
+        assert database.migrated_from == migrated_from
+
+
+def test_an_older_file_that_may_not_be_migrated_is_refused_and_left_as_it_is(path: Path) -> None:
+    Database(path, V1).close()
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooOld):
+        Database(path, Schema(MARK, (ONE, TWO), may_migrate=False))
+    assert path.read_bytes() == before
+    with Database(path, Schema(MARK, (ONE,), may_migrate=False)) as database:
+        assert words(database) == ["first"]
+
+
+def test_the_version_of_the_data_is_another_one_after_what_others_have_written(database: Database, path: Path) -> None:
+    before = database.data_version()
+    add(database, "ours")
+    assert database.data_version() == before
+    with Database(path, V1) as other:
+        add(other, "theirs")
+    assert database.data_version() != before
+
+
+def test_a_transaction_that_cannot_be_ended_costs_a_connection_and_nothing_else(database: Database) -> None:
+    """The writer is replaced: what was begun is rolled back, and what comes after is written."""
+
+    def fail() -> None:
+        with database.write() as transaction:
+            transaction.run("DELETE FROM item")
+            database._writer.close(True)
+            transaction.run("DELETE FROM item")
+
+    with pytest.raises(DatabaseFault):
+        fail()
+    add(database, "second")
+    assert words(database) == ["first", "second"]
+
+
+def test_a_reader_that_cannot_be_ended_is_not_lent_again(database: Database) -> None:
+    def fail() -> None:
+        with database.read() as transaction:
+            transaction._connection.close(True)
+            transaction.fetch("SELECT 1")
+
+    with pytest.raises(DatabaseFault):
+        fail()
+    assert words(database) == ["first"]
+
+
+def test_who_closes_a_database_while_he_writes_is_told_by_a_fault_of_ours(database: Database, path: Path) -> None:
+    def fail() -> None:
+        with database.write() as transaction:
+            transaction.run("DELETE FROM item")
+            database.close()
+
+    with pytest.raises(DatabaseClosed):
+        fail()
+    with Database(path, V1) as again:
+        assert words(again) == ["first"]
+
+
+@pytest.mark.parametrize("wrong", ["SELECT nothing", "SELECT 1 FROM nowhere"])
+def test_a_query_that_is_refused_is_a_fault_however_it_is_made(database: Database, wrong: str) -> None:
+    asks: list[Callable[[Transaction], object]] = [
+        lambda tx: tx.run(wrong),
+        lambda tx: tx.many(wrong, [()]),
+        lambda tx: tx.fetch(wrong),
+        lambda tx: tx.one(wrong),
+        lambda tx: tx.value(wrong),
+        lambda tx: list(tx.rows(wrong)),
+        lambda tx: list(tx.rows_each(wrong, [()])),
+    ]
+    for ask in asks:
+        with database.read() as transaction, pytest.raises(DatabaseFault):
+            ask(transaction)
+
+
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnreachable, match="UTF-8"):
+        Database(tmp_path / "a\udcff.db", V1)
 
 
 def test_a_rollback_journal_file_is_brought_into_wal_mode(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import signal
 import subprocess
@@ -16,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit, StoreFault
-from headwater.storage.gzip_member import GzipCompressor, header, read_label
+from headwater.storage.gzip_member import GzipCompressor, header, read_label, read_whole_label
 from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.folder_writing import NOTE, TEMPORARY
+from headwater.storage.objects.folder_writing import NOTE, TEMPORARY, PendingWrite
 from headwater.storage.objects.interface import TEXT, XML, ZIP, CannotWrite, Coding
 from headwater.testing.store.backend import content, opened, read, stat
 
@@ -116,6 +117,74 @@ def test_foreign_folders_are_neither_listed_nor_cleaned(tmp_path):
     assert list(store.names()) == ["robots.txt", "files/a.xml"]
     assert list(store.names("files/resources/")) == list(store.names(".headwater/")) == []
     assert store.clean() == 0
+
+
+def test_a_name_that_is_foreign_above_is_a_folder_like_others_further_below(tmp_path):
+    """Else documents there would be served, and never listed: what is published no more would stay for ever."""
+    store = FolderStore(tmp_path, foreign=frozenset({"resources"}))
+    store.put("set/pages/resources/a.xml", [b"a"])
+    assert list(store.names()) == ["set/pages/resources/a.xml"]
+
+
+@pytest.mark.parametrize(
+    ("label", "is_one"),
+    [("", True), ("x" * 199, True), ("x" * 200, True), ("x" * 201, False), ("x\0y", False)],
+    ids=["none", "long", "longest", "too long", "with an end in it"],
+)
+def test_a_label_that_is_written_is_read_again_or_refused(label, is_one):
+    if not is_one:
+        with pytest.raises(ValueError, match="at most 200"):
+            header(label)
+        return
+    coder = GzipCompressor()
+    member = header(label) + coder.add(b"octets") + coder.finish()
+    assert (read_label(header(label)), read_whole_label(io.BytesIO(member), 6)) == (label, label)
+    assert read_whole_label(io.BytesIO(member), 7) is None
+
+
+def test_a_label_that_the_octets_contradict_is_not_what_is_noted(tmp_path):
+    """What was read of a damaged document of the same length is remembered, and no document of another state is."""
+    store = FolderStore(tmp_path)
+    etag = store.put("a.xml", [b"one"]).stored.etag
+    (tmp_path / "a.xml").write_bytes(b"two")
+    assert store.noted_etag("a.xml") == etag  # nobody has looked yet
+    assert stat(store, "a.xml").etag != etag
+    assert store.noted_etag("a.xml") is None
+    FolderStore(tmp_path).put("a.xml", [b"three"])  # another process: what is remembered is of a former state
+    assert store.noted_etag("a.xml") == stat(FolderStore(tmp_path), "a.xml").etag
+
+
+def test_a_gzip_form_that_was_exchanged_after_it_was_looked_at_is_not_sent(tmp_path):
+    store = FolderStore(tmp_path)
+    octets = [store.put(name, [body]).stored.gzip_octets for name, body in (("a.xml", b"one"), ("b.xml", b"two"))]
+    assert octets[0] == octets[1]
+    (tmp_path / "a.xml.gz").write_bytes((tmp_path / "b.xml.gz").read_bytes())
+    assert read(store, "a.xml", Coding.GZIP) == b"one"
+
+
+@pytest.mark.parametrize(
+    ("ahead_ns", "is_moved"), [(0, True), (999_999_999, True), (1_000_000_000, False), (-1, False)]
+)
+def test_an_object_has_not_the_time_of_the_one_that_it_replaces(tmp_path, ahead_ns, is_moved):
+    """Its inode may be given to the next again: inode, time and size would tell two states for one."""
+    writing = PendingWrite(tmp_path / "a.xml", XML, None)
+    writing.begin()
+    writing.write(b"two")
+    writing.finish()
+    (aside,) = [path for path in tmp_path.iterdir() if path.read_bytes() == b"two"]
+    own = aside.stat().st_mtime_ns
+    before = (1, own + ahead_ns, 3)
+    assert writing.prepare(before)[1] == aside.stat().st_mtime_ns == (before[1] + 1 if is_moved else own)
+    writing.discard()
+
+
+def test_what_is_remembered_of_names_and_objects_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("headwater.storage.objects.folder_store._REMEMBERED", 2)
+    store = FolderStore(tmp_path)
+    for number in range(5):
+        store.put(f"{number}.xml", [b"%d" % number])
+    assert [read(store, f"{number}.xml") for number in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert max(len(store._known), len(store._paths)) <= 2
 
 
 def test_half_written_files_are_removed_at_start(tmp_path):

@@ -110,7 +110,7 @@ class Database:
             raise fault_of(cause, self.path) from cause
         finally:
             transaction._end()
-            if connection.in_transaction and not rolled_back(connection):
+            if not rolled_back(connection) and not self._closed:
                 self._replace_writer()
 
     @contextlib.contextmanager
