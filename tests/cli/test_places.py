@@ -137,6 +137,18 @@ def test_status_says_what_is_at_a_place(
         assert said in done.stdout.decode() + done.stderr.decode(), place
 
 
+def test_a_copy_is_no_place_for_state_and_is_told_as_a_copy(tree: Path, files: Path, tmp_path: Path) -> None:
+    """`serve --state` in a copy would keep `sync` out of it; commands for catalogs say what they were given."""
+    with face(files, tmp_path / "serving") as source:
+        sync(source, tmp_path / "copy")
+    before = sorted(os.listdir(tmp_path / "copy"))
+    assert "HW-OWN-02" in publish(files, "--to", tmp_path / "o", "--state", tmp_path / "copy", status=Exit.STORE)
+    assert sorted(os.listdir(tmp_path / "copy")) == before
+    done = run_here("catalog", "verify", tmp_path / "copy")
+    assert (done.returncode, b"is a copy, and not the state" in done.stderr) == (Exit.USAGE, True)
+    assert run_here("versions", tree).returncode == Exit.DONE
+
+
 def refuse(error: int) -> Callable[..., None]:
     """A function that the system refuses."""
 

@@ -36,6 +36,16 @@ def later(site: Site) -> None:
     site.publish_changes(10)
 
 
+@pytest.mark.parametrize("fault", ["page", "another root", "torn", "empty"])
+def test_a_set_that_cannot_be_read_is_named(fault: str, source: Source, site: Site, dest: Path) -> None:
+    """A Source Description is there, and nothing else: its Capability List is told, not that nothing was found."""
+    source.pages[CAPABILITIES] = BROKEN[fault]()
+    error = go(source.base, dest).error
+    assert error is not None
+    assert (error.exit_status, error.where) == (SOURCE, source.base + CAPABILITIES)
+    assert error.what.startswith("no set that the Source Description lists can be read: ")
+
+
 @pytest.mark.parametrize("both", [True, False], ids=["both", "the description"])
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_first_run_around_broken_documents(

@@ -323,7 +323,7 @@ def test_a_program_learns_of_an_error_as_json(
 def test_what_is_told_to_a_person(source: Source, site: Site, dest: Path) -> None:
     """Words and not the program's own; one file is a file."""
     told = run("sync", source.base, dest, "--dry-run", "--include", "f0.txt").splitlines()[0]
-    assert told == "set: would create 1, 4 left out; 0 files held; compared with the Resource List"
+    assert told == "set: would create 1, would fetch 7 B, 4 left out; 0 files held; compared with the Resource List"
     told = run("sync", source.base, dest, "--include", "f0.txt").splitlines()[0]
     assert (
         told == "set: 1 created, 4 left out; 1 file held; compared with the Resource List, then read the changes since"

@@ -230,6 +230,7 @@ def test_hashes(value: str, status: int, source: Source, site: Site, dest: Path)
         ({"type": "text/plain"}, {"Content-Type": "TEXT/Plain; charset=utf-8"}, False),
         ({"type": "text/plain; charset=utf-8"}, {"Content-Type": "text/plain"}, False),
         ({"type": "text/plain"}, {}, False),
+        ({"type": "application/xml"}, {"Content-Type": "text/xml"}, False),
         ({}, {"Content-Type": "text/html"}, False),
     ],
 )

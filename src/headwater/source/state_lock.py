@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
+from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.storage.lock import LockHeld, lock_exclusive
@@ -28,6 +29,9 @@ class StateUnusable(StoreFault):
 
 def make_state(folder: Path) -> None:
     """Make sure of the state folder, and that whoever publishes a folder above leaves it out. Raises StateUnusable."""
+    if (folder / FOLDER / STATE).is_file():
+        advice = "Name a folder of its own with --state: in a copy it would be an extra file, and keep `sync` out."
+        raise StateUnusable("the folder is a copy that `headwater sync` keeps", where=str(folder), advice=advice)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, STATE_MARK)

@@ -48,7 +48,10 @@ class NotADatabase(DatabaseFault):
     """The file is not a database, or it is the database of another program."""
 
     code: ClassVar[str] = "HW-DB-06"
-    advice: ClassVar[str] = "Name another file, or move this one away."
+    advice: ClassVar[str] = (
+        "Name another file, or restore a backup of this one. Without a backup, move it away and run the command again:"
+        " a copy is compared with its source anew, and a source scans its folders."
+    )
 
 
 class DatabaseUnreachable(DatabaseFault):

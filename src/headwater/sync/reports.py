@@ -96,6 +96,12 @@ class SetReport(msgspec.Struct, kw_only=True):
     newer_than_listed: int = 0
     adopted: int = 0
     octets: int = 0
+    to_fetch_octets: int = 0
+    """In a dry run, the octets of what would be created or updated, as far as the lists state lengths."""
+
+    to_fetch_unmeasured: int = 0
+    """In a dry run, how many of these have no stated length."""
+
     from_mirrors: int = 0
     """Resources that mirrors have sent."""
 

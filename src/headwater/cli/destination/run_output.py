@@ -160,7 +160,8 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
     counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
-    for name in ("created", "updated", "deleted", "adopted", "held", "patched", "octets_saved", *counts):
+    own = ("created", "updated", "deleted", "adopted", "held", "patched", "octets_saved")
+    for name in (*own, "to_fetch_octets", "to_fetch_unmeasured", *counts):
         setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
     return summed
 
@@ -168,6 +169,10 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
 def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
     deeds = [deed for deed in _deeds(set_report) if deed[2]]
     done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
+    if dry_run and any(verb in ("create", "update") for verb, _, _ in deeds):
+        unmeasured = f" and {counted(set_report.to_fetch_unmeasured, 'file')} of no stated length"
+        octets = human_octets(set_report.to_fetch_octets)
+        done.append(f"would fetch {octets}{unmeasured if set_report.to_fetch_unmeasured else ''}")
     seen = [f"{number:,} {what}" for what, number in _counts(set_report) if number]
     left = ["incomplete"] if set_report.fault else []
     told = [", ".join(done + seen + left) or "nothing to do", f"{counted(set_report.held, 'file')} held"]

@@ -141,7 +141,8 @@ def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: st
         if found is None and (name == STANDARD or not Path(name).suffix.removesuffix(".gz")):
             found = N_QUADS
         if found is None:
-            raise UsageFault("the suffix is none of RDF", where=name, advice="Name the syntax with --syntax.")
+            what = "what RDF syntax this is does not follow from its name"
+            raise UsageFault(what, where=name, advice=f"Name it with --syntax: {', '.join(NAMES)}.")
         inputs.append(RdfInput(path, found, base, name="standard input" if name == STANDARD else name))
     return inputs
 

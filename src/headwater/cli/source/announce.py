@@ -57,7 +57,7 @@ def address(url: str, path: str, set_name: str | None) -> str:
         advice = f"Give one like {url}/SET{path}, or --set NAME"
         if urlsplit(url).path:
             advice = f"Give {url}{path} if it is the set's own, else one like {url}/SET{path}, or --set NAME"
-        raise BadAddress("the address of no set", where=url, advice=f"{advice}.")
+        raise BadAddress("this address names no set", where=url, advice=f"{advice}.")
     return f"{url}/{set_name}{path}"
 
 

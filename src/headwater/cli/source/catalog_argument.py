@@ -133,11 +133,15 @@ class CatalogArgument:
 
     def missing(self) -> NoCatalog:
         """What is wrong with the place, where there is no catalog."""
+        from headwater.copies.schema import FOLDER, STATE
+
         path = Path(self.place.removeprefix("sqlite:"))
         if self.file is None or self._is_of_a_source:
             return NoCatalog("there is no catalog yet", where=str(self.file or self.place), advice=_NOT_YET)
         if not os.path.lexists(path):
             return NoCatalog("there is nothing at this path", where=self.place)
+        if (path / FOLDER / STATE).is_file():
+            return NoCatalog("this folder is a copy, and not the state of a source", where=self.place)
         return NoCatalog("this folder is neither a copy nor the state of a source", where=self.place)
 
     def open(self, listener: Listener) -> Catalog:

@@ -84,7 +84,9 @@ def _copied(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceCo
         names = {wanted: None}  # there is no copy yet: its set of this name is waited for
     if not names:
         raise UsageFault(
-            "this folder holds no copy so far", where=str(copy), advice="Run `headwater sync URL DEST` first, or --set."
+            "this folder holds no copy so far",
+            where=str(copy),
+            advice="Run `headwater sync URL DEST` first, or name the set with --set: it is then waited for.",
         )
     told = {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
     sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]

@@ -48,7 +48,9 @@ _WEEK_SECONDS = 604_800.0
 )
 @json_option
 def command(place: Path, action: str | None, catalog: str | None, dry_run: bool, as_json: bool, **kept: Any) -> Exit:
-    """Show how many versions (octets of changes) are kept in the state folder STATE, or of a configuration (.toml).
+    """Show how many versions (octets of changes) are kept.
+
+    STATE is a state folder, the output of `publish`, or a configuration (.toml).
 
     What a published document needs is never removed: changes whose packages are not complete. Nor is what was used
     within the last hour. The command may run beside a server. With --json alone, every version is listed.
@@ -61,8 +63,8 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
+    place = _state_of(place)
     histories = _kept_versions(place)
-    _check_is_state(place)
     state, retention = _settings(place, kept["max_age"], kept["max_octets"])
     with closing(FolderVersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
         if action == "verify":
@@ -73,14 +75,20 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
         return _list(store, as_json=as_json)
 
 
-def _check_is_state(place: Path) -> None:
-    """See that a folder is the state of a source; in another one nothing would be found. Raises NoCatalog."""
-    from headwater.cli.source.catalog_argument import NoCatalog
+def _state_of(place: Path) -> Path:
+    """The state folder that is meant, which the output of `publish` has in it, or a configuration. Raises NoCatalog."""
+    from headwater.cli.source.catalog_argument import OUTPUT_STATE, NoCatalog
     from headwater.files.folder_marks import is_state
     from headwater.source.configured_source import CATALOG, VERSIONS
 
-    if place.is_dir() and not (is_state(bytes(place)) or any((place / one).exists() for one in (CATALOG, VERSIONS))):
-        raise NoCatalog("this folder is not the state of a source", where=str(place))
+    def is_ours(folder: Path) -> bool:
+        return any((folder / one).exists() for one in (CATALOG, VERSIONS))
+
+    if not place.is_dir() or is_state(bytes(place)) or is_ours(place):
+        return place
+    if is_ours(place / OUTPUT_STATE):
+        return place / OUTPUT_STATE
+    raise NoCatalog("this folder is not the state of a source", where=str(place))
 
 
 def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:

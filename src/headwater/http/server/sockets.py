@@ -20,6 +20,8 @@ class AddressInUse(StoreFault):
 
 _RIGHTS = "Take a port from 1024 on: the system keeps those below for programs with more rights."
 
+_NOT_OURS = "Give an address that this machine has, 127.0.0.1 for itself alone, or 0.0.0.0 (::) for all that it has."
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
@@ -37,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as cause:
         listener.close()
         what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
-        advice = _RIGHTS if cause.errno == errno.EACCES else None
+        advice = {errno.EACCES: _RIGHTS, errno.EADDRNOTAVAIL: _NOT_OURS}.get(cause.errno or 0)
         raise AddressInUse(what, where=f"{host}:{port}", advice=advice) from cause
     return listener
 

@@ -141,7 +141,8 @@ class CopySet:
         for why, count in told.counts.items():
             code = CODES[why]
             if code not in self.health.remarks:
-                text = f"{count:,} files of the copy are left out: {why.value}"
+                files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
+                text = f"{files} left out: {why.value}"
                 self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
             self.health.remarks[code] = self.health.remarks.get(code, 0) + count
         if outcome.is_held_back and self.health.held_back is None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from headwater.spec.faults import NotXml
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import origin
-from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused
+from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused, Unreachable
 from headwater.sync.network.authentication import REFUSED, Presented, challenged
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
 from headwater.sync.source_times import strong_last_modified
@@ -27,6 +27,9 @@ _NAMESPACE = b"http://www.sitemaps.org/schemas/sitemap/"
 _TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
 _PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
 _ONLY = "It is sent to the origin of the address and nowhere else."
+_BROKEN_SETS = (
+    "`headwater inspect` of this address says what is wrong with it; the operator of the source has to mend it."
+)
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +117,17 @@ def is_torn(probe: Probe) -> bool:
     return fault is not None and may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in probe.body)
 
 
-def nothing_found(url: str, faults: list[SourceFault], plain: str | None, description: Probe | None) -> SourceFault:
-    """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen."""
+def nothing_found(
+    url: str,
+    faults: list[SourceFault],
+    plain: str | None,
+    description: Probe | None,
+    unread: Sequence[tuple[str, str]] = (),
+) -> SourceFault:
+    """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen.
+
+    `unread`: Capability Lists that the description lists, and why they cannot be read.
+    """
     if plain is not None:
         return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=plain, rule="DST-A3")
     if description is not None and not description.entries:
@@ -125,6 +137,10 @@ def nothing_found(url: str, faults: list[SourceFault], plain: str | None, descri
     for kind in (NothingToCopy, SignInRefused):
         if found := next((fault for fault in recognised if isinstance(fault, kind)), None):
             return found
+    if description is not None and unread and not any(isinstance(fault, Unreachable) for fault in recognised):
+        (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
+        what = f"no set that the Source Description lists can be read{others}: {why}"
+        return NotResourceSync(what, where=where, rule="DST-A2", advice=_BROKEN_SETS)
     answered = len(recognised) < len(faults) or documents
     if recognised and not answered:
         return recognised[0]

@@ -140,7 +140,7 @@ class Discovery:
                 break
         chosen, description = self._selected, self._description
         if not offers and chosen is None and not self._left_out:
-            raise nothing_found(url, self._faults, self._plain, self._description)
+            raise nothing_found(url, self._faults, self._plain, self._description, self.set_faults)
         return DiscoveredSets(
             url,
             tuple(named(offers)) if chosen is None else chosen.offers,

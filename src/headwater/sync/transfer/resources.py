@@ -354,7 +354,7 @@ class ResourceTransfer:
 
     def _advise(self, work: Work, sent: str, modified: str | None) -> None:
         """Differences that are warnings only (DST-V 3, 4)."""
-        if work.type and sent and work.type != sent and _media_type(work.type) != _media_type(sent):
+        if work.type and sent and work.type != sent and _one_name(work.type) != _one_name(sent):
             self._note(work, "DST-V3", "the media type differs from the one listed")
         if work.lastmod is not None and work.attempt.of_source and (at := http_date_micros(modified)) is not None:
             if at // SECOND < work.lastmod // SECOND:
@@ -445,5 +445,11 @@ def _own_time(work: Work, fetched: Fetched) -> str | None:
 
 
 @lru_cache(maxsize=256)
+def _one_name(text: str) -> str:
+    """A media type under one name: `text/xml` is another one of `application/xml` (RFC 7303 9.2)."""
+    found = _media_type(text)
+    return "application/xml" if found == "text/xml" else found
+
+
 def _media_type(text: str) -> str:
     return text.partition(";")[0].strip().lower()

@@ -351,12 +351,14 @@ class Applier:
             for held, uri, path, *listed in t.rows(
                 "SELECT held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
-                if len(report.plan) > _MOST_ACTIONS and not self._run.adopt:
-                    break
                 action = "create" if held is None else "update"
                 if held is None and self._would_adopt(path, *listed):
                     report.adopted += 1
                     action = "adopt"
+                elif listed[1] is None:
+                    report.to_fetch_unmeasured += 1
+                else:
+                    report.to_fetch_octets += listed[1]
                 if len(report.plan) <= _MOST_ACTIONS:
                     report.plan.append(PlannedAction(action, uri, printable_path(path)))
             gone = t.rows(
