@@ -9,6 +9,7 @@ import pytest
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.triplestores.embedded_store import load_store
+from headwater.triplestores.positions import POSITION_GRAPH
 from tests.triplestores.test_embedded_store import position, written
 
 
@@ -51,3 +52,28 @@ def test_the_query_of_a_file_and_what_is_none(store: Path, tmp_path: Path, capfd
     (tmp_path / "d" / "oxigraph" / "CURRENT").write_text("damaged")
     assert run(["rdf", "query", str(tmp_path / "d"), "ASK { ?s ?p ?o }"]) == Exit.STORE
     assert run(["rdf", "query", str(tmp_path / "none"), "ASK { ?s ?p ?o }"]) == Exit.USAGE
+
+
+COUNTS = "SELECT (COUNT(*) AS ?n) "
+NAMED = [
+    (COUNTS + "{ GRAPH ?g { ?s ?p ?o } }", [], 1),
+    (COUNTS + "{ GRAPH ?g { ?s ?p ?o } }", ["--positions"], 5),
+    (COUNTS + "{ { GRAPH ?g { ?s ?p ?o } } UNION { ?s ?p ?o } }", [], 2),
+    (COUNTS + "{ graph#\n?from{ ?s ?p ?o } FILTER('from <g>' = \"from <g>\") # FROM <http://example.org/g>\n}", [], 1),
+    (COUNTS + f"FROM <http://example.org/g> FROM NAMED <{POSITION_GRAPH}> {{ GRAPH ?g {{ ?s ?p ?o }} }}", [], 4),
+    (COUNTS + "FROM NAMED <http://example.org/none> { GRAPH ?g { ?s ?p ?o } }", [], 0),
+    (COUNTS + "FROM <http://example.org/g> { ?s ?p ?o }", [], 1),
+    (COUNTS + "{ GRAPH ?g { ?s ?p ?o } FILTER EXISTS { GRAPH ?g { ?s ?p 'y' } } }", [], 1),
+]
+
+
+@pytest.mark.parametrize(("query", "options", "count"), NAMED)
+def test_the_graph_of_positions_is_none_of_the_dataset(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], query: str, options: list[str], count: int
+) -> None:
+    """Neither is it counted nor listed, unless it is asked for."""
+    statements = b'<http://example.org/a> <http://example.org/p> "x" .\n'
+    named = b'<http://example.org/a> <http://example.org/p> "y" <http://example.org/g> .\n'
+    load_store(tmp_path / "store" / "oxigraph", written(tmp_path / "dataset", {statements, named}), position(1))
+    assert run(["rdf", "query", str(tmp_path / "store"), query, *options, "--as", "csv"]) == Exit.DONE
+    assert capfd.readouterr().out.split() == ["n", str(count)]

@@ -5,6 +5,7 @@ How far it has got stands in a named graph of its own, `POSITION_GRAPH`, written
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,14 @@ _CHUNK: Final = 4 << 20
 _NEW: Final = ".new"
 _OLD: Final = ".old"
 _GRAPH: Final = pyoxigraph.NamedNode(POSITION_GRAPH)
+_NO_WORDS = re.compile(
+    r"""(?sx) (?P<quote>\"{3}|'{3}) (?:[^\\]|\\.)*? (?P=quote)   # literals
+    | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
+    | <[^<>"{}|^`\\\s]*> | \#[^\n]*                               # IRIs, and comments
+    """
+)
+_GRAPH_WORD = re.compile(r"(?i)\bgraph\b")
+_OWN_DATASET = re.compile(r"(?i)(?<![?$\w:-])from(?:\s+named)?\s*(?:<|[\w.-]*:)")
 _FORMAT: Final = pyoxigraph.RdfFormat.N_QUADS
 
 
@@ -108,16 +117,26 @@ class EmbeddedStore:
         with _faults(self._folder):
             self._store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
 
-    def query(self, text: str, form: str) -> bytes:
-        """The result of a query in a media type or file extension. Raises BadQuery."""
+    def query(self, text: str, form: str, *, with_positions: bool = False) -> bytes:
+        """The result of a query in a media type or file extension. Raises BadQuery.
+
+        The graph of positions is there for a query that has it in its own dataset (`FROM`), or `with_positions`.
+        """
         try:
-            found = self._store.query(text)
+            found = self._store.query(text, named_graphs=None if with_positions else self._graphs_for(text))
             if isinstance(found, pyoxigraph.QueryTriples):
                 return found.serialize(format=pyoxigraph.RdfFormat.N_TRIPLES) or b""
             kind = pyoxigraph.QueryResultsFormat.from_extension(form)
             return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
         except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
             raise BadQuery(f"the query: {str(cause)[:300]}") from cause
+
+    def _graphs_for(self, query: str) -> list[pyoxigraph.NamedNode | pyoxigraph.BlankNode] | None:
+        """The graphs that are the dataset's; None where a query can see none, or names those that it sees."""
+        words = _NO_WORDS.sub(lambda found: "<>" if found[0].startswith("<") else " ", query)
+        if _GRAPH_WORD.search(words) is None or _OWN_DATASET.search(words):
+            return None
+        return [graph for graph in self._store.named_graphs() if graph != _GRAPH]
 
 
 def _as_published(target: IO[bytes]) -> WithoutPosition:

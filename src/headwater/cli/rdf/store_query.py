@@ -25,11 +25,13 @@ _SHOWN = 10
     show_default=True,
     help="How rows and answers are written; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
 )
-def query(store: Path, query: str, form: str) -> Exit:
+@click.option("--positions", is_flag=True, help="With the graph of positions, which is none of the dataset.")
+def query(store: Path, query: str, form: str, positions: bool) -> Exit:
     """Print what the SPARQL query QUERY (or @FILE; - for standard input) finds in STORE.
 
     STORE is what `headwater sync --store DIR` keeps for a set: DIR/SET. The command only reads, and sees the state
-    after the last change. The graph of positions is no part of the dataset.
+    after the last change. The graph in which `sync` notes how far the store is does not count as part of the dataset;
+    a query sees it if it names it with FROM, or with --positions.
 
     Exit statuses: 0 done; 2 usage, or no query; 6 fault of the store.
     """
@@ -45,7 +47,7 @@ def query(store: Path, query: str, form: str) -> Exit:
         )
     opened = EmbeddedStore(folder, read_only=True)
     try:
-        found = opened.query(_text(query), form)
+        found = opened.query(_text(query), form, with_positions=positions)
     finally:
         opened.close()
     sys.stdout.buffer.write(found)
