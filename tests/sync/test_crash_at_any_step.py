@@ -17,11 +17,15 @@ from typing import Any
 
 import pytest
 
+from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.network import response as reception
 from headwater.sync.network.response import write_all
-from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
+from headwater.sync.network.transport import Transport
+from headwater.sync.options import SyncOptions
+from headwater.sync.reports import SyncReport
+from tests.support.copying import DONE, FAILED, IMPATIENT, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Site, Source, at, document, url
 
 pytestmark = pytest.mark.long(10)
@@ -39,6 +43,12 @@ class Film:
         self.dest = dest
         self.folder = folder
         self.pictures: list[Path] = []
+        self.told: list[Done] = []
+        """What the run has told so far, as to a file of `--changes`."""
+
+        self.told_at: list[int] = []
+        """How much of it, at each picture."""
+
         self._last = ""
         self._off = True
 
@@ -89,6 +99,7 @@ class Film:
             picture = self.folder / str(len(self.pictures))
             shutil.copytree(self.dest, picture, ignore=shutil.ignore_patterns("*-shm"))
             self.pictures.append(picture)
+            self.told_at.append(len(self.told))
         self._off = False
 
 
@@ -194,16 +205,25 @@ def test_killed_at_every_step(
     before = tree(dest)
     film = Film(dest, tmp_path)
     with film.of(monkeypatch):
-        assert go(source.base, dest, max_delete=1.0).status == DONE
+        assert telling(source, dest, film.told).exit_status == DONE
+    changed = {done.path for done in film.told}
+    assert changed == {name for name in {*before, *site.files} if before.get(name) != site.files.get(name)}
     assert tree(dest) == dict(site.files)
     seen = {"half": 0, "between": 0}
     for picture in film.pictures:
         seen["half"] += any(0 < size < BIG for size in temporary(picture))
         seen["between"] += tree(picture) not in (before, dict(site.files))
-        finish(source, site, picture, hashed=scene is not without_hashes)
+        told = finish(source, site, picture, hashed=scene is not without_hashes)
+        told |= {done.path for done in film.told[: film.told_at[int(picture.name)]]}
+        assert changed - told == set(), picture.name
     assert seen["between"] > 0  # trees that were done in part were among them
     assert seen["half"] > 0 or scene in (without_hashes, a_list_closes)
     assert len(film.pictures) > 10
+
+
+def telling(source: Source, dest: Path, told: list[Done]) -> SyncReport:
+    with Transport(IMPATIENT) as wire:
+        return run_over(wire, source.base, dest, SyncOptions(max_delete=1.0), each=told.append)
 
 
 def temporary(picture: Path) -> list[int]:
@@ -211,12 +231,13 @@ def temporary(picture: Path) -> list[int]:
     return [path.stat().st_size for path in folder.iterdir()] if folder.exists() else []
 
 
-def finish(source: Source, site: Site, picture: Path, *, hashed: bool) -> None:
-    """The run after a kill, and one more."""
+def finish(source: Source, site: Site, picture: Path, *, hashed: bool) -> set[str]:
+    """The run after a kill, and one more; the paths of which they told."""
+    told: list[Done] = []
     placed = {name for name, body in tree(picture).items() if site.files.get(name) == body}
     source.forget()
-    ran = go(source.base, picture, max_delete=1.0)
-    assert ran.status == DONE, (picture.name, ran)
+    ran = telling(source, picture, told)
+    assert ran.exit_status == DONE, (picture.name, ran)
     assert tree(picture) == dict(site.files), picture.name
     assert is_clean(picture)
     assert left_over(picture) == (0, 0), picture.name
@@ -229,6 +250,8 @@ def finish(source: Source, site: Site, picture: Path, *, hashed: bool) -> None:
     assert [path for path in source.requests() if "/resources/" in path] == [], picture.name
     if int(picture.name) % 5 == 0:
         assert check(source.base, picture).verdict == "in sync", picture.name
+    assert all(done.set_name == "set" for done in told), told
+    return {done.path for done in told}
 
 
 def left_over(picture: Path) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path,
     lines = [json.loads(line) for line in told.read_text().splitlines()]
     assert all(dt.datetime.fromisoformat(one.pop("time")).tzinfo == dt.UTC for one in lines)
     uri = f"{source.base}/set/resources/f1.txt"
-    gone = {"action": "failed", "uri": uri, "path": "f1.txt", "octets": 0, "reason": "HTTP status 404"}
+    gone = {"action": "failed", "uri": uri, "path": "f1.txt", "octets": 0, "reason": "HTTP status 404", "set": "set"}
     assert gone in lines
     assert sorted(one["action"] for one in lines) == ["created"] * 5 + ["failed"]
     del source.pages["/set/resources/f1.txt"]
@@ -85,7 +85,7 @@ def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path,
     assert capsys.readouterr() == ("", "")
     with table.open(newline="") as file:
         names, *rows = csv.reader(file)
-    assert names == ["time", "action", "uri", "path", "octets", "reason"]
+    assert names == ["time", "action", "uri", "path", "octets", "reason", "set"]
     assert sorted((row[1], row[3], row[4]) for row in rows) == [
         ("created", "f1.txt", "7"), ("deleted", "'=1+2.txt", "0"),
     ]  # fmt: skip
@@ -114,6 +114,26 @@ def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) ->
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         told.close()
+
+
+@pytest.mark.parametrize("name", ["changes.jsonl", "changes.csv"])
+def test_a_file_of_changes_that_was_moved_away_is_begun_anew(tmp_path: Path, name: str) -> None:
+    """As `logrotate` does, without a signal; what is moved stays whole."""
+    path, moved = tmp_path / name, tmp_path / "moved"
+    told = ChangesFile(path, tmp_path / "copy")
+    told.tell(Done("created", "http://h.example/a", "a", 1))
+    path.rename(moved)
+    told.tell(Done("updated", "http://h.example/b", "b", 1))
+    told.tell(Done("updated", "http://h.example/c", "c", 1))
+    path.unlink()
+    told.tell(Done("deleted", "http://h.example/d", "d", set_name="one"))
+    told.close()
+    is_table = name.endswith(".csv")
+    assert len(moved.read_text().splitlines()) == 1 + is_table
+    line = path.read_text().splitlines()[is_table:]
+    assert len(line) == 1
+    assert "http://h.example/d" in line[0]
+    assert line[0].endswith("one" if is_table else '"set":"one"}')
 
 
 def test_a_quiet_audit_speaks_only_where_something_is_wrong(

@@ -188,7 +188,7 @@ class _Run:
         rows = self._registry.rows()
         statuses: list[int] = []
         with self._tree() as tree:
-            recovery = CrashRecovery(self._database, self._root, self._task.now)
+            recovery = CrashRecovery(self._database, self._root, self._task.now, self._task.each)
             number = 0 if self._options.dry_run or tree is None else recovery.begin(tree)
             context = self._context(tree, number, adopt=adopt)
             if number:

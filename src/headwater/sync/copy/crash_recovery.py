@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.copy.file_tree import FileTree, boot_id, flush
+from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
 from headwater.sync.copy.local_files import digest_of_path, record_damage
 from headwater.sync.source_times import micros
 from headwater.sync.state.file_intents import intents
@@ -21,8 +22,12 @@ from headwater.sync.state.file_intents import intents
 class CrashRecovery:
     """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left."""
 
-    def __init__(self, database: Database, root: Path, now: Callable[[], dt.datetime]) -> None:
+    def __init__(
+        self, database: Database, root: Path, now: Callable[[], dt.datetime], each: Callable[[Done], None] = ignored
+    ) -> None:
+        """`each` hears of what an interrupted run has placed, and may not have told."""
         self._database = database
+        self._each = each
         self._root = root
         self._now = now
 
@@ -61,8 +66,17 @@ class CrashRecovery:
                         if power_was_lost:
                             tree.remove(path)
                     else:
-                        _recover_file(t, tree, intent.set_id, uri, path)
+                        self._recover_file(t, tree, (intent.set_id, uri, path))
                 t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
+
+    def _recover_file(self, t: Transaction, tree: FileTree, intent: tuple[int, str, bytes]) -> None:
+        """Let the row be what lies there; if that is something new, tell of it before the note of it is gone."""
+        done = _recorded(t, tree, *intent)
+        if done is None or self._each is ignored:
+            return
+        name = str(t.value("SELECT name FROM sets WHERE id = ?", (intent[0],)) or "")
+        told = Done(done, intent[1], printable_path(intent[2]), reason="by a run that was cut short")
+        each_of_set(self._each, name)(told)
 
     def _check_again(self, tree: FileTree, number: int, now: int) -> None:
         """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
@@ -99,7 +113,8 @@ def _is_claimed(t: Transaction, path: bytes) -> bool:
     return t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is not None
 
 
-def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: bytes) -> None:
+def _recorded(t: Transaction, tree: FileTree, set_id: int, uri: str, path: bytes) -> str | None:
+    """Record what lies there; `created` or `updated`, where that is news."""
     found, digest = tree.stat(path), digest_of_path(tree, path, "sha-256")
     recorded = t.one("SELECT digest, size, mtime_ns FROM resources WHERE path = ?", (path,))
     if found is None or digest is None:
@@ -108,7 +123,8 @@ def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: b
             " WHERE path = ?",
             (path,),
         )
-    elif recorded is None:
+        return None
+    if recorded is None:
         t.run(
             "INSERT INTO resources(set_id, uri, path, size, mtime_ns, digest, run, recovered)"
             " VALUES (?, ?, ?, ?, ?, ?, 0, 1)"
@@ -117,9 +133,12 @@ def _recover_file(t: Transaction, tree: FileTree, set_id: int, uri: str, path: b
             " WHERE path IS NULL",
             (set_id, uri, path, found.st_size, found.st_mtime_ns, f"sha-256:{digest}"),
         )
-    elif recorded != (lies_there := (f"sha-256:{digest}", found.st_size, found.st_mtime_ns)):
+        return "created"
+    if recorded != (lies_there := (f"sha-256:{digest}", found.st_size, found.st_mtime_ns)):
         t.run(
             "UPDATE resources SET digest = ?, size = ?, mtime_ns = ?, listed_hash = NULL, etag = NULL,"
             " last_modified = NULL, recovered = 1 WHERE path = ?",
             (*lies_there, path),
         )
+        return "updated"
+    return None

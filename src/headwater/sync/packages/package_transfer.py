@@ -158,8 +158,8 @@ class PackageTransfer:
                     results.left(work)
                     continue
                 self._counts.adopted += 1
-                results.settled([(work, found.size, found.mtime_ns, found.digest)])
                 self._context.each(Done("adopted", work.uri, printable_path(work.path)))
+                results.settled([(work, found.size, found.mtime_ns, found.digest)])
         results.flush()
 
     # packages of dumps

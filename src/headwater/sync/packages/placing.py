@@ -252,11 +252,11 @@ class MemberPlacing:
         self.counts.placed += len(placed)
         self.counts.octets += octets
         self._plan.octets += octets
-        self._results.settled(placed)
         if self._each is not ignored:
             for work, size, _, _ in placed:
                 kind = "created" if work.held is None else "updated"
                 self._each(Done(kind, work.uri, printable_path(work.path), size))
+        self._results.settled(placed)
 
 
 class UnsettledPackage:

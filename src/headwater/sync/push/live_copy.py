@@ -137,7 +137,7 @@ class _OpenCopy:
             tree = stack.enter_context(FileTree(root, home.temp, backup))
             with self._database.write() as t:
                 t.run(TEMPORARY)
-            self._recovery = CrashRecovery(self._database, root, task.now)
+            self._recovery = CrashRecovery(self._database, root, task.now, self._hear)
             self._number = self._recovery.begin(tree)
             self._context = RunContext(
                 documents=Documents(transport, task.listener, now=task.now),

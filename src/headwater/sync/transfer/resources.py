@@ -154,8 +154,8 @@ class ResourceTransfer:
         if found is None:
             return False
         self._counts.adopted += 1
-        self._results.placed(work, found)
         self._each(Done("adopted", work.uri, printable_path(work.path)))
+        self._results.placed(work, found)
         return True
 
     def _from_aside(self, work: Work) -> bool:
@@ -395,8 +395,8 @@ class ResourceTransfer:
             return False
         self._counts.octets += content.octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
         told = strong_last_modified(headers)
-        self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
         self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), content.octets))
+        self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
         return True
 
     # what did not come
@@ -421,8 +421,8 @@ class ResourceTransfer:
         else:
             self._counts.updated -= 1
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
-        self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
         self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
+        self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
 
 
 def _listed(work: Work) -> ListedResource:

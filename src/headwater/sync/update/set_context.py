@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
+from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
@@ -43,7 +44,7 @@ class SetContext:
     """The state of one set in a run: `row` is what is remembered, `offer` what is worked with, `report` the result."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
-        self.run = context
+        self.run = msgspec.structs.replace(context, each=each_of_set(context.each, row.name))
         self.row = row
         self.offer = row.offer
         self.scope = scope
