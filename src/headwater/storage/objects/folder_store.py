@@ -114,8 +114,7 @@ class FolderStore:
             return PutResult(self._describe(name, path, signature_of(path), writing.etag), is_new=False)
         before = signature_of(path)
         writing.place_note(writing.prepare(before), durable=self._durable)
-        writing.place_gzip(durable=self._durable)
-        placed = writing.place_plain(durable=self._durable)
+        placed = writing.place_forms(durable=self._durable)
         self._sync(path.parent)  # both names at once: whichever of them a power cut spares, the label tells what it is
         if before[1:] != placed[1:]:
             folder_writing.remove_note(path, before)  # only now: until then it may be the old object that is there

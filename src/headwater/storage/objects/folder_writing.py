@@ -143,9 +143,16 @@ class PendingWrite:
         if durable:  # what the object is has to be known as soon as the object is there
             sync_folder(self._path.parent)
 
-    def place_plain(self, *, durable: bool) -> Signature:
-        """Put the object itself in its place."""
-        return _place(self._plain, self._path, durable=durable)
+    def place_forms(self, *, durable: bool) -> Signature:
+        """Put the gzip form and then the object itself in their places.
+
+        Both are synced before: between the two a web server of the folder shows an object that is older than its form.
+        """
+        if durable:
+            for form in (self._gzip, self._plain) if self.kind.has_gzip else (self._plain,):
+                sync_file(form)
+        self.place_gzip(durable=False)
+        return _place(self._plain, self._path, durable=False)
 
     def discard(self) -> None:
         """Remove what is left of it."""
