@@ -20,8 +20,10 @@ from headwater.sync.lists.position import (
     effective,
     is_gap,
     mark_of,
+    newest_first,
     select,
     told_again,
+    told_until,
     unprocessed,
 )
 from headwater.sync.source_times import DAY
@@ -44,6 +46,21 @@ SELECTIONS = [
     ("a hole after T (AMB-23)", [IndexedList("a", 0, 5), IndexedList("b", 9, None)], 7, ["b"], True),
     ("a hole further on", [IndexedList("a", 0, 8), IndexedList("b", 9, None)], 7, ["a", "b"], True),
     ("everything is past", [IndexedList("a", 0, 5)], 7, [], False),
+    (
+        "a hole after T in an index that is not in order",
+        [IndexedList("b", 9, 20), IndexedList("a", 6, 8)],
+        7,
+        ["b", "a"],
+        True,
+    ),
+    ("no hole, not in order", [IndexedList("b", 8, 20), IndexedList("a", 6, 8)], 7, ["b", "a"], False),
+    (
+        "no `from` may be any",
+        [IndexedList("a", None, 8), IndexedList("b", 9)],
+        7,
+        ["a", "b"],
+        False,
+    ),
     ("nothing known: everything", [IndexedList("a", 8, 9)], None, ["a"], False),
 ]
 
@@ -227,3 +244,60 @@ def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[in
         log.poll(stop, known=False)
     log.poll(len(times), known=False)
     assert set(log.done) == set(range(len(times)))
+
+
+def test_the_same_change_listed_twice_is_done_twice_and_no_more() -> None:
+    """At T what was done is counted, change by change (DST-5.2)."""
+    at_t = [Interval(7, 7, exact=True)] * 4
+    position = Position(time=7, at_time={"x": 2, "y": 1})
+    assert list(unprocessed(at_t, ["x", "y", "x", "x"], position, 0, position.at_time)) == [3]
+    assert list(unprocessed(at_t, ["y", "y", "x", "z"], position, 0, position.at_time)) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_reversed"),
+    [([], False), ([3], False), ([3, 2], False), ([3, 3, 2], False), ([3, 2, 1], True), ([3, 2, 2, 1], True),
+     ([3, 2, 1, 2], False), ([1, 2, 3], False), ([3, None, 2, None, 1], True)],
+)  # fmt: skip
+def test_a_list_stands_upside_down_only_where_nothing_else_can_be_meant(
+    stated: list[int | None], is_reversed: bool
+) -> None:
+    """AMB-20: one step back is a clock that was set back, and a list that goes up again has an order of its own."""
+    assert newest_first(exact(*stated), Style.DATETIME) is is_reversed
+
+
+@pytest.mark.parametrize(
+    ("times", "from_", "read_at", "expected"),
+    [
+        ([None], 100, 50, [(100, 100)]),  # a list that begins after its answer was sent
+        ([None], None, 50, [(None, 50)]),
+        ([10, None, 30], 0, 50, [(10, 10), (10, 30), (30, 30)]),
+        ([None, 40, None], 5, 50, [(5, 40), (40, 40), (40, 50)]),
+    ],
+)
+def test_what_has_no_time_lies_between_its_neighbours_and_never_backwards(
+    times: list[int | None], from_: int | None, read_at: int, expected: list[tuple[int | None, int | None]]
+) -> None:
+    intervals, _ = effective(exact(*times), Style.DATETIME, from_, None, read_at)
+    assert [(one.low, one.high) for one in intervals] == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "newest", "time", "expected"),
+    [(None, 5, 9, 5), (7, 5, 9, 7), (None, 9, 9, None), (9, 5, 9, None), (None, None, 9, None), (None, 5, None, None)],
+)
+def test_told_is_before_t_or_says_nothing(
+    told: int | None, newest: int | None, time: int | None, expected: int | None
+) -> None:
+    """Else entries that are done are taken for new, or new ones for done (DST-4.5)."""
+    assert told_until(Position(), Position(told=told, list_uri="a"), newest, time) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "from_", "is_known"), [("a", 1, True), ("b", 1, False), ("a", 2, False), ("a", None, False)]
+)
+def test_a_list_is_known_by_its_address_and_where_it_begins(uri: str, from_: int | None, is_known: bool) -> None:
+    """Of another one the first entries are not done because so many were (DST-5.2)."""
+    first = ChangeListFingerprint(Position(), "a", 1)
+    again = ChangeListFingerprint(Position(list_uri="a", list_from=1, count=2, fingerprint="x"), uri, from_)
+    assert (first.comparable, again.comparable) == (False, is_known)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.network.fetch import Fetch, Fetched, TransportOptions
-from headwater.sync.network.range_requests import StoredPart
+from headwater.sync.network.range_requests import StoredPart, strong_validator
 from headwater.sync.network.transport import Transport
 from tests.support.scripted_server import answer, scripted
 
@@ -275,3 +275,27 @@ def test_a_small_body_is_not_kept(tmp_path: Path) -> None:
 def test_an_answer_without_a_range_asked_for_is_no_content(tmp_path: Path) -> None:
     fetched = fetch(answer(b"x" * 10, "206 Partial Content", Content_Range="bytes 0-9/10"), tmp_path)
     assert fetched.status == 206
+
+
+DATE, HOUR_BEFORE = "Thu, 19 Nov 2026 11:00:00 GMT", "Thu, 19 Nov 2026 10:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("fields", "validator"),
+    [
+        ({"etag": '"a"'}, '"a"'),
+        ({"etag": 'W/"a"', "last-modified": HOUR_BEFORE, "date": DATE}, None),
+        ({"last-modified": HOUR_BEFORE, "date": DATE}, HOUR_BEFORE),
+        ({"last-modified": HOUR_BEFORE}, None),
+        ({"last-modified": "an hour ago", "date": DATE}, None),
+        ({"last-modified": DATE, "date": DATE}, None),  # it may have changed within that second
+        ({"last-modified": HOUR_BEFORE + "\t", "date": DATE}, None),
+        ({"etag": '"a"', "accept-ranges": " None "}, None),
+        ({"etag": '"a"', "content-encoding": "gzip"}, None),
+        ({"etag": '"a"', "content-encoding": " Identity "}, '"a"'),
+        ({}, None),
+    ],
+)
+def test_which_validator_tells_one_state_from_another(fields: dict[str, str], validator: str | None) -> None:
+    """A weak one would put the rest of another state behind what has come (RFC 9110, 13.1.5)."""
+    assert strong_validator(fields) == validator

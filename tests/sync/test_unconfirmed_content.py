@@ -73,6 +73,17 @@ def test_a_new_resource_may_stand_unconfirmed(
     assert is_clean(dest)
 
 
+def test_each_that_is_aside_comes_back_as_itself(source: Source, site: Site, dest: Path) -> None:
+    """None takes the place of another among the temporary files."""
+    new = {f"f{n}.txt": b"changed since %d" % n * (1 + n * 3_000) for n in range(4)}
+    for name, body in new.items():
+        source.pages[f"/set/resources/{name}"] = Reply(body, modified=late(500))
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failed, ran.one.newer_than_listed) == (FAILED, 0, len(new))
+    assert {name: tree(dest)[name] for name in new} == new
+    assert is_clean(dest)
+
+
 @pytest.mark.parametrize("bodies", [(NEW, NEWEST), (NEW, OLD[::-1])], ids=["two states", "one wrong"])
 def test_what_differs_each_time_does_not_stand(
     bodies: tuple[bytes, bytes], source: Source, site: Site, dest: Path

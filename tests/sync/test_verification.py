@@ -97,12 +97,31 @@ def test_judge(
     assert (verdict.judgement, verdict.form) == expected
 
 
+@pytest.mark.parametrize("length", [None, 2, 3, 4])
+@pytest.mark.parametrize("found", [A, B])
+def test_what_fits_is_what_is_judged_to_be_good(length: int | None, found: str) -> None:
+    """The quick way of small bodies and the general one are of one mind (DST-V1)."""
+    digest = strongest_of(f"sha-256:{A}")
+    assert digest is not None
+    verdict = judge(ListedResource(f"sha-256:{A}", length), digest, {BodyForm.RECEIVED: (3, found)}, None)
+    assert (
+        fits(digest, length, 3, found) is (verdict.judgement is Judgement.GOOD) is (found == A and length in (None, 3))
+    )
+
+
 @pytest.mark.parametrize(
     ("listed", "held", "same"),
     [
         (ListedResource(f"sha-256:{A}"), LocalCopy(f"sha-256:{A}", 3, None), CopyState.YES),
         (ListedResource(f"sha-256:{A}"), LocalCopy(f"sha-256:{B}", 3, None), CopyState.NO),
         (ListedResource(f"md5:{MD5}"), LocalCopy(f"sha-256:{A}", 3, None), CopyState.ASK),
+        (ListedResource(f"md5:{MD5} sha-256:{A}"), LocalCopy(f"md5:{MD5} sha-256:{A}", 3, None), CopyState.YES),
+        (ListedResource(f"md5:{MD5} sha-256:{A}"), LocalCopy(f"md5:{MD5} sha-256:{B}", 3, None), CopyState.NO),
+        (ListedResource(f"sha-256:{A} md5:{MD5}"), LocalCopy(f"md5:{'d' * 32} sha-256:{A}", 3, None), CopyState.NO),
+        (ListedResource(length=3, lastmod=1), LocalCopy(None, None, 1), CopyState.ASK),
+        (ListedResource(length=3, lastmod=1), LocalCopy(None, 3, None), CopyState.ASK),
+        (ListedResource(length=3), LocalCopy(None, 3, 1), CopyState.ASK),
+        (ListedResource(length=3, lastmod=1), LocalCopy(None, 3, 1, newer=True), CopyState.ASK),
         (ListedResource(length=3, lastmod=1), LocalCopy(None, 3, 1), CopyState.YES),
         (ListedResource(length=4, lastmod=1), LocalCopy(None, 3, 1), CopyState.NO),
         (ListedResource("blake3:ab", 3, 1), LocalCopy(None, 3, 1, "blake3:ab"), CopyState.YES),
