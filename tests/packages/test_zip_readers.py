@@ -251,11 +251,16 @@ def test_a_package_that_never_ends_is_given_up(name: str) -> None:
         streamed(islice(ENDLESS[name](), 10_000), {}, limits)
 
 
-def zeros() -> bytes:
+def zeros(name: str = "{}") -> bytes:
     """Many members, each small enough to grow as it likes."""
     writer = ZipWriter()
-    members = [writer.member(f"{number}", bytes(64 << 10), deflate=True) for number in range(40)]
+    members = [writer.member(name.format(number), bytes(64 << 10), deflate=True) for number in range(40)]
     return b"".join(members) + writer.end()
+
+
+def unusual_zeros() -> bytes:
+    """The same with names each of which has to be looked at."""
+    return zeros("zero {}")
 
 
 @pytest.mark.parametrize(
@@ -269,9 +274,21 @@ def zeros() -> bytes:
         (PackageLimits(names_octets=20), good),
         (PackageLimits(ratio=2, ratio_octets=100), good),
         (PackageLimits(ratio=20, package_ratio_octets=1 << 20), zeros),
+        (PackageLimits(ratio=20, package_ratio_octets=1 << 20), unusual_zeros),
         (PackageLimits(extra_octets=3), lambda: several(ZipWriter())),
     ],
-    ids=["members", "octets", "member", "manifest", "name", "names", "ratio", "ratio of all", "extra fields"],
+    ids=[
+        "members",
+        "octets",
+        "member",
+        "manifest",
+        "name",
+        "names",
+        "ratio",
+        "ratio of all",
+        "ratio, names",
+        "extra fields",
+    ],
 )
 def test_each_bound_holds(limits: PackageLimits, package: object) -> None:
     octets = package()  # type: ignore[operator]
@@ -280,6 +297,106 @@ def test_each_bound_holds(limits: PackageLimits, package: object) -> None:
     if limits.extra_octets > 3:
         with pytest.raises(PackageTooLarge):
             by_directory(octets, limits)
+
+
+PLAIN = sum(map(len, EXPECTED.values()))
+MOST = max(map(len, EXPECTED.values()))
+
+
+@pytest.mark.parametrize(
+    ("limits", "package"),
+    [
+        (PackageLimits(members=3), good),
+        (PackageLimits(octets=PLAIN), good),
+        (PackageLimits(member_octets=MOST), good),
+        (PackageLimits(manifest_octets=len(EXPECTED["manifest.xml"])), good),
+        (PackageLimits(name_octets=len("resources/a.txt")), good),
+        (PackageLimits(names_octets=len("manifest.xml" + "resources/a.txt" * 2 + "resources")), good),
+        (PackageLimits(ratio=1_000, package_ratio_octets=1 << 20), zeros),
+        (PackageLimits(ratio=1_000, package_ratio_octets=1 << 20), unusual_zeros),
+        (PackageLimits(ratio=1, package_ratio_octets=40 * (64 << 10)), zeros),
+    ],
+    ids=["members", "octets", "member", "manifest", "name", "names", "ratio", "ratio, names", "octets that may grow"],
+)
+def test_what_is_just_within_a_bound_is_read(limits: PackageLimits, package: object) -> None:
+    octets = package()  # type: ignore[operator]
+    whole: dict[str, bytes] = {}
+    streamed(cut(octets, 1_000), whole, limits)
+    assert len(whole) in (3, 40)
+    assert by_directory(octets, limits) == whole
+
+
+END_FIELDS = {"disk": 4, "disk of the directory": 6, "records here": 8, "records": 10, "size": 12, "begin": 16}
+
+
+@pytest.mark.parametrize("size", [7, 1 << 20])
+@pytest.mark.parametrize("field", END_FIELDS)
+def test_each_field_of_the_end_has_to_be_right(field: str, size: int) -> None:
+    """By a directory that lies elsewhere, another reader would see other members."""
+    octets = bytearray(good())
+    octets[len(octets) - 22 + END_FIELDS[field]] += 1
+    with pytest.raises(BadPackage):
+        streamed(cut(bytes(octets), size), {})
+    with pytest.raises(BadPackage):
+        by_directory(bytes(octets))
+
+
+LONG = random.Random(3).randbytes((1 << 20) + 10)
+WRONG = {
+    "CRC": lambda crc, packed, plain: (crc ^ 1, packed, plain),
+    "packed length": lambda crc, packed, plain: (crc, packed - 1, plain),
+    "length": lambda crc, packed, plain: (crc, packed, plain + 1),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("content", [b"short " * 40, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("how", ["stored", "deflated", "deflated, with a descriptor"])
+def test_what_is_said_of_a_member_has_to_be_true(wrong: str, content: bytes, how: str) -> None:
+    """In the header, the descriptor and the directory alike: only the content tells. Octets come, and no end of it."""
+    method = 0 if how == "stored" else 8
+    body = content if method == 0 else zlib.compress(content, wbits=-15)
+    crc, packed, plain = WRONG[wrong](zlib.crc32(content), len(body), len(content))
+    flags = 8 if "descriptor" in how else 0
+    said = struct.pack("<III", crc, packed, plain)
+    head = struct.pack("<4sHHHHH", b"PK\3\4", 20, flags, method, 0, 33) + (bytes(12) if flags else said)
+    local = head + struct.pack("<HH", 1, 0) + b"a" + body + (b"PK\7\x08" + said if flags else b"")
+    central = struct.pack("<4sHHHHHH", b"PK\1\2", 20, 20, flags, method, 0, 33) + said
+    central += struct.pack("<HHHHHII", 1, 0, 0, 0, 0, 0, 0) + b"a"
+    package = local + central + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local), 0)
+    whole: dict[str, bytes] = {}
+    with pytest.raises(BadPackage):
+        streamed(cut(package, 1 << 16), whole)
+    assert whole == {}
+    with pytest.raises(BadPackage):
+        by_directory(package)
+
+
+@pytest.mark.parametrize(("packed", "plain"), [(0, 0), (0, -1), (-1, 0), (1, 0)])
+def test_a_header_that_contradicts_its_descriptor_is_refused(packed: int, plain: int) -> None:
+    """Lengths that stand in both have to be the same: readers differ in which of them they go by."""
+    content = b"abc" * 1_000
+    body = zlib.compress(content, wbits=-15)
+    facts = (zlib.crc32(content), len(body), len(content))
+    said = (0, len(body) + packed, len(content) + plain)
+    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 8, 8, 0, 33, *said, 1, 0) + b"a" + body
+    local += b"PK\7\x08" + struct.pack("<III", *facts)
+    central = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, 20, 8, 8, 0, 33, *facts, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    package = local + central + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local), 0)
+    whole: dict[str, bytes] = {}
+    is_right = (packed, plain) == (0, 0)
+    with nullcontext() if is_right else pytest.raises(BadPackage):
+        streamed(cut(package, 100), whole)
+    assert whole == ({"a": content} if is_right else {})
+
+
+def test_what_was_found_to_be_bad_is_read_no_further() -> None:
+    """Whatever comes behind it: what is left of the package might look like a good one."""
+    stream = ZipStream(LIMITS)
+    with pytest.raises(BadPackage):
+        list(stream.push(b"PK\3\4" + b"\xff" * 100))
+    with pytest.raises(BadPackage, match="before"):
+        list(stream.push(good()))
 
 
 def test_the_bound_of_inflating_is_the_ratio_that_is_said() -> None:
