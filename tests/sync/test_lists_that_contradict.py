@@ -335,3 +335,69 @@ def test_what_was_not_done_on_purpose_is_not_missed(
         site.put("f1.txt", b"one, %d" % number)
     site.publish_changes(10, entries=[site.change(*one) for one in site.changes if one[0] > 10])
     assert "DST-C4" not in go(source.base, dest, **options).rules()
+
+
+def test_a_list_that_follows_in_the_index_and_is_missing(source: Source, site: Site, dest: Path) -> None:
+    """DST-C5: the polled list has closed, and the next one in the index cannot be read: it is not passed over."""
+
+    def publish(*bounds: float) -> None:
+        parts: list[str] = []
+        for n, (begin, until) in enumerate([*pairwise(bounds), (bounds[-1], None)]):
+            told = [site.change(*one) for one in site.changes if begin < one[0] < (until or 1e9)]
+            times: dict[str, Any] = {"from": at(begin), "until": None if until is None else at(until)}
+            links = site.up() + ln("index", f"{site.root}/changelist.xml")
+            site.serve(f"/set/c{n}.xml", document(told, links=links, capability="changelist", **times))
+            parts.append(url(f"{site.root}/c{n}.xml", tag="sitemap", **times))
+        head: dict[str, Any] = {"capability": "changelist", "from": at(10)}
+        site.serve("/set/changelist.xml", document(parts, "sitemapindex", links=site.up(), **head))
+
+    publish(10)
+    assert go(source.base, dest).status == DONE
+    site.put("f1.txt", b"one, and then")
+    first = site.clock + 0.5
+    site.put("f2.txt", b"two, and then")
+    publish(10, first)
+    kept = source.pages.pop("/set/c1.xml")
+    for _ in range(2):
+        assert go(source.base, dest).status == SOURCE
+    source.pages["/set/c1.xml"] = kept
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("what", ["two states", "created late", "deleted and created", "created and deleted"])
+@pytest.mark.parametrize("hashes", [True, False], ids=["hashes", "no hashes"])
+@pytest.mark.parametrize("place", [0, -1], ids=["the newest first", "an old one last"])
+def test_one_change_that_stands_elsewhere(
+    place: int, hashes: bool, what: str, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C9, DST-Q: that the last one by place is held settles nothing; audits say what is known, no more."""
+    more: dict[str, Any] = {} if hashes else {"hash": None, "length": None}
+    for name in ("f1.txt", "f2.txt"):
+        site.put(name, b"then")
+    if what == "created and deleted":
+        site.put("n1", b"then")
+    if what == "deleted and created":
+        site.drop("f2.txt")
+    site.publish_changes(10, entries=[site.change(*one, **more) for one in site.changes if one[0] > 10])
+    assert go(source.base, dest).status == DONE
+    site.put("f3.txt", b"now")
+    if what == "created and deleted":
+        site.drop("n1")
+    else:
+        site.put("n1" if what == "created late" else "f2.txt", b"now")
+    told = [site.change(*one, **more) for one in site.changes if one[0] > 10]
+    if place:
+        told.append(told.pop(1))
+    else:
+        told.insert(0, told.pop())
+    site.publish_changes(10, entries=told)
+    assert check(source.base, dest).verdict != "in sync"
+    for _ in range(2):
+        assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict != "not in sync"
+    site.clock += 10
+    site.publish()
+    assert go(source.base, dest).status == DONE
+    assert check(source.base, dest).verdict == "in sync"

@@ -24,7 +24,7 @@ from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
-from headwater.sync.update.disordered_changes import contradicted
+from headwater.sync.update.disordered_changes import contradicted, doubtful
 from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """
@@ -131,7 +131,7 @@ class ExpectedFiles:
         if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
-            if since is not None:
+            if since is not None and not compare:
                 t.run(_DOUBTED, (since,))
                 t.run(_UNDONE, (since,))
             paths = self._claims_of(t)
@@ -149,6 +149,7 @@ class ExpectedFiles:
             takes = paths.takes_refused
             if compare and since is not None:
                 self._set_aside(t, (uri for _, uri in contradicted(t, since) if takes(uri)))
+                self._set_aside(t, filter(takes, doubtful(t, since)))
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
     def _is_newer(self, stated_at: int | None) -> bool:

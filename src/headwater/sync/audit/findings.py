@@ -62,7 +62,7 @@ class SetAudit(msgspec.Struct, kw_only=True):
     skipped: int = 0
     left_out: int = 0
     contradicted: int = 0
-    """Resources that the Resource List has otherwise than changes of before its `at`."""
+    """Resources that the Resource List has otherwise than changes of before its `at`, or changes out of order tell."""
 
     verdict: str = UNDETERMINED
     reason: str | None = None
@@ -232,7 +232,11 @@ def _uncertain(result: SetAudit) -> Iterator[str]:
         what = "file or folder" if result.unreadable == 1 else "files or folders"
         yield f"{result.unreadable:,} {what} of the copy cannot be read"
     if result.contradicted:
-        yield f"{result.contradicted:,} in the Resource List are not as changes of before its `at` say"
+        what = "resource is" if result.contradicted == 1 else "resources are"
+        yield (
+            f"{result.contradicted:,} {what} told in two ways: by the Resource List and by changes of before its `at`,"
+            " or by changes out of order"
+        )
     told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
     if told:
         yield f"listed by the source: {', '.join(told)}"

@@ -72,7 +72,8 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     if backwards:
         remarks.append(("DST-F12", "the source's times go backwards"))
     gone = rewritten and staged.print.tail_end is None and _are_forgotten(start, intervals, staged.marks)
-    reaches = start.time is not None and any(interval.low == start.time for interval in intervals)
+    told = {interval.low for interval in intervals} | {one.low for one in times}
+    reaches = start.time is not None and start.time in told
     lost = _still_lost(start, intervals, staged.marks)
     if gone and not reaches and start.lost is None:
         lost = start.time

@@ -315,6 +315,7 @@ class ChangeListReader:
         self._visited.add(uri)
         answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
         if answer is None:
+            self._visited.discard(uri)  # who comes by it again has not read it
             return False
         if isinstance(answer, UnchangedDocument):
             return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from headwater.patches.registry import N_QUADS_DIFF
@@ -121,6 +121,46 @@ _DONE_BEFORE: Final = (
     " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
     f" AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? AND NOT {_NOT_THE_LAST}"
 )
+_TOLD: Final = (
+    "SELECT c.uri, c.stated, c.change = 'deleted', iif(c.change = 'deleted', NULL, c.hash), l.uri IS NOT NULL, l.hash"
+    " FROM temp.changed c"
+    " LEFT JOIN temp.listed l ON l.uri = c.uri WHERE (c.pending OR c.folded) AND NOT c.refused AND c.uri IN"
+    " (SELECT uri FROM temp.changed WHERE NOT exact AND stated IS NOT NULL AND coalesce(links, '') NOT LIKE ?)"
+    " AND c.uri NOT LIKE '%.nqud' ORDER BY c.uri, c.list, c.ordinal"
+)
+
+
+class _ToldState(NamedTuple):
+    """What a change that is to be done tells of its resource, and what the Resource List has."""
+
+    uri: str
+    stated: int | None
+    is_gone: int
+    hash: str | None
+    is_listed: int
+    listed: str | None
+
+    def is_as(self, other: _ToldState) -> bool:
+        """Whether both tell the same state for certain."""
+        return self.is_gone == other.is_gone and (bool(self.is_gone) or self.hash == other.hash is not None)
+
+
+def doubtful(t: Transaction, since: int) -> Iterator[str]:
+    """Resources whose last change by place states another state than the last one by time, or than `temp.listed`.
+
+    What is told before `since` is older than that list. Nobody can tell which of the two holds (DST-C9).
+    """
+    t.run(_INDEX)
+    for uri, rows in groupby(t.rows(_TOLD, (_LIKE,)), itemgetter(0)):
+        changes = [_ToldState(*row) for row in rows]
+        last, latest = changes[-1], max(changes, key=lambda one: one.stated or 0)
+        if (latest.stated or 0) < since:
+            if last.is_gone == last.is_listed or (last.is_listed and last.hash != last.listed):
+                yield uri
+        elif last.stated != latest.stated and not last.is_as(latest):
+            yield uri
+
+
 _DO_AGAIN: Final = "UPDATE temp.changed SET pending = 1, exact = 0, latest = ? WHERE n = ?"
 
 
@@ -203,7 +243,7 @@ def order_by_time(t: Transaction, set_id: int) -> list[str]:
         if all(one.exact for one in placed) or any(one.stated is None for one in placed):
             continue
         by_time = sorted(placed, key=lambda one: (one.stated or 0, one.list, one.ordinal))
-        if any(one.has_patch for one in placed):
+        if any(one.has_patch for one in placed) or _is_held_but_older(t, set_id, placed[-1], by_time[-1]):
             disordered.append(uri)
             _place(t, placed, by_time)
             _choose_second(t, set_id, by_time[-1], placed[-1])
@@ -212,6 +252,17 @@ def order_by_time(t: Transaction, set_id: int) -> list[str]:
                 disordered.append(uri)
             _choose_second(t, set_id, placed[-1], by_time[-1])
     return disordered
+
+
+_IS_HELD: Final = (
+    "SELECT 1 FROM resources WHERE set_id = ? AND uri = ? AND path IS NOT NULL AND NOT newer AND listed_hash = ?"
+)
+
+
+def _is_held_but_older(t: Transaction, set_id: int, last: _Change, other: _Change) -> bool:
+    """Whether nobody would ask for what comes last: it is held, while `other` is later by its time."""
+    differs = last.hash is not None and other.hash not in (None, last.hash) and not other.is_deletion
+    return differs and not last.is_deletion and t.one(_IS_HELD, (set_id, last.uri, last.hash)) is not None
 
 
 def _choose_second(t: Transaction, set_id: int, last: _Change, other: _Change) -> None:
