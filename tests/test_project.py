@@ -193,6 +193,13 @@ def test_the_rooms_import_downwards_only() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_what_decodes_a_type_is_made_in_one_place() -> None:
+    """`typed_decoding` says why: several threads may be the first to need a type."""
+    elsewhere = re.compile(r"msgspec(?:\.\w+)?\.(?:Decoder|convert)\b|msgspec\.\w+\.decode\([^\n]*\btype=")
+    found = [path.relative_to(SOURCE) for path in MODULES if elsewhere.search(path.read_text("utf-8"))]
+    assert found == [Path("typed_decoding.py")]
+
+
 def test_a_decision_has_a_number_of_its_own() -> None:
     numbers = [path.name[:3] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")]
     assert sorted(numbers) == sorted(set(numbers))

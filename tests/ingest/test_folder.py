@@ -18,6 +18,7 @@ from headwater.errors import Exit
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
+from headwater.files.patterns import Selection
 from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
@@ -27,7 +28,6 @@ from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
 from headwater.ingest.folder.walking.walk import quote
 from headwater.ingest.folder.watching.hint_paths import expand_hints, topmost
 from headwater.ingest.held_deletions import HoldReason
-from headwater.patterns import Selection
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.files.nofollow import open_unlinked
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.walking.walk import (
     LINK_DEPTH,
     FileEntry,
@@ -21,7 +22,6 @@ from headwater.ingest.folder.walking.walk import (
     path_of,
     quote,
 )
-from headwater.patterns import Selection
 from tests.support.examples import examples
 
 ODD_NAMES = [

@@ -13,11 +13,11 @@ import pytest
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Metadata, Upsert
+from headwater.files.patterns import Selection
 from headwater.ingest.content import fast_reading
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.ingest.folder.signature import RACY, note
 from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.patterns import Selection
 
 PREFIX = "http://source.example/s/resources/"
 FILES = {

@@ -19,6 +19,7 @@ from headwater import notices
 from headwater.catalog.interface import Catalog, Limits
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
+from headwater.typed_decoding import from_values
 
 if TYPE_CHECKING:
     from headwater.storage.cluster import Access
@@ -223,6 +224,6 @@ def _node(text: str, where: str) -> tuple[str, int]:
 def _options(query: str, where: str) -> Options:
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
-        return msgspec.convert(given, Options, strict=False)
+        return from_values(given, Options, strict=False)
     except ValueError as cause:  # msgspec's ValidationError is one
         raise BadPlace(f"after the question mark: {cause}", where=shown(where)) from cause

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.rdf.syntaxes import Syntax, is_patch, syntax_of
+from headwater.typed_decoding import from_json
 
 MOST_SHOWN: Final = 10
 
@@ -81,7 +82,7 @@ def _is_flagged(extra: str | None) -> bool:
     if not extra or "isDataset" not in extra:
         return False
     try:
-        told: Iterable[tuple[str, str]] = msgspec.json.decode(extra, type=list[tuple[str, str]])
+        told: Iterable[tuple[str, str]] = from_json(extra, list[tuple[str, str]])
     except msgspec.DecodeError:
         return False
     return any(name.rpartition("}")[2] == "isDataset" and value.strip() in ("true", "1") for name, value in told)

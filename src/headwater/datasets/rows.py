@@ -11,6 +11,7 @@ from headwater.catalog.interface import Catalog
 from headwater.catalog.state import RowKey, StateRow
 from headwater.datasets.counts import DatasetCounts
 from headwater.spec.records import Link
+from headwater.typed_decoding import from_msgpack
 
 DATASET_FILE: Final = "dataset.nq"
 """The URI of a dataset's only resource, below the URL of its set (TIM-07)."""
@@ -84,26 +85,26 @@ def origin_row(origin: Link) -> StateRow:
 def read_origin(catalog: Catalog, name: str) -> Link | None:
     """Where the dataset has come from; None where nothing says that it was copied. Raises UnknownSet."""
     row = catalog.rows(name, [ORIGIN_KEY]).get(ORIGIN_KEY)
-    return None if row is None else msgspec.msgpack.decode(row.value, type=Link)
+    return None if row is None else from_msgpack(row.value, Link)
 
 
 def read_dataset(catalog: Catalog, name: str) -> DatasetState | None:
     """What is recorded of a set's dataset. Raises UnknownSet."""
     row = catalog.rows(name, [DATASET_KEY]).get(DATASET_KEY)
-    return None if row is None else msgspec.msgpack.decode(row.value, type=DatasetState)
+    return None if row is None else from_msgpack(row.value, DatasetState)
 
 
 def read_seen(catalog: Catalog, name: str) -> bytes | None:
     """The signature of the input that was read last. Raises UnknownSet."""
     row = catalog.rows(name, [SEEN_KEY]).get(SEEN_KEY)
-    return None if row is None else msgspec.msgpack.decode(row.value, type=SeenInput).signature
+    return None if row is None else from_msgpack(row.value, SeenInput).signature
 
 
 def patches_from(catalog: Catalog, name: str, first: int = 0) -> Iterator[DatasetPatch]:
     """The patches of a set's changes from the number `first` on, oldest first. Raises UnknownSet."""
     after: StateRow | None = None
     while rows := catalog.rows_of(name, PATCH_KIND, after=after, limit=_AT_ONCE):
-        found = (msgspec.msgpack.decode(row.value, type=DatasetPatch) for row in rows)
+        found = (from_msgpack(row.value, DatasetPatch) for row in rows)
         yield from (one for one in found if one.seq >= first)
         after = rows[-1]
 
@@ -111,5 +112,5 @@ def patches_from(catalog: Catalog, name: str, first: int = 0) -> Iterator[Datase
 def patches_at(catalog: Catalog, name: str, numbers: list[int]) -> dict[int, DatasetPatch]:
     """Those of these changes that have patches, by their numbers. Raises UnknownSet."""
     rows = catalog.rows(name, [(PATCH_KIND, str(number)) for number in numbers])
-    found = (msgspec.msgpack.decode(row.value, type=DatasetPatch) for row in rows.values())
+    found = (from_msgpack(row.value, DatasetPatch) for row in rows.values())
     return {one.seq: one for one in found}

@@ -16,6 +16,7 @@ from headwater.catalog.interface import Catalog, SetState
 from headwater.publish.capabilities import CHANNELS
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
+from headwater.typed_decoding import from_json
 
 RENDERER = 1
 """Raise it when the same catalog is to give other documents: all are then written again but closed Change Lists."""
@@ -315,7 +316,7 @@ def decode_publication(data: bytes) -> PublicationState:
     if not data:
         return PublicationState()
     try:
-        return msgspec.json.decode(data, type=PublicationState)
+        return from_json(data, PublicationState)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return PublicationState()
 

@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.simulate.settings import ChangeMix, Sizes
+from headwater.typed_decoding import from_values
 
 _LARGEST = 1 << 16
 _DEEPEST = 20
@@ -67,7 +68,7 @@ def read_old_settings(path: Path) -> OldSettings:
     known = _Source.__struct_fields__
     merged = {name: value for part in (data, source) for name, value in part.items() if name in known}
     try:
-        said = msgspec.convert(merged, _Source)
+        said = from_values(merged, _Source)
     except msgspec.ValidationError as cause:
         raise BadSettings(str(cause), where=str(path)) from cause
     unknown = [f"source.{name}" for name in source if name not in known]

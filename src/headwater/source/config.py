@@ -27,6 +27,7 @@ from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig, PushConfig
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
+from headwater.typed_decoding import from_values
 from headwater.versions.retention import VersionRetention
 
 DEFAULT_HOST = "127.0.0.1"
@@ -327,7 +328,7 @@ def _read_set(table: object, where: str) -> None:
 def _read(data: object, kind: type[Config], where: str) -> Config:
     """A record of this kind; whatever is wrong is said with its place. Raises UsageFault."""
     try:
-        return msgspec.convert(data, kind)
+        return from_values(data, kind)
     except msgspec.ValidationError as cause:
         raise BadConfiguration(refusal(str(cause), kind), where=where) from cause
     except UsageFault as fault:

@@ -31,6 +31,7 @@ from headwater.storage.cluster_faults import (
     tls_is_wanted,
 )
 from headwater.storage.cluster_safety import authorization, trusting, wants_tls
+from headwater.typed_decoding import json_decoder
 
 try:
     import certifi
@@ -119,8 +120,8 @@ class _Bulk(msgspec.Struct, frozen=True):
     items: msgspec.Raw = msgspec.Raw(b"[]")  # looked at only when there are errors
 
 
-_bulk_of = msgspec.json.Decoder(_Bulk).decode
-_items_of = msgspec.json.Decoder(list[dict[str, _Item]]).decode
+_bulk_of = json_decoder(_Bulk)
+_items_of = json_decoder(list[dict[str, _Item]])
 
 
 class Cluster:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import StoreFault, UsageFault
+from headwater.typed_decoding import from_json
 
 NOBODY, FORBIDDEN, TOO_MANY = 401, 403, 429
 AGAIN = frozenset({TOO_MANY, 502, 503, 504})
@@ -112,7 +113,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 def reason_of(body: str) -> Reason:
     """What an answer that is no success says; its text as it is when it is not the engine's own JSON."""
     try:
-        error = msgspec.json.decode(body, type=_Refusal).error
+        error = from_json(body, _Refusal).error
     except msgspec.MsgspecError:
         return Reason("", body[:200])
     return error if isinstance(error, Reason) else Reason("", error)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.patterns import Selection
+from headwater.files.patterns import Selection
 from headwater.spec.uris import comparable_host
 
 _LONGEST_URI = 32_768

@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.sync.filters import Choice, hosts_of, selection
+from headwater.typed_decoding import from_json, from_values
 
 
 class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +189,7 @@ def check_options(options: msgspec.Struct) -> None:
     for field in msgspec.structs.fields(options):
         value = getattr(options, field.name)
         try:
-            taken = msgspec.convert(value, field.type)
+            taken = from_values(value, field.type)
         except (msgspec.ValidationError, TypeError):
             found = "what was given" if field.name in SECRETS else f"{value!r:.200}"
             raise UsageFault(f"{field.name} is {_kind(field.type)}, not {found}", advice=_ADVICE) from None
@@ -263,4 +264,4 @@ class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
 
 def choice_of_signature(signature: str) -> RememberedChoice:
     """What was chosen of the resources of a set when it was last brought up to date."""
-    return msgspec.json.decode(signature, type=RememberedChoice)
+    return from_json(signature, RememberedChoice)

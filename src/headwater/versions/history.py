@@ -19,6 +19,7 @@ from headwater.catalog.faults import Moved, UnknownSet
 from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, NumberedChange, RowKey, StateRow, StateUpdate
 from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.typed_decoding import msgpack_decoder
 
 KIND = "version"
 """The rows of states: ranked by their resource, in the order of their times."""
@@ -81,8 +82,8 @@ class _Begin(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_stored = msgspec.msgpack.Decoder(_Stored).decode
-_begin = msgspec.msgpack.Decoder(_Begin).decode
+_stored = msgpack_decoder(_Stored)
+_begin = msgpack_decoder(_Begin)
 
 
 def sha256_of(hash_text: str | None) -> str:

@@ -28,6 +28,7 @@ from headwater.catalog.lease import Version
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable, Reason
+from headwater.typed_decoding import json_decoder
 
 WINDOW = 10_000
 """Documents of one search: `index.max_result_window` is so many."""
@@ -87,16 +88,16 @@ class _Counted(msgspec.Struct, frozen=True):
     aggregations: _Groups
 
 
-_heads = msgspec.json.Decoder(_Found[SetHead]).decode
-_resources = msgspec.json.Decoder(_Found[StoredResource]).decode
-_changes = msgspec.json.Decoder(_Found[StoredChange]).decode
-_resource_docs = msgspec.json.Decoder(_Docs[StoredResource]).decode
-_change_docs = msgspec.json.Decoder(_Docs[StoredChange]).decode
-_journal_docs = msgspec.json.Decoder(_Docs[JournalDocument]).decode
-_rows = msgspec.json.Decoder(_Found[RowDocument]).decode
-_row_docs = msgspec.json.Decoder(_Docs[RowDocument]).decode
-_counts = msgspec.json.Decoder(_Counted).decode
-_refreshed = msgspec.json.Decoder(_Refreshed).decode
+_heads = json_decoder(_Found[SetHead])
+_resources = json_decoder(_Found[StoredResource])
+_changes = json_decoder(_Found[StoredChange])
+_resource_docs = json_decoder(_Docs[StoredResource])
+_change_docs = json_decoder(_Docs[StoredChange])
+_journal_docs = json_decoder(_Docs[JournalDocument])
+_rows = json_decoder(_Found[RowDocument])
+_row_docs = json_decoder(_Docs[RowDocument])
+_counts = json_decoder(_Counted)
+_refreshed = json_decoder(_Refreshed)
 
 
 class Indices:

@@ -16,6 +16,7 @@ from headwater.catalog.faults import NewerSchema
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.typed_decoding import from_json, json_decoder
 
 VERSION = 1
 SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
@@ -107,7 +108,7 @@ class _Index(msgspec.Struct, frozen=True):
     mappings: _Mapping = _Mapping()
 
 
-_indices_of = msgspec.json.Decoder(dict[str, _Index]).decode
+_indices_of = json_decoder(dict[str, _Index])
 
 
 def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class _Count(msgspec.Struct, frozen=True):
 def has_memory(cluster: Cluster, prefix: str) -> bool:
     """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
     answer = cluster.ask("GET", f"/{prefix}-memory-v1/_count", accept=(_FORBIDDEN, _NOT_FOUND))
-    return answer.status < _ALREADY and msgspec.json.decode(answer.body, type=_Count).count > 0
+    return answer.status < _ALREADY and from_json(answer.body, _Count).count > 0
 
 
 def remove(cluster: Cluster, prefix: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from headwater.catalog.lease import Version
 from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.typed_decoding import json_decoder
 
 _NOT_FOUND = 404
 
@@ -33,7 +34,7 @@ class _Written(msgspec.Struct, frozen=True):
     primary_term: int = msgspec.field(name="_primary_term")
 
 
-_written = msgspec.json.Decoder(_Written).decode
+_written = json_decoder(_Written)
 
 
 class VersionedDocuments(Generic[T]):
@@ -42,7 +43,7 @@ class VersionedDocuments(Generic[T]):
     def __init__(self, cluster: Cluster, index: str, kind: type[T]) -> None:
         self._cluster = cluster
         self._index = index
-        self._decode = msgspec.json.Decoder(_Found[kind]).decode  # type: ignore[valid-type]
+        self._decode = json_decoder(_Found[kind])  # type: ignore[valid-type]
         self._encode = msgspec.json.Encoder().encode
 
     def get(self, id_: str) -> VersionedDocument[T] | None:

@@ -17,6 +17,7 @@ from headwater.catalog.dump import lines
 from headwater.catalog.interface import Change, Page, Part, Resource, Segment, SetSnapshot
 from headwater.catalog.state import StateRow
 from headwater.errors import StoreFault, UsageFault
+from headwater.typed_decoding import from_json, json_decoder
 
 LONGEST_LINE: Final = 64 << 20
 """Octets of a line: more than any page's worth of links; a stream of no lines at all ends here."""
@@ -166,7 +167,7 @@ class DumpReader:
         self._digest = hashlib.sha256()
         self._last = b""
         self._number = 0
-        self._decode: Callable[[bytes], lines.Line] = msgspec.json.Decoder(lines.Line).decode
+        self._decode: Callable[[bytes], lines.Line] = json_decoder(lines.Line)
         self.header = self._header()
 
     def sets(self) -> Iterator[tuple[SetTransfer, Iterator[Part]]]:
@@ -190,7 +191,7 @@ class DumpReader:
     def _header(self) -> lines.Header:
         octets = self._source.readline(LONGEST_LINE)
         try:
-            found = msgspec.json.decode(octets, type=lines.AnyHeader)
+            found = from_json(octets, lines.AnyHeader)
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
             raise NotADump("the first line is not that of a dump") from cause
         if found.kind != lines.FORMAT:

@@ -16,6 +16,7 @@ from headwater.catalog.interface import Change, Metadata, Page, Resource, Segmen
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
 from headwater.storage.sqlite.transaction import Row
+from headwater.typed_decoding import json_decoder
 
 CHANGES = {1: ChangeKind.CREATED, 2: ChangeKind.UPDATED, 3: ChangeKind.DELETED}
 _CHANGE_NUMBERS = {change: number for number, change in CHANGES.items()}
@@ -37,7 +38,7 @@ class More(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _to_json = msgspec.json.Encoder().encode
-_from_json = msgspec.json.Decoder(More).decode
+_from_json = json_decoder(More)
 _NO_MORE = More()
 
 

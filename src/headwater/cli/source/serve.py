@@ -24,6 +24,7 @@ from headwater.cli.shared_options import (
 )
 from headwater.cli.source.serve_options import configured, own_url, with_new_sets
 from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.typed_decoding import from_json
 
 if TYPE_CHECKING:
     import socket
@@ -357,7 +358,6 @@ def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
 
 def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
     """One more process on the same socket; it ends with the first one, however that ends."""
-    import msgspec
 
     from headwater.cli.server_log import open_log
     from headwater.http.server.server import make_server
@@ -365,7 +365,7 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
 
-    config = msgspec.json.decode(note.read_bytes(), type=SourceConfig)
+    config = from_json(note.read_bytes(), SourceConfig)
     log = open_log(config.log_format)
     counts = _counts(config, folder)
     with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:

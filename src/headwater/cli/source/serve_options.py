@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli.shared_options import DESCRIBING
 from headwater.errors import HeadwaterError, UsageFault
+from headwater.typed_decoding import from_values
 
 if TYPE_CHECKING:
     from headwater.source.config import SourceConfig
@@ -111,7 +112,7 @@ def _converted(data: dict[str, Any]) -> SourceConfig:
     from headwater.source.config import BadConfiguration, SourceConfig
 
     try:
-        return msgspec.convert(data, SourceConfig, strict=False)
+        return from_values(data, SourceConfig, strict=False)
     except msgspec.ValidationError as cause:
         raise BadConfiguration(str(cause)) from cause
 

@@ -10,6 +10,7 @@ from headwater.http.dumps.faults import DumpRefused, TooMuchAsked
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.writing import value_checks
 from headwater.spec.writing.xml_text import WriteRefused
+from headwater.typed_decoding import json_decoder
 
 BODY_OCTETS = 16 << 20
 """A body has so many octets at most: 50,000 URIs of 300 characters."""
@@ -54,7 +55,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _SELECTIONS = ("uris", "since", "page")
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = json_decoder(_Body)
 
 
 def read_request(body: bytes, most: int) -> PackageRequest:

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from headwater.typed_decoding import from_json
+
 WRITE_SECONDS: Final = 1.0
 """How far behind the others' figures may be, at most, while they are asked anything."""
 
@@ -46,4 +48,4 @@ class SharedCounters:
         for path in sorted(self._folder.glob("*.json")):
             if path != self._own:
                 with suppress(OSError, msgspec.DecodeError):
-                    yield msgspec.json.decode(path.read_bytes(), type=CounterSnapshot)
+                    yield from_json(path.read_bytes(), CounterSnapshot)

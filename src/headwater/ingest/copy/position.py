@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.catalog.state import RowKey, StateRow
 from headwater.copies.copy_state import CopiedSet, JournalEnd
+from headwater.typed_decoding import from_msgpack
 
 KIND = "copy"
 KEY: RowKey = (KIND, "position")
@@ -38,7 +39,7 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 def read_position(value: bytes) -> CopyPosition:
     """A position as it is kept."""
-    return msgspec.msgpack.decode(value, type=CopyPosition)
+    return from_msgpack(value, CopyPosition)
 
 
 def position_at(end: JournalEnd, copied: CopiedSet, place: str = "") -> CopyPosition:

@@ -17,10 +17,11 @@ from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.records import Extra, Link
 from headwater.spec.timestamps import from_microseconds
 from headwater.spec.uris import quote_path
+from headwater.typed_decoding import json_decoder
 
 _STATE: Final = FOLDER.encode()
-_links = msgspec.json.Decoder(tuple[Link, ...])
-_extra = msgspec.json.Decoder(Extra)
+_links = json_decoder(tuple[Link, ...])
+_extra = json_decoder(Extra)
 T = TypeVar("T")
 
 
@@ -72,7 +73,7 @@ def links_of(file: CopiedFile) -> tuple[Link, ...]:
     if not file.links:
         return ()
     try:
-        return _links.decode(file.links)
+        return _links(file.links)
     except (msgspec.DecodeError, UnicodeError):
         return ()
 
@@ -82,7 +83,7 @@ def _extra_of(file: CopiedFile) -> Extra:
     if not file.extra:
         return ()
     try:
-        return _extra.decode(file.extra)
+        return _extra(file.extra)
     except (msgspec.DecodeError, UnicodeError):
         return ()
 

@@ -12,8 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from headwater.copies.copy_state import CopiedFile, CopiedSet, CopyStateReader, copied_sets, files_after, files_at
 from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
 from headwater.copies.schema import FOLDER, STATE
@@ -23,6 +21,7 @@ from headwater.ingest.datasets.inputs import ChosenInput, DatasetInput, PathInpu
 from headwater.rdf.syntaxes import RdfInput
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.typed_decoding import from_json
 
 _DEEPEST: Final = 64
 _AT_ONCE: Final = 1_000
@@ -140,7 +139,7 @@ class CopiedInput:
 
     def _origin(self, file: CopiedFile) -> Link:
         """The `via` of the entry that it was copied by, else its own resource there. Raises UnusableInput."""
-        kept = msgspec.json.decode(file.links, type=list[Link]) if file.links else []
+        kept = from_json(file.links, list[Link]) if file.links else []
         link = next(
             (one for one in kept if one.rel.lower() == VIA),
             Link(

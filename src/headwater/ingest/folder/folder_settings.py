@@ -9,7 +9,7 @@ import msgspec
 from headwater.deletion_guard import DEFAULT_SHARE
 from headwater.errors import UsageFault
 from headwater.files.file_placement import LINK
-from headwater.patterns import Selection
+from headwater.files.patterns import Selection
 
 
 class FolderUnusable(UsageFault):

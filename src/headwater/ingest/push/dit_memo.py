@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.typed_decoding import from_msgpack
+
 _MARK = b"D1"
 _NEVER_US = -(1 << 63)
 
@@ -31,6 +33,6 @@ def read_note(memo: bytes) -> Note:
     if not memo.startswith(_MARK):
         return _NONE
     try:
-        return msgspec.msgpack.decode(memo[len(_MARK) :], type=Note)
+        return from_msgpack(memo[len(_MARK) :], Note)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return _NONE

@@ -21,6 +21,7 @@ from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.ingest.push.dit_pairs import Half, Statement, Unpaired
 from headwater.ingest.push.inverse_links import MOST_LINKS
 from headwater.spec.timestamps import to_microseconds
+from headwater.typed_decoding import from_msgpack
 
 SEEN_SECONDS: Final = 14 * 86_400
 """How long a change document is known again when it is sent once more."""
@@ -130,7 +131,7 @@ class IngestState:
         """What has waited until then; with None all that waits. Oldest first."""
         until_us = None if until is None else to_microseconds(until)
         rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
-        return {row.key: msgspec.msgpack.decode(row.value, type=Half) for row in rows}
+        return {row.key: from_msgpack(row.value, Half) for row in rows}
 
     def position(self, feed: str) -> bytes | None:
         """How far a feed was read."""
@@ -206,7 +207,7 @@ def unpaired(catalog: Catalog) -> dict[str, Unpaired]:
         with suppress(UnknownSet):  # of a restore that has not ended, which nobody sees
             for row in _every(catalog, name, HALF):
                 count += 1
-                since = msgspec.msgpack.decode(row.value, type=_Since).since
+                since = from_msgpack(row.value, _Since).since
                 oldest = min((one for one in (since, oldest) if one is not None), default=None)
         if count:
             found[name] = Unpaired(count, oldest)
@@ -249,7 +250,7 @@ def _keys_of(row: StateRow) -> Iterator[RowKey]:
     """The row, and what belongs to it: the answer of a request."""
     yield row.kind, row.key
     if row.kind == REQUEST:
-        for number in range(msgspec.msgpack.decode(row.value, type=TakenRequest).parts):
+        for number in range(from_msgpack(row.value, TakenRequest).parts):
             yield ANSWER, _part(row.key, number)
 
 
@@ -281,4 +282,4 @@ class _Since(msgspec.Struct, frozen=True):
 
 
 def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str, T]:
-    return {key: msgspec.msgpack.decode(row.value, type=type_) for (of, key), row in rows.items() if of == kind}
+    return {key: from_msgpack(row.value, type_) for (of, key), row in rows.items() if of == kind}

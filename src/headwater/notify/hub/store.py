@@ -30,6 +30,7 @@ from headwater.notify.hub.schema import FILE, SCHEMA
 from headwater.spec import uris
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.typed_decoding import from_json
 
 _DUE: Final = "id, topic_id, topic, host, callback, secret, position, failures, due_at, expires_at"
 _WAITING: Final = "WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
@@ -228,7 +229,7 @@ class HubStore:
             )
             if row is None:
                 return int(tx.value("SELECT last_seq FROM topics WHERE id = ?", (topic_id,)) or 0)
-        links = msgspec.json.decode(row[3], type=tuple[str, ...])
+        links = from_json(row[3], tuple[str, ...])
         return Message(topic=row[0], seq=row[1], media_type=row[2], links=links, body=row[4])
 
     # -- topics that are to be fetched --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from headwater.storage.database import Database
 from headwater.storage.database_pool import DatabasePool, PooledDatabase
 from headwater.storage.schema import Schema
 from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.typed_decoding import from_json
 
 FILE: Final = "push.sqlite"
 MODE: Final = "mode"
@@ -166,7 +167,7 @@ class SubscriberStore:
 
 def _progress(t: Transaction, channel: str) -> ChannelProgress:
     value = t.value("SELECT value FROM progress WHERE channel = ?", (channel,))
-    return ChannelProgress() if value is None else msgspec.json.decode(value, type=ChannelProgress)
+    return ChannelProgress() if value is None else from_json(value, ChannelProgress)
 
 
 def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.catalog.state import StateRow
-from headwater.patterns import Selection
+from headwater.files.patterns import Selection
 from headwater.publish.links.partners import DescribedRule, Variant, partner_links, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.patches.published import patches_of

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS
-from headwater.patterns import BadPattern, Selection
+from headwater.files.patterns import BadPattern, Selection
 from headwater.publish.links.allowance import NOTHING, ROOM, Allowance
 from headwater.publish.links.partners import BadLinkRule, DescribedRule, variants_allowance, variants_of
 from headwater.spec.namespaces import PATCH

@@ -15,6 +15,7 @@ from headwater.publish.site import Site
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.storage.objects.interface import ObjectStore, octets_of
+from headwater.typed_decoding import from_json
 
 KIND = "patch"
 _AT_ONCE = 1_000
@@ -97,4 +98,4 @@ def packed_patch(
 
 def decode(row: StateRow) -> PublishedPatch:
     """The patch that a row is about."""
-    return msgspec.json.decode(row.value, type=PublishedPatch)
+    return from_json(row.value, PublishedPatch)

@@ -25,6 +25,7 @@ from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
 from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
+from headwater.typed_decoding import from_json
 
 
 class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ def page_renderer(request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]
 
     It answers with the page's size in octets, and when its snapshot had been taken, in microseconds.
     """
-    told = msgspec.json.decode(request, type=RenderRequest)
+    told = from_json(request, RenderRequest)
     catalog = SqliteCatalog(told.catalog)
 
     def render(job: tuple[int, int]) -> tuple[int, int]:

@@ -6,10 +6,10 @@ mends the copy.
 
 from __future__ import annotations
 
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.signature import is_outlined
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
-from headwater.patterns import Selection
 
 
 class CopyTree(SetTree):

@@ -23,6 +23,7 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.progress import Listener, silent
 from headwater.source.events.publication import ListenerPosition, PublicationListener, VisibleChanges
 from headwater.source.set_health import FailureState, RetryPauses
+from headwater.typed_decoding import from_json
 
 POSITION_KIND: Final = "listener position"
 """The kind of the rows; their keys are the names of the listeners."""
@@ -156,7 +157,7 @@ class DurableListener:
     def _read(self, name: str) -> ListenerPosition | None:
         key = (POSITION_KIND, self._health.name)
         row = self._catalog.rows(name, [key]).get(key)
-        return None if row is None else msgspec.json.decode(row.value, type=ListenerPosition)
+        return None if row is None else from_json(row.value, ListenerPosition)
 
     def _write(self, told: _Told) -> None:
         position = told.position

@@ -17,6 +17,7 @@ from headwater.catalog.interface import Catalog
 from headwater.catalog.state import StateRow
 from headwater.publish.capabilities import Channel
 from headwater.source.events.publication import VisibleChanges
+from headwater.typed_decoding import from_json
 
 
 class LastPayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ def read_position(catalog: Catalog, name: str, channel: Channel, hub: str, kind:
     """The position of a hub in a channel of a set; None: it was never told of it."""
     key = (channel.capability, hub)
     row = catalog.rows(name, [key]).get(key)
-    return None if row is None else msgspec.json.decode(row.value, type=kind)
+    return None if row is None else from_json(row.value, kind)
 
 
 def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable[str]) -> bytes:
@@ -112,5 +113,5 @@ def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable
         rows = catalog.rows(name, [(channel.capability, hub) for hub in hubs])
     except UnknownSet:
         return b""
-    told = [one for row in rows.values() if (one := msgspec.json.decode(row.value, type=LastPayload)).payload]
+    told = [one for row in rows.values() if (one := from_json(row.value, LastPayload)).payload]
     return max(told, key=lambda one: one.until).payload if told else b""

@@ -17,6 +17,7 @@ from headwater.spec.namespaces import INDEX, PATCH, UP
 from headwater.spec.reading.required_heads import MUSTS
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writing.xml_text import WriteRefused
+from headwater.typed_decoding import from_values
 
 _MANIFESTS: Final = frozenset({Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST})
 _CHANGES: Final = frozenset({Kind.CHANGE_LIST, Kind.CHANGE_DUMP_MANIFEST, Kind.CHANGE_NOTIFICATION})
@@ -41,7 +42,7 @@ def check_types(record: Document | Entry) -> None:
     for field in msgspec.structs.fields(record):
         value = getattr(record, field.name)
         try:
-            msgspec.convert(value, field.type)
+            from_values(value, field.type)
         except msgspec.ValidationError:
             what = type(record).__name__
             raise WriteRefused(f"{field.name} of {what} is of another type: {value!r:.200}") from None

@@ -32,6 +32,7 @@ from headwater.storage.objects.interface import (
     PutResult,
     checked_mark,
 )
+from headwater.typed_decoding import from_json
 
 TEMPORARY = f"{RESERVED}tmp-"
 """Names that begin so are half-written; they are removed when the store is opened, and never listed."""
@@ -205,7 +206,7 @@ def read_whole_gzip_label(path: Path, octets: int) -> tuple[ObjectNote, int] | N
 def read_note(path: Path, signature: Signature) -> ObjectNote | None:
     """The note of an object in this state, or None."""
     try:
-        note = msgspec.json.decode(_note_path(path, signature).read_bytes(), type=ObjectNote)
+        note = from_json(_note_path(path, signature).read_bytes(), ObjectNote)
     except (OSError, ValueError):  # what is no UTF-8 is no DecodeError of msgspec
         return None
     return note if note.octets == signature[2] else None

@@ -26,6 +26,7 @@ from headwater.rdf.lines.reading import is_plain
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.sync.copy.local_files import digest_of_file
+from headwater.typed_decoding import from_json
 
 _PIECE: Final = 1 << 20
 _NOTE: Final = "state.json"
@@ -168,7 +169,7 @@ class KeptStates:
 
     def _noted(self) -> KeptState | None:
         try:
-            return msgspec.json.decode((self._folder / _NOTE).read_bytes(), type=KeptState)
+            return from_json((self._folder / _NOTE).read_bytes(), KeptState)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -31,6 +31,7 @@ from headwater.sync.lists.documents import (
 from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import micros
 from headwater.sync.state.validators import Validators
+from headwater.typed_decoding import json_decoder
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
 _PLAIN_LINES = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?\n]*\Z")
@@ -57,8 +58,8 @@ def _as_text(value: object) -> str:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
-_DECODER = msgspec.json.Decoder(list[Link])
-_ATTRIBUTES = msgspec.json.Decoder(Extra)
+_links_from = json_decoder(list[Link])
+_extra_from = json_decoder(Extra)
 
 
 class StagedEntry(NamedTuple):
@@ -260,23 +261,23 @@ def encoded_links(links: list[Link]) -> str:
 
 def without_links(kept: str, relation: str) -> str | None:
     """What was kept, without the links of one relation."""
-    links = [link for link in _DECODER.decode(kept) if link.rel != relation]
+    links = [link for link in _links_from(kept) if link.rel != relation]
     return _ENCODER.encode(links).decode() if links else None
 
 
 def all_links(kept: str) -> list[Link]:
     """The links that were kept."""
-    return _DECODER.decode(kept)
+    return _links_from(kept)
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:
     """The links of one relation among those that were kept, best `pri` first."""
-    return [link for link in _DECODER.decode(kept) if link.rel == relation] if kept else []
+    return [link for link in _links_from(kept) if link.rel == relation] if kept else []
 
 
 def canonical_hash_of(kept: str | None) -> str | None:
     """The SHA-256 of canonical N-Quads that is stated among the attributes that were kept (docs/extensions.md)."""
-    return canonical_digest(_ATTRIBUTES.decode(kept)) if kept and CANONICAL in kept else None
+    return canonical_digest(_extra_from(kept)) if kept and CANONICAL in kept else None
 
 
 def scope_origins(*uris: str | None) -> frozenset[Origin]:

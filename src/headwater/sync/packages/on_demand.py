@@ -31,6 +31,7 @@ from headwater.sync.packages.placing import MemberPlacing, digest_of, temporary_
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
+from headwater.typed_decoding import from_json
 
 MOST_UNDER_WAY = 2
 """Answers that are asked for at a time: while one is read the next is made, sent and buffered. A source that makes more
@@ -311,7 +312,7 @@ class OnDemand:
         if answer.status != 200:
             limits = _Refusal()
             with suppress(msgspec.MsgspecError):
-                limits = msgspec.json.decode(answer.body, type=_Refusal)
+                limits = from_json(answer.body, _Refusal)
             said = f"; its limits are {limits.limits}" if limits.limits else ""
             raise self._refused(f"HTTP status {answer.status}{said}")
 

@@ -10,8 +10,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-import msgspec
-
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of
@@ -27,6 +25,7 @@ from headwater.sync.past.state_at import (
     span_of,
     state_at,
 )
+from headwater.typed_decoding import from_json
 
 _UNCHANGED = f"""
 INSERT INTO temp.listed({STAGED_COLUMNS}) SELECT {STAGED_COLUMNS} FROM temp.seen s
@@ -148,5 +147,5 @@ def _all_links(t: Transaction, uri: str, own: str | None) -> str | None:
         for (kept,) in t.rows(_LINKS, (uri,)):
             more = [link for rel in missing for link in links_of(kept, rel)]
             if more:
-                return encode_links([*msgspec.json.decode(own or "[]", type=list[Link]), *more])
+                return encode_links([*from_json(own or "[]", list[Link]), *more])
     return own

@@ -48,6 +48,7 @@ from headwater.sync.sets.stated_move import check_sets, moving_sets, sets_missin
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import SOURCE, all_validators, keep_validators, moved_documents, validators
+from headwater.typed_decoding import from_json
 
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
 _UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
@@ -157,7 +158,7 @@ class SetRegistry:
     def _pages_hold(self) -> bool:
         """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
         with self._database.read() as t:
-            pages = msgspec.json.decode(fact(t, _PAGES) or "[]", type=list[str])
+            pages = from_json(fact(t, _PAGES) or "[]", list[str])
             asked = [(page, validators(t, SOURCE, page)) for page in pages]
         found = list(self._documents.probe_many(asked))
         for page, probe in zip(pages, found, strict=True):
@@ -174,7 +175,7 @@ class SetRegistry:
     def _still_unread(self, known: list[SetRow]) -> bool:
         """Try the Capability Lists again that could not be read; False when one of them can by now."""
         with self._database.read() as t:
-            uris = msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])
+            uris = from_json(fact(t, _UNREAD) or "[]", list[str])
         wanted = self._options.sets
         if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
             meant = {row.offer.identity for row in known if row.name in wanted} | set(wanted)
@@ -331,7 +332,7 @@ class SetRegistry:
         keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
         for uri, held in (*found.read, *found.pages):
             keep_validators(t, SOURCE, uri, held.etag, held.last_modified, moved.get(uri))
-        unread = set(msgspec.json.decode(fact(t, _UNREAD) or "[]", type=list[str])) if some else set()
+        unread = set(from_json(fact(t, _UNREAD) or "[]", list[str])) if some else set()
         unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
         keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
         keep_fact(t, _SOME, "yes" if some else "")
@@ -395,7 +396,7 @@ class SetRegistry:
 
     def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
         kept = fact(t, _OFFERED)
-        numbers = None if kept is None else set(msgspec.json.decode(kept, type=list[int]))
+        numbers = None if kept is None else set(from_json(kept, list[int]))
         return [row for row in known if numbers is None or row.id in numbers]
 
     def _tell_missing(self, known: list[SetRow], rows: list[SetRow]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.typed_decoding import from_json
 
 IN_PUBLIC = "host seen in public"
 """A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
@@ -33,7 +34,7 @@ def remember_base(transaction: Transaction, set_id: int, base: str) -> None:
 
 def former_bases(transaction: Transaction, set_id: int) -> list[str]:
     """The bases of a set before its source moved (DST-F10)."""
-    return msgspec.json.decode(fact(transaction, f"former bases {set_id}") or "[]", type=list[str])
+    return from_json(fact(transaction, f"former bases {set_id}") or "[]", list[str])
 
 
 def measure(transaction: Transaction, set_id: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.typed_decoding import from_msgpack
 
 
 def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]], *, removal: bool = False) -> int:
@@ -33,6 +34,6 @@ def intents(transaction: Transaction) -> list[FileIntent]:
     """The notes that are left."""
     rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
     return [
-        FileIntent(number, set_id, msgspec.msgpack.decode(files, type=list[tuple[str, bytes]]), bool(removal))
+        FileIntent(number, set_id, from_msgpack(files, list[tuple[str, bytes]]), bool(removal))
         for number, set_id, files, removal in rows
     ]

@@ -12,6 +12,7 @@ from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.reports import SetReport, SyncReport
 from headwater.sync.state.facts import fact, keep_fact
+from headwater.typed_decoding import from_json
 
 _LAST_RUN, _UNTOLD = "last run", "changes not told"
 
@@ -42,7 +43,7 @@ class SetHistory(msgspec.Struct, frozen=True, kw_only=True):
 def last_run(t: Transaction) -> LastRun | None:
     """The last run that came to its end, by a fault too; None where there was none."""
     kept = fact(t, _LAST_RUN)
-    return None if kept is None else msgspec.json.decode(kept, type=LastRun)
+    return None if kept is None else from_json(kept, LastRun)
 
 
 def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> None:
@@ -93,7 +94,7 @@ def set_history(t: Transaction, set_id: int) -> SetHistory | None:
     if row is None:
         return None
     checked_at, sound_at, unsound_since_at, encoded = row
-    report = msgspec.json.decode(encoded, type=SetReport)
+    report = from_json(encoded, SetReport)
     return SetHistory(checked_at=checked_at, sound_at=sound_at, unsound_since_at=unsound_since_at, report=report)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.position import Position
+from headwater.typed_decoding import from_json
 
 RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"
 RESOURCE_DUMP, CHANGE_DUMP = "resourcedump", "changedump"
@@ -70,10 +71,10 @@ class _EarlierOffer(msgspec.Struct):
 
 def decode_offer(encoded: str) -> Offer:
     """An offer as it is written down, also by an earlier version."""
-    offer = msgspec.json.decode(encoded, type=Offer)
+    offer = from_json(encoded, Offer)
     if offer.documents:
         return offer
-    earlier = msgspec.json.decode(encoded, type=_EarlierOffer)
+    earlier = from_json(encoded, _EarlierOffer)
     lists = {RESOURCE_LIST: earlier.resource_list, CHANGE_LIST: earlier.change_list}
     documents = {name: uri for name, uri in lists.items() if uri is not None}
     return msgspec.structs.replace(offer, documents=documents | dict(earlier.others))
@@ -117,7 +118,7 @@ def set_of(row: Row) -> SetRow:
     position = values["position"]
     values["offer"] = decode_offer(values["offer"])
     values["baseline_done"] = bool(values["baseline_done"])
-    values["position"] = msgspec.json.decode(position, type=Position) if position else None
+    values["position"] = from_json(position, Position) if position else None
     return SetRow(**values)
 
 

@@ -19,6 +19,7 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import LocalFiles, digest_of_file
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ADD_WORK, PAST_CACHES, PlanCounts, Work, encode_attempt
+from headwater.typed_decoding import from_msgpack
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
 _KEPT_HEADERS = ("etag", "last-modified", "date")
@@ -67,7 +68,7 @@ class UnconfirmedContent:
         if kept is None:
             return None
         self.count -= 1
-        return msgspec.msgpack.decode(kept, type=UnconfirmedFile)
+        return from_msgpack(kept, UnconfirmedFile)
 
     def fits(self, kept: UnconfirmedFile, work: Work) -> bool:
         """Whether these octets are what an entry lists, by its strongest digest; a length alone proves nothing."""
@@ -97,7 +98,7 @@ class UnconfirmedContent:
             " WHERE a.uri NOT IN (SELECT uri FROM temp.work) ORDER BY a.uri"
         )
         for (encoded,) in list(t.rows(query, (set_id,))):
-            work = msgspec.msgpack.decode(encoded, type=Work)
+            work = from_msgpack(encoded, Work)
             counts.created += work.held is None
             counts.updated += work.held is not None
             fetch = work.planned(
@@ -111,9 +112,7 @@ class UnconfirmedContent:
         if self._tree is None or not self.count:
             return
         with self._database.write() as t:
-            left = [
-                msgspec.msgpack.decode(kept, type=UnconfirmedFile) for (kept,) in t.rows("SELECT kept FROM temp.aside")
-            ]
+            left = [from_msgpack(kept, UnconfirmedFile) for (kept,) in t.rows("SELECT kept FROM temp.aside")]
             t.run("DELETE FROM temp.aside")
         for kept in left:
             with contextlib.suppress(OSError):

@@ -19,6 +19,7 @@ from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
 from headwater.sync.transfer.verification import digests_of
+from headwater.typed_decoding import from_json
 
 _ROOM_FOR_GROWTH = 64 << 20
 
@@ -177,7 +178,7 @@ def encode_attempt(attempt: Attempt) -> str | None:
 
 @lru_cache(maxsize=64)
 def _decode_attempt(encoded: str) -> Attempt:
-    return msgspec.json.decode(encoded, type=Attempt)  # type: ignore[no-any-return]  # a union is no type to it
+    return from_json(encoded, Attempt)  # type: ignore[no-any-return]  # a union is no type to it
 
 
 class PlannedFetch(NamedTuple):

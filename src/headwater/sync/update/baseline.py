@@ -22,6 +22,7 @@ from headwater.sync.state.validators import Validators, forget_documents, keep_v
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
+from headwater.typed_decoding import from_json
 
 _PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
 _COMPONENTS = "components of set {}"  # a fact: those of its index, as they were read
@@ -232,7 +233,7 @@ class Baseline:
 def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:
     """The list of the last completed baseline of a set, as it is remembered (DST-B1)."""
     encoded = fact(t, _COMPONENTS.format(row.id))
-    components = msgspec.json.decode(encoded, type=tuple[Component, ...]) if encoded else ()
+    components = from_json(encoded, tuple[Component, ...]) if encoded else ()
     return CompletedBaseline(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.catalog.cluster.indices import Indices
+from headwater.typed_decoding import json_decoder
 
 IS_ON = True
 """False: every head is looked at each time."""
@@ -58,7 +59,7 @@ class Mark(msgspec.Struct, frozen=True):
         return min(number for _, number in self.copies)
 
 
-_stats = msgspec.json.Decoder(_Stats).decode
+_stats = json_decoder(_Stats)
 
 
 class NewestNumbers:

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from headwater.typed_decoding import from_json
+
 WINDOW: Final = 10_000
 """Gaps so far below the newest number, at most, are taken for operations under way."""
 OVERLAP_SECONDS: Final = 120
@@ -55,7 +57,7 @@ class ShardPosition(msgspec.Struct, array_like=True):
 
 def read_position(octets: bytes | None) -> ShardPosition:
     """The position that was written down; the beginning when none was."""
-    return ShardPosition() if octets is None else msgspec.json.decode(octets, type=ShardPosition)
+    return ShardPosition() if octets is None else from_json(octets, ShardPosition)
 
 
 def write_position(position: ShardPosition) -> bytes:

@@ -20,11 +20,12 @@ import msgspec
 from headwater.catalog.interface import Catalog
 from headwater.files import hashing
 from headwater.files.file_placement import COPY
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.event_builder import PlaceFault
 from headwater.ingest.folder.signature import is_outlined, outline
 from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
-from headwater.patterns import Selection
 from headwater.spec.records import ChangeKind
+from headwater.typed_decoding import from_json
 
 _ROWS = 5_000
 _MANY = 1_000
@@ -53,7 +54,7 @@ class SetTree:
 
     def _read(self) -> _Completed | None:
         try:
-            return msgspec.json.decode(self._note.read_bytes(), type=_Completed)
+            return from_json(self._note.read_bytes(), _Completed)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.watching.hint_paths import above
-from headwater.patterns import Selection
 
 
 class PathFilter:

@@ -20,8 +20,8 @@ import msgspec
 from headwater import notices
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.nofollow import open_unlinked
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.walking.own_copies import is_copy_of
-from headwater.patterns import Selection
 from headwater.spec.uris import quote_path
 
 LINK_DEPTH = 8

@@ -21,6 +21,7 @@ from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.typed_decoding import json_decoder
 
 MOST_LINKS: Final = 500
 MOST_ATTRIBUTES: Final = 100
@@ -84,13 +85,13 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     statements: tuple[Statement, ...] = ()
 
 
-_decoder = msgspec.json.Decoder(Announcement)
+_decode = json_decoder(Announcement)
 
 
 def read_announcement(line: bytes, locations: Locations) -> Announced:
     """What a line announces. Raises BadEvent and BadLocation."""
     try:
-        told = _decoder.decode(line)
+        told = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise BadEvent(in_plain_words(str(cause), Announcement)[:300]) from cause
     if (told.uri is None) == (told.path is None):

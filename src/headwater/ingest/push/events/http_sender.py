@@ -22,6 +22,7 @@ from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.push.events.lines import Line
 from headwater.ingest.push.feed import Outcome
 from headwater.progress import Listener, Notice, silent
+from headwater.typed_decoding import from_json
 
 BATCH_LINES: Final = 1_000
 BATCH_OCTETS: Final = 4 << 20
@@ -120,7 +121,7 @@ class Sender:
         body = b"".join((one.text or b"").rstrip(b"\r\n") + b"\n" for one in lines)
         reply = self._persist(body, query)
         try:
-            results = msgspec.json.decode(reply.body, type=_Answer).results
+            results = from_json(reply.body, _Answer).results
             return [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
         except (msgspec.DecodeError, IndexError) as cause:
             raise Unanswered("the answer is none of a server for announcements", where=self._url) from cause

@@ -20,6 +20,7 @@ from headwater.ingest.push.events.line_counts import Account
 from headwater.ingest.push.events.lines import LINE_OCTETS, Line, Lines
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import RequestProgress
+from headwater.typed_decoding import from_json
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 
@@ -91,7 +92,7 @@ class Submission:
         self._is_repeat = self._before is not None
         self._kept_lines = None if self._before is None else self._before.lines
         for part in self._before.parts if self._before is not None else ():
-            self._keep(part, msgspec.json.decode(part, type=list[Outcome]))
+            self._keep(part, from_json(part, list[Outcome]))
 
     def push(self, data: bytes) -> None:
         """Take octets.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit
-from headwater.patterns import BadPattern, Selection
+from headwater.files.patterns import BadPattern, Selection
 from headwater.sync.filters import Choice
 from headwater.sync.options import SyncOptions as SyncOptions
 from headwater.sync.options import choice_of_signature, signature_of

@@ -1,0 +1,77 @@
+"""Values of known types from JSON and MessagePack, in programs of several threads.
+
+msgspec (0.22 and before) shows others what it knows of a `Struct` before all of it is filled in: where two threads are
+the first to decode one, the process ends by SIGSEGV. So what decodes is made here, by one thread at a time. What has
+been made may be used by all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+_JSON: dict[Any, Callable[[bytes | str], Any]] = {}
+_MSGPACK: dict[Any, Callable[[bytes], Any]] = {}
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@overload
+def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]: ...
+@overload
+def json_decoder(kind: Any) -> Callable[[bytes | str], Any]: ...
+def json_decoder(kind: Any) -> Callable[[bytes | str], Any]:
+    """What makes values of this type from JSON; it raises msgspec.ValidationError and msgspec.DecodeError."""
+    decode = _JSON.get(kind)
+    if decode is None:
+        with _ONE_AT_A_TIME:
+            decode = _JSON[kind] = msgspec.json.Decoder(kind).decode
+    return decode
+
+
+@overload
+def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]: ...
+@overload
+def msgpack_decoder(kind: Any) -> Callable[[bytes], Any]: ...
+def msgpack_decoder(kind: Any) -> Callable[[bytes], Any]:
+    """The same from MessagePack."""
+    decode = _MSGPACK.get(kind)
+    if decode is None:
+        with _ONE_AT_A_TIME:
+            decode = _MSGPACK[kind] = msgspec.msgpack.Decoder(kind).decode
+    return decode
+
+
+@overload
+def from_json(octets: bytes | str, kind: type[T]) -> T: ...
+@overload
+def from_json(octets: bytes | str, kind: Any) -> Any: ...
+def from_json(octets: bytes | str, kind: Any) -> Any:
+    """A value of this type from JSON. Raises msgspec.ValidationError, msgspec.DecodeError."""
+    return json_decoder(kind)(octets)
+
+
+@overload
+def from_msgpack(octets: bytes, kind: type[T]) -> T: ...
+@overload
+def from_msgpack(octets: bytes, kind: Any) -> Any: ...
+def from_msgpack(octets: bytes, kind: Any) -> Any:
+    """The same from MessagePack."""
+    return msgpack_decoder(kind)(octets)
+
+
+@overload
+def from_values(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
+@overload
+def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
+def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any:
+    """A value of this type from dictionaries, lists, texts and numbers, as TOML or YAML gives them.
+
+    Not `strict`: also numbers and truth values that are written as texts. Raises msgspec.ValidationError.
+    """
+    with _ONE_AT_A_TIME:
+        return msgspec.convert(value, kind, strict=strict)
