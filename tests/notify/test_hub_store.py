@@ -52,10 +52,27 @@ def test_what_comes_of_a_delivery_concerns_no_later_subscription(store: HubStore
     settled(store, "a", is_unsubscribe=True)
     settled(store, "b")
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(added.due[0].id, 99, 0, None, None, is_gone)])
+        store.record(tx, [DeliveryOutcome(added.due[0].id, 99, 0, None, None, is_gone, added.due[0].expires_at)])
         again = store.add(tx, Payload(topic="http://t.example/b", media_type="a/b", body=b"b"), 2.0, once=False)
     assert again is not None
     assert [(one.callback, one.position) for one in again.due] == [("http://s.example/b", 0)]
+
+
+def test_a_410_ends_no_subscription_that_was_confirmed_since(store: HubStore) -> None:
+    """WS-H-04, WS-H-13: who says so may ask again at once, before the hub has written it down."""
+    settled(store, "a")
+    with store.database.write() as tx:
+        added = store.add(tx, Payload(topic="http://t.example/a", media_type="a/b", body=b"a"), 1.0, once=False)
+    assert added is not None
+    (due,) = added.due
+    outcome = DeliveryOutcome(due.id, 0, 0, None, None, is_gone=True, expires_at=due.expires_at)
+    settled(store, "a", at=2.0)
+    with store.database.write() as tx:
+        (renewed,) = store.record(tx, [outcome])
+    assert (renewed.id, renewed.position, store.counts().subscriptions) == (due.id, 0, 1)
+    with store.database.write() as tx:
+        assert store.record(tx, [msgspec.structs.replace(outcome, expires_at=renewed.expires_at)]) == []
+    assert store.counts().subscriptions == 0
 
 
 def test_a_topic_is_not_taken_for_one_that_was_forgotten(store: HubStore) -> None:
@@ -211,11 +228,11 @@ def test_who_has_everything_is_due_again_where_more_has_come_meanwhile(store: Hu
     """Else the last message waits for the one after it. What is given up is gone, and what failed keeps its time."""
     for name in ("a", "b", "c"):
         settled(store, name)
-    ids = {}
+    ids, lease = {}, 0.0
     for name in ("a", "b", "c"):
         added = told(store, name, b"1", 1.0)
         assert added is not None
-        ids[name] = added.due[0].id
+        ids[name], lease = added.due[0].id, added.due[0].expires_at
     told(store, "a", b"2", 3.0)  # while the first is under way
     with store.database.write() as tx:
         again = store.record(
@@ -223,7 +240,7 @@ def test_who_has_everything_is_due_again_where_more_has_come_meanwhile(store: Hu
             [
                 DeliveryOutcome(ids["a"], 1, 0, None, None),
                 DeliveryOutcome(ids["b"], 0, 4, 77.0, "refused"),
-                DeliveryOutcome(ids["c"], 1, 0, None, None, is_gone=True),
+                DeliveryOutcome(ids["c"], 1, 0, None, None, is_gone=True, expires_at=lease),
             ],
         )
     assert [(one.id, one.position, one.due_at) for one in again] == [(ids["a"], 1, 3.0)]

@@ -61,7 +61,10 @@ class ChangedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryOutcome(msgspec.Struct, frozen=True):
-    """What came of a delivery: `position` is the last message received or given up, `due_at` None when it has all."""
+    """What came of a delivery: `position` is the last message received or given up, `due_at` None when it has all.
+
+    One that `is_gone` ends the lease that ends at `expires_at`, and no later one of the same subscription.
+    """
 
     id: int
     position: int
@@ -69,6 +72,7 @@ class DeliveryOutcome(msgspec.Struct, frozen=True):
     due_at: float | None
     error: str | None
     is_gone: bool = False
+    expires_at: float = 0.0
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

@@ -273,11 +273,15 @@ class HubStore:
                 yield _due(row)
 
     def record(self, tx: Transaction, outcomes: Iterable[DeliveryOutcome]) -> list[DueSubscription]:
-        """Remember what came of deliveries; returns subscriptions for which something has come in the meantime."""
-        gone = [(one.id,) for one in outcomes if one.is_gone]
+        """Remember what came of deliveries; returns subscriptions for which something has come in the meantime.
+
+        One that has ended by a 410 and was confirmed again since is one of them: it has a lease of its own.
+        """
+        gone = [(one.id, one.expires_at) for one in outcomes if one.is_gone]
         rest = [one for one in outcomes if not one.is_gone]
         if gone:
-            tx.many("DELETE FROM subscriptions WHERE id = ?", gone)
+            tx.many("DELETE FROM subscriptions WHERE id = ? AND expires_at = ?", gone)
+        renewed = tx.rows_each(f"{_ALL_DUE} AND id = ?", [(number,) for number, _ in gone])
         tx.many(
             "UPDATE subscriptions SET position = ?, failures = ?, due_at = ?, error = ? WHERE id = ?",
             [(one.position, one.failures, one.due_at, one.error, one.id) for one in rest],
@@ -288,7 +292,7 @@ class HubStore:
             f" AND position < {_OF_TOPIC.format('last_seq')} RETURNING {_DUE}",
             settled,
         )
-        return [_due(row) for row in behind]
+        return [_due(row) for row in (*behind, *renewed)]
 
     def next_lease_end(self) -> float | None:
         """When the next lease ends."""

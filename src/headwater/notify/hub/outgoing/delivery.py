@@ -208,7 +208,7 @@ class Deliveries:
     def _failed(self, one: DueSubscription, judgement: DeliveryJudgement) -> None:
         if judgement.is_gone:
             self.counts.gone += 1
-            self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True))
+            self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at))
             return
         self.counts.failed += 1
         one.failures += 1
