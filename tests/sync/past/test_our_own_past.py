@@ -74,11 +74,8 @@ def test_each_moment_is_the_folder_as_it_was(files: Path, tmp_path: Path, kept: 
         for number, (moment, right) in enumerate(edited.states):
             dest = tmp_path / str(number)
             ran = go(running.url, dest, at=moment.isoformat())
-            assert ran.status == DONE, (
-                number,
-                moment,
-                ran.error or (ran.one.fault, [(f.uri[-12:], f.reason) for f in ran.one.failures]),
-            )
+            why = ran.error or (str(ran.one.fault), [(f.uri[-12:], f.reason) for f in ran.one.failures])
+            assert ran.status == DONE, f"{number}, {moment}: {why}, {ran.notices}"  # a text is shown whole
             assert tree(dest) == right, number
 
 
