@@ -179,6 +179,29 @@ LIMITS = [
 ]
 
 
+ADDRESS = "http://example.com/a"
+SMALL = urlset(url("", ADDRESS))
+WITHIN = [
+    (ReadLimits(octets=len(SMALL)), SMALL),
+    (ReadLimits(compressed_octets=len(gzip.compress(SMALL))), gzip.compress(SMALL)),
+    (ReadLimits(compressed_octets=1), SMALL),
+    (ReadLimits(ratio=1, ratio_octets=len(SMALL)), gzip.compress(SMALL)),
+    (ReadLimits(entries=10), urlset(url("") * 10)),
+    (ReadLimits(depth=4), urlset(url("") + "<a><b><c/></b></a>")),
+    (ReadLimits(attributes=3), urlset('<a b="" c="" d=""/>' + url(""))),
+    (ReadLimits(text_length=len(ADDRESS)), SMALL),
+    (ReadLimits(links=3), urlset(url('<rs:ln rel="a" href="http://b/"/>' * 3))),
+    (ReadLimits(links=3), urlset(url('<rs:ln rel="a b" href="http://b/"/><rs:ln rel="c" href="http://b/"/>'))),
+]
+
+
+@pytest.mark.parametrize(("limits", "data"), WITHIN, ids=map(str, range(len(WITHIN))))
+@pytest.mark.parametrize("pieces", [[1], None], ids=["octets", "whole"])
+def test_what_is_just_within_a_bound_is_read(limits: ReadLimits, data: bytes, pieces: list[int] | None) -> None:
+    read = Read(data, limits=limits, pieces=pieces)
+    assert (read.fault, len(read.entries) >= 1) == (None, True)
+
+
 @pytest.mark.parametrize("noise", [b" " * 65_536, b"<!--" + b"x" * 65_529 + b"-->"], ids=["spaces", "comments"])
 def test_what_goes_on_without_an_entry_ends_soon(noise: bytes) -> None:
     """RS-LIM-02: a document without end does not cost the octets of the largest one that is read."""
