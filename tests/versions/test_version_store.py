@@ -179,6 +179,16 @@ def test_retention_by_size_takes_the_oldest_first(store: FolderVersionStore) -> 
     assert collect(store, VersionRetention(), DigestSet([]), NOW).removed == 0
 
 
+def test_however_many_versions_go_all_of_them_are_removed(
+    store: FolderVersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.versions.retention._REMOVED_AT_ONCE", 2)
+    names = [put(store, b"old %d" % number, days_ago=30) for number in range(5)]
+    done = collect(store, VersionRetention(seconds=0), DigestSet([names[2]]), NOW)
+    assert (done.removed, done.removed_octets) == (4, 20)
+    assert [store.has(one) for one in names] == [False, False, True, False, False]
+
+
 @pytest.mark.parametrize("data", [b"again.", b"again!", bytes(PACKED_OCTETS + 1)], ids=["pack", "file", "large"])
 def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: FolderVersionStore, data: bytes) -> None:
     """Whichever comes first: after naming and removing at the same time, what was named is there."""
