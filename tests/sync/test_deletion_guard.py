@@ -70,3 +70,20 @@ def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, d
         assert measure(t, 1) == 5
         forget(t, held_back(t))
         assert measure(t, 1) is None
+
+
+def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Site, dest: Path) -> None:
+    """A list that was cut off once: whoever consents to other deletions later must not lose what is listed."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    site.publish_list([site.resource(name) for name in sorted(site.files)[:15]], when=site.clock + 10)
+    ran = go(source.base, dest, baseline=True)
+    assert (ran.status, ran.one.held_back, len(tree(dest))) == (FAILED, 15, 30)
+    site.publish_list(when=site.clock + 20)
+    ran = go(source.base, dest, baseline=True)
+    assert (ran.status, ran.one.held_back, len(tree(dest))) == (DONE, 0, 30)
+    ran = go(source.base, dest, max_delete=1.0)
+    assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 0, 30)
