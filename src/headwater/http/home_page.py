@@ -29,6 +29,7 @@ td,th{text-align:left;vertical-align:top;padding:.5rem .75rem;border-bottom:1px 
 th{font-weight:600}.t,.n,th,td+td a{white-space:nowrap}code{overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
+code{-webkit-box-decoration-break:clone;box-decoration-break:clone}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
 tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
