@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.notify.hub.policy import HubLimits
-from headwater.notify.hub.records import Added, DeliveryOutcome, HubCounts, Message, Payload, TopicCounts
+from headwater.notify.hub.records import Added, DeliveryOutcome, HubCounts, Intent, Message, Payload, TopicCounts
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.notify.hub.store import HubStore
 
@@ -165,6 +165,40 @@ def test_the_last_subscription_there_is_room_for_and_the_first_there_is_not(
     store.close()
 
 
+def test_what_is_not_confirmed_takes_no_effect_ws_h_04(store: HubStore) -> None:
+    """Else anybody could have anybody subscribed, or unsubscribed."""
+    with store.database.write() as tx:
+        assert store.settle(tx, store.ask(tx, request("a"), 0.0), is_confirmed=False, asked_at=0.0) is None
+    assert (store.intents(), store.counts().subscriptions) == ([], 0)
+    settled(store, "a")
+    with store.database.write() as tx:
+        refused = store.ask(tx, request("a", is_unsubscribe=True), 1.0)
+        assert store.settle(tx, refused, is_confirmed=False, asked_at=1.0) is None
+    assert store.counts().subscriptions == 1
+
+
+def test_who_confirms_when_there_is_no_room_any_more_is_denied(tmp_path: Path) -> None:
+    """Both were answered while there was room for one; the later is told, as if it had been full before."""
+    store = HubStore(tmp_path, HubLimits(subscriptions=1))
+    asked = SubscriptionRequest(
+        is_unsubscribe=False,
+        topic="http://t.example/a",
+        callback="http://two.example/",
+        secret=b"s",
+        lease_seconds=7777,
+    )
+    with store.database.write() as tx:
+        first, second = store.ask(tx, request("a"), 1.0), store.ask(tx, asked, 2.0)
+        assert (first.denial, second.denial) == (None, None)
+        assert store.settle(tx, first, is_confirmed=True, asked_at=3.0) is None
+        denied = store.settle(tx, second, is_confirmed=True, asked_at=4.0)
+    assert isinstance(denied, Intent)
+    assert denied.denial is not None
+    assert denied == msgspec.structs.replace(second, id=denied.id, denial=denied.denial)
+    assert (store.intents(), store.counts().subscriptions) == ([denied], 1)
+    store.close()
+
+
 def test_a_renewal_keeps_what_is_still_to_be_delivered_and_ends_with_the_new_lease(store: HubStore) -> None:
     settled(store, "a", at=0.0)
     added = told(store, "a", b"1", 5.0)
@@ -199,6 +233,7 @@ def test_octets_that_came_last_are_told_again_only_where_that_is_meant(store: Hu
         (HubLimits(topic_octets=3), [b"1", b"22"], [b"1", b"22"]),
         (HubLimits(topic_octets=3), [b"1", b"2", b"33"], [b"2", b"33"]),
         (HubLimits(topic_octets=3), [b"1", b"4444"], [b"4444"]),  # alone it is not given up
+        (HubLimits(topic_octets=3), [b"1", b"2", b"3", b"444"], [b"444"]),
     ],
 )
 def test_beyond_the_bounds_of_a_topic_its_oldest_are_given_up_and_no_more(
@@ -327,6 +362,18 @@ def test_beyond_the_bound_of_all_the_topic_that_has_most_gives_its_oldest_up(tmp
         with store.database.write() as tx:
             store.tidy(tx, 1.0)
     assert {name: kept(store, one.topic_id) for name, one in added.items() if one} == {"a": [b"22", b"33"], "b": [b"4"]}
+    store.close()
+
+
+def test_topics_give_way_in_turn_each_while_it_has_most(tmp_path: Path) -> None:
+    store = HubStore(tmp_path, HubLimits(message_octets=6))
+    added = {}
+    for name, body in (("a", b"11"), ("a", b"22"), ("a", b"33"), ("b", b"55555")):
+        settled(store, name)
+        added[name] = told(store, name, body, 1.0)
+    with store.database.write() as tx:
+        store.tidy(tx, 1.0)
+    assert {name: kept(store, one.topic_id) for name, one in added.items() if one} == {"a": [b"22", b"33"], "b": []}
     store.close()
 
 
