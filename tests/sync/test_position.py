@@ -18,15 +18,18 @@ from headwater.sync.lists.position import (
     advance,
     closedness,
     effective,
+    is_bound,
     is_gap,
+    kept_bound,
     mark_of,
     newest_first,
+    not_back,
     select,
     told_again,
     told_until,
     unprocessed,
 )
-from headwater.sync.source_times import DAY
+from headwater.sync.source_times import DAY, SECOND
 from tests.support.examples import examples
 
 NOW = 1_000
@@ -301,3 +304,32 @@ def test_a_list_is_known_by_its_address_and_where_it_begins(uri: str, from_: int
     first = ChangeListFingerprint(Position(), "a", 1)
     again = ChangeListFingerprint(Position(list_uri="a", list_from=1, count=2, fingerprint="x"), uri, from_)
     assert (first.comparable, again.comparable) == (False, is_known)
+
+
+@pytest.mark.parametrize(
+    ("list_time", "before", "after"),
+    [
+        (50, None, Position(time=50)),
+        (50, Position(), Position(time=50)),
+        (50, Position(time=40, told=30, lost=20), Position(time=50)),
+        (50, Position(time=50, told=30), Position(time=50, told=30)),
+        (50, Position(time=60, told=55), Position(time=60, told=55)),
+        (None, Position(time=60, told=55), Position(time=60, told=55)),
+        (50, Position(time=60, lost=40), Position(time=60)),
+        (50, Position(time=60, lost=50), Position(time=60, lost=50)),
+        (None, Position(time=60, lost=50), Position(time=60, lost=50)),
+    ],
+)
+def test_a_baseline_never_takes_t_back_dst_f12(list_time: int | None, before: Position | None, after: Position) -> None:
+    """What is lost is found again by a list that is of a later time, and by no other."""
+    assert not_back(Position(time=list_time), before) == after
+
+
+@given(st.integers(0, 10 * SECOND))
+def test_the_bound_of_an_unknown_time_is_the_end_of_its_second(high: int) -> None:
+    """Else a change of the same second would be taken for an earlier one, and passed over."""
+    kept = kept_bound(high)
+    assert kept is not None
+    assert high <= kept < high + SECOND
+    assert is_bound(kept)
+    assert kept_bound(None) is None
