@@ -14,6 +14,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
+from tests.publish.classic_reader import ClassicReader
 from tests.support.published import PublishedCatalog, put
 from tests.support.waiting import START, Clock
 
@@ -90,6 +91,22 @@ def test_pages_of_a_round_state_its_time_and_no_creation_since(
     assert look.state == world.truth()
     assert set(look.documents) == set(began)
     assert [one.touched > one.rendered for one in world.catalog.pages("files")] == [False, False, True]
+
+
+def test_lists_for_old_harvesters_state_no_time_that_a_new_page_passes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """RS-TIME-05: pages that show all changes on them are not all pages, while a new one is not in the list."""
+    world, clock = begun(tmp_path_factory, 9)  # the last page is full
+    world.record(*(put(uri, 1) for uri in ("r0", "r3", "r6")))
+    clock.moment += dt.timedelta(days=1)
+    world.publish()
+    world.record(put("new", 1))  # on a page of its own
+    while pending(world):
+        world.publish()
+    reader = ClassicReader(world.fetch)
+    reader.look()
+    assert reader.state == world.truth()
 
 
 def test_changes_since_the_round_are_read_for_its_last_page_alone(
@@ -173,6 +190,9 @@ def test_every_look_is_one_list_whatever_is_killed_between_slices(
         look = world.look()
         if not killed:
             assert look.state == world.truth()
+            reader = ClassicReader(world.fetch)
+            reader.look()
+            assert reader.state == world.truth()
     world.publish(force=True)
     look = world.look()
     assert look.listed == look.state == world.truth()

@@ -31,7 +31,7 @@ from headwater.publish.store_writer import DocumentMark
 class ShownPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page as the Resource List has it: its document `name`, whose times are these.
 
-    One that `is_fresh` shows all changes of the publication's snapshot.
+    One that `is_fresh` shows all changes of the publication's snapshot, and the list leaves out no page.
     """
 
     number: int
@@ -136,13 +136,14 @@ class ResourceLists:
             page = known[row.number]
             known[row.number] = msgspec.structs.replace(page, rendered=row.touched, at=row.at, completed=row.completed)
         times = {number: known[number].at or opened_at or self._round.at for number in self._plan.listed}
+        is_whole = all(page.number in times for page in self._pages if page.count)
         return tuple(
             ShownPage(
                 number=number,
                 name=resource_page_name(self._name, number) if self._plan.indexed else resource_list_name(self._name),
                 at=at,
                 completed=known[number].completed or at,
-                is_fresh=not is_stale(known[number]),
+                is_fresh=is_whole and not is_stale(known[number]),
             )
             for number, at in times.items()
         )
