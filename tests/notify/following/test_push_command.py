@@ -55,6 +55,7 @@ def test_the_status_shows_subscriptions_and_their_leases(site: PushedSite, hub: 
         assert channel["capability_list"] == f"{site.root}/capabilitylist.xml"
         assert not channel["has_gap"]
         assert f"change-notification at {hub.url}: active, lease until" in words
+        assert site.topic() in words
         assert hub.asked[0].secret.decode() not in json.dumps(told) + words
 
 

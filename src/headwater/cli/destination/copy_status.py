@@ -118,7 +118,9 @@ def show_push(push: PushStatus, now: dt.datetime) -> None:
     if push.waiting:
         told.append(f"{counted(push.waiting, 'notification')} to be applied")
     click.echo(f"followed {'; '.join(told)}")
-    lines = [f"{one.channel} at {one.hub}: {_subscription(one, now)}" for one in push.subscriptions]
+    lines = [
+        f"{one.channel} at {one.hub}: {_subscription(one, now)}: {printable(one.topic)}" for one in push.subscriptions
+    ]
     show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=" (--json lists them)")
 
 
