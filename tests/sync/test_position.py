@@ -20,10 +20,12 @@ from headwater.sync.lists.position import (
     effective,
     is_bound,
     is_gap,
+    is_past,
     kept_bound,
     mark_of,
     newest_first,
     not_back,
+    position_of_list,
     select,
     told_again,
     told_until,
@@ -333,3 +335,49 @@ def test_the_bound_of_an_unknown_time_is_the_end_of_its_second(high: int) -> Non
     assert high <= kept < high + SECOND
     assert is_bound(kept)
     assert kept_bound(None) is None
+
+
+@pytest.mark.parametrize(
+    ("moment", "since", "past"),
+    [
+        (SECOND, SECOND, False),
+        (SECOND, SECOND + 1, False),  # a whole second may mean any moment in it (AMB-06)
+        (SECOND, 2 * SECOND - 1, False),
+        (SECOND, 2 * SECOND, True),
+        (SECOND + 1, SECOND + 2, True),
+        (SECOND + 2, SECOND + 1, False),
+        (0, SECOND, True),
+    ],
+)
+def test_what_is_past_for_certain(moment: int, since: int, past: bool) -> None:
+    assert is_past(moment, since) is past
+
+
+@pytest.mark.parametrize(
+    ("uri", "from_", "begins", "again"),
+    [
+        ("other", 1, 1, {"x": 1, "y": 2}),  # without what the last list has told itself
+        ("other", 1, 6, {"x": 1, "y": 2}),
+        ("other", 1, 7, {}),  # it may begin amid T
+        ("other", None, None, {}),
+        ("last", 1, 1, {}),  # its fingerprint accounts for it
+        ("last", 2, 2, {"x": 2, "y": 2}),
+    ],
+)
+def test_what_another_list_tells_again_of_t(
+    uri: str, from_: int | None, begins: int | None, again: dict[str, int]
+) -> None:
+    """What is counted too often is not done; too seldom, is done twice (DST-5.2)."""
+    position = Position(time=7, at_time={"x": 2, "y": 2}, own={"x": 1}, list_uri="last", list_from=1)
+    assert told_again(position, uri, from_, begins) == again
+    assert told_again(Position(), uri, from_, begins) == {}
+
+
+@pytest.mark.parametrize(
+    ("at", "claimed", "told"),
+    [(5, 9, 5), (9, 9, None), (10, 9, None), (None, 9, None), (5, None, None), (None, None, None)],
+)
+def test_a_list_that_claims_more_than_it_can_know_is_believed_up_to_then(
+    at: int | None, claimed: int | None, told: int | None
+) -> None:
+    assert position_of_list(at, claimed) == Position(time=claimed, told=told)

@@ -97,6 +97,20 @@ def test_judge(
     assert (verdict.judgement, verdict.form) == expected
 
 
+@pytest.mark.parametrize(
+    ("listed", "verified"),
+    [
+        (ListedResource(), False),
+        (ListedResource(length=3), True),
+        (ListedResource(f"sha-256:{A}"), True),
+        (ListedResource(f"sha-256:{A}", 3), True),
+    ],
+)
+def test_only_what_a_list_states_verifies(listed: ListedResource, verified: bool) -> None:
+    verdict = judge(listed, strongest_of(listed.hash), {BodyForm.RECEIVED: (3, A)}, None)
+    assert (verdict.judgement, verdict.verified) == (Judgement.GOOD, verified)
+
+
 @pytest.mark.parametrize("length", [None, 2, 3, 4])
 @pytest.mark.parametrize("found", [A, B])
 def test_what_fits_is_what_is_judged_to_be_good(length: int | None, found: str) -> None:
