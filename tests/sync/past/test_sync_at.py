@@ -199,3 +199,26 @@ def test_without_hashes_versions_are_believed_and_told(source: Source, tmp_path:
     ran = go(past.publish(), tmp_path / "copy", at=at(10))
     assert (ran.status, tree(tmp_path / "copy")) == (DONE, {"a": b"one", "b": b"same"})
     assert ran.one.unverified == len(ran.one.unverified_versions) > 0
+
+
+def test_the_second_in_which_a_set_was_opened_means_its_opening(source: Source, tmp_path: Path) -> None:
+    """HTTP knows whole seconds (AMB-26): the time that it has for the first state is before all. Others are as told."""
+    past = History(source)
+    past.put(4.25, "f0.txt", b"first")
+    past.put(4.75, "f0.txt", b"second")
+    past.snapshot(4.5, "/archive/first.xml")
+    past.snapshot(90)
+    past.changelist(4.5, None)
+    past.serve_versions()
+    url = past.publish()
+    ran = go(url, tmp_path / "second", at=at(4))
+    assert ran.status == DONE, (ran.error, ran.notices)
+    assert tree(tmp_path / "second") == past.at(4.5) == {"f0.txt": b"first"}
+    assert ran.report is not None
+    assert (ran.report.as_of, ran.one.at) == (at(4), at(4.5))
+    assert run(["audit", "-q", "--at", at(4), url, str(tmp_path / "second")]) == DONE
+    for number, when in enumerate((3, 4.1)):
+        ran = go(url, tmp_path / str(number), at=at(when))
+        assert (ran.status, "nothing yet" in str(ran.error)) == (USAGE, True)
+    assert go(url, tmp_path / "later", at=at(5)).status == DONE
+    assert tree(tmp_path / "later") == past.at(5) == {"f0.txt": b"second"}

@@ -16,7 +16,7 @@ from headwater.sync.past import staging
 from headwater.sync.past.documents import PastDocuments, first_after, latest_before, past_documents, touching
 from headwater.sync.past.staging import MOST_LAG, ToldChanges
 from headwater.sync.past.state_at import ToldPeriods, span_of
-from headwater.sync.source_times import micros
+from headwater.sync.source_times import SECOND, micros
 from headwater.sync.state.set_rows import Offer
 
 PRESENT = 0
@@ -70,6 +70,15 @@ class Evidence(msgspec.Struct, kw_only=True):
         return min(holes, key=lambda hole: abs(hole[0] - self.moment), default=None)
 
 
+def moment_told(moment: int, begins: int | None) -> int:
+    """The moment that is meant: the beginning of all that is told, for a whole second in which that lies.
+
+    HTTP, and who reads a time from it, knows whole seconds; the second as such would be before all (AMB-26).
+    """
+    in_its_second = begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND
+    return begins if begins is not None and in_its_second else moment
+
+
 class EvidenceReader:
     """Reads what tells of one set at a moment: first what leads up to it, and all the rest where that has a hole."""
 
@@ -109,6 +118,7 @@ class EvidenceReader:
                 self._snapshot(after.uri, 2)
             spans = [span_of(moment, one.at, one.through) for one in found.snapshots]
             self._changes(lists, min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
+        found.moment = moment_told(moment, found.begins)
         self._index()
         return found
 

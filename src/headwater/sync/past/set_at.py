@@ -75,7 +75,7 @@ class SetAt:
             self.begins = evidence.begins if evidence.begins is not None else self._run.now()
             return
         self._set.report_process("past")
-        self._set.report.at = format_micros(self._moment)
+        self._set.report.at = format_micros(evidence.moment)
         proof = evidence.proof is not None
         applier = VersionApplier(self._set, reader, evidence)
         with self._run.database.read() as t:
@@ -99,12 +99,12 @@ class SetAt:
             return False
         if evidence.proof is not None:
             return not filled.doubtful and not filled.had_before
-        early = evidence.begins is None or self._moment < evidence.begins
+        early = evidence.begins is None or evidence.moment < evidence.begins
         return early and not filled.linked
 
     def _is_vain(self, evidence: Evidence) -> bool:
         """Whether the moment is before all that is told, and no TimeGate had anything either; then all is forgotten."""
-        if evidence.begins is None or self._moment >= evidence.begins or self._run.options.dry_run:
+        if evidence.begins is None or evidence.moment >= evidence.begins or self._run.options.dry_run:
             return False
         with self._run.database.write() as t:
             if t.one("SELECT 1 FROM resources WHERE set_id = ? LIMIT 1", (self._set.row.id,)) is not None:
@@ -115,7 +115,7 @@ class SetAt:
 
     def _unknown(self, evidence: Evidence) -> HistoryUnknown:
         hole = evidence.hole()
-        what = f"no document of the source tells all that the set had at {format_micros(self._moment)}"
+        what = f"no document of the source tells all that the set had at {format_micros(evidence.moment)}"
         if hole is not None:
             what += f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}"
         return HistoryUnknown(what, where=self._set.offer.identity, rule="DST-5.1")
