@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names
 from tests.source.test_durable_listener import HERE, PushedSource, local, world
+from tests.support.documents import read_bytes
 from tests.support.waiting import until
 
 __all__ = ["local", "world"]
@@ -95,6 +97,31 @@ def test_what_is_written_while_it_is_looked_is_looked_at_again(local: PushedSour
             assert latest_payload(source.catalog, "a", FRAMEWORK_CHANNEL, ["http://h.example/"]) == payload
         assert stream.position is not None
         assert not stream.position.payload, "only the row has it"
+
+
+def test_a_document_changed_no_earlier_than_what_it_states(local: PushedSource) -> None:
+    with local.running() as source:
+        until(lambda: source.is_published("a"))
+        local.record("a", "one")
+        written = local.folder / "state" / "documents" / "a" / "changelist.xml"
+        until(lambda: b"/one<" in written.read_bytes() and source.is_published("a"))
+        os.utime(written, (1e9, 1e9))  # the clock of a file system goes in steps, and one far away by itself
+        context = NotifyContext(
+            catalog=source.catalog,
+            store=source.store,
+            site=source.site,
+            clock=utc_now,
+            listener=silent,
+            may_send=lambda: None,
+            is_shown=lambda _name: True,
+            token=None,
+            settings=NotifyConfig(hubs=("http://h.example/",)),
+        )
+        payload = FrameworkStream("a", "http://h.example/", context).next_payload()
+        assert payload
+        changed = {one.loc.rpartition("/")[2]: one.datetime for one in read_bytes(payload)[1]}
+        (change,) = source.catalog.changes("a", 0, 2)
+        assert changed["changelist.xml"] == change.at
 
 
 def test_sets_of_others_in_one_catalog_are_not_told_of_as_gone(

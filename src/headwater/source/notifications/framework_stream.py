@@ -24,6 +24,7 @@ from headwater.publish.rendering.framework_notifications import (
     framework_payload,
 )
 from headwater.publish.site import capability_list_name, source_description_name
+from headwater.publish.store_writer import decode_mark
 from headwater.source.notifications.hub_position import LastPayload, batch_pause
 from headwater.source.notifications.notification_stream import NotificationStream, NotifyContext
 from headwater.spec.records import ChangeKind
@@ -123,8 +124,12 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
                 yield one
 
     def _changed_at(self, name: str) -> dt.datetime | None:
-        held = self._context.store.stat(name)
-        return None if held is None else held.modified
+        """When a document was written, and never before a time that it states: storages' clocks are late or coarse."""
+        store = self._context.store
+        held, mark = store.stat(name), decode_mark(store.mark(name))
+        if held is None:
+            return None
+        return held.modified if mark is None else max(held.modified, mark.latest)
 
 
 def _documents_told(
