@@ -17,6 +17,7 @@ from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreac
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
+from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
@@ -72,6 +73,9 @@ class SetSync:
         self._baseline = Baseline(self._set, self._applier)
         self._increment = Increment(self._set, self._applier)
         self._began = context.now()
+        self._is_daily = row.is_offer_asked
+        """Whether this is the one run of a day in which more is asked for than the Change List that is polled."""
+
         self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=row.position or Position())
         """How far the changes were read."""
 
@@ -297,12 +301,16 @@ class SetSync:
             )
 
     def _reconsider(self) -> None:
-        """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more."""
+        """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more.
+
+        Entries that were refused may stand there rightly by now: once a day a newer one is looked for (DST-S12).
+        """
         if self._run.options.dry_run or self._set.offer.baseline_document is None or self._baseline.applied:
             return
         position = self._set.row.position
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
-        if doubtful or (position is not None and (position.rewound or position.lost is not None)):
+            is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
+        if doubtful or is_refused_daily or (position is not None and (position.rewound or position.lost is not None)):
             self._baseline.reconsider(corrected=doubtful)
