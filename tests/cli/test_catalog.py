@@ -141,6 +141,14 @@ def test_what_cannot_be_is_told(world: tuple[Path, Path], tmp_path: Path) -> Non
         assert not (tmp_path / "x.db").exists()
 
 
+@pytest.mark.parametrize("name", ["none/dump.ndjson.gz", "files", "files/é 1.txt/dump.ndjson"])
+def test_a_file_that_cannot_be_written_is_told(world: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    """A folder that is not there, a folder in place of a file, and a file in place of a folder."""
+    done = headwater("catalog", "export", world[1] / ".headwater", "-o", tmp_path / name, status=Exit.STORE)
+    assert "the output cannot be written: " in done.stderr.decode()
+    assert f"where: {tmp_path / name}" in done.stderr.decode()
+
+
 def test_nothing_is_imported_under_a_source_at_work(world: tuple[Path, Path], tmp_path: Path) -> None:
     state = world[1] / ".headwater"
     headwater("catalog", "export", state, "-o", tmp_path / "dump")

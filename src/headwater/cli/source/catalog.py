@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
 
 from headwater.cli.output import counted, json_document, json_option, listening, printable, some_of
-from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def export_sets(
             moved = _export(catalog, chosen, manner, out, listener)
             out.finish()
         else:
-            with written(Path(output)) as out:
+            with _output_faults(output), written(Path(output)) as out:
                 moved = _export(catalog, chosen, manner, out, listener)
     seconds = time.monotonic() - began
     if as_json:
@@ -101,6 +102,21 @@ def export_sets(
     else:
         _tell_moved("exported", moved, f"{human_octets(out.octets)}, {human_seconds(seconds)}")
     return Exit.DONE
+
+
+@contextlib.contextmanager
+def _output_faults(output: str) -> Iterator[None]:
+    """A file that cannot be written is told by its name. Raises StoreFault."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as cause:
+        raise StoreFault(
+            f"the output cannot be written: {cause.strerror}",
+            where=output,
+            advice="Name a file in a folder that is there, has room, and may be written.",
+        ) from cause
 
 
 def _export(
