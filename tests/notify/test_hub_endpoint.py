@@ -1,4 +1,4 @@
-"""What a hub takes at a time from senders whom it does not know."""
+"""What a hub takes at a time from senders whom it does not know, and the folder that it works in."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from headwater.http.hub import endpoint
 from headwater.http.hub.endpoint import HubEndpoint
 from headwater.notify.hub.context import HubOptions
-from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.hub import Hub, HubInUse
 from headwater.notify.hub.policy import AddressPolicy
+from headwater.source.state_lock import StateLock
 from headwater.source.tokens import AccessTokens
 
 HEAD = [(b"content-type", b"application/xml"), (b"link", b'<http://10.0.0.1/t>; rel="self"')]
@@ -45,3 +46,12 @@ def test_payloads_of_strangers_have_room_together(tmp_path: Path, monkeypatch: p
         return found
 
     assert asyncio.run(statuses()) == [503, 400, 403, 400]
+
+
+def test_a_source_that_works_there_is_not_called_a_hub(tmp_path: Path) -> None:
+    lock = StateLock(tmp_path / "state")
+    try:
+        with pytest.raises(HubInUse, match="a hub or a source"):
+            Hub(tmp_path / "state", HubOptions(url="http://hub.example/"), AddressPolicy())
+    finally:
+        lock.release()

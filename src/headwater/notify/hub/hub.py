@@ -37,10 +37,10 @@ _ALLOWING: Final = "the hub's operator allows it by --allow-private ADDRESS, or 
 
 
 class HubInUse(StoreFault):
-    """Another hub works on the same state folder, or the folder cannot be used."""
+    """Another process, a hub or a source, works on the same state folder, or the folder cannot be used."""
 
     code: ClassVar[str] = "HW-HUB-02"
-    advice: ClassVar[str] = "End the other hub, or name another folder with --state."
+    advice: ClassVar[str] = "End the other process, or name another folder with --state."
 
 
 class Hub:
@@ -244,6 +244,6 @@ def _locked(folder: Path) -> _Lock:
         mark_folder(folder, STATE_MARK)
         return _Lock(lock_exclusive(folder / "lock"))
     except LockHeld as cause:
-        raise HubInUse("another hub is using this state folder", where=str(folder)) from cause
+        raise HubInUse("another process, a hub or a source, is using this state folder", where=str(folder)) from cause
     except OSError as cause:
         raise HubInUse(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
