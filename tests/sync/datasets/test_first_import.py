@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.copying import DONE, FAILED, check, go, is_clean
-from tests.support.fake_source import Reply, Source
+from tests.support.fake_source import Reply, Source, at
 from tests.sync.datasets.test_existing_exporter import STATES, Dataset, diff, run, text_of
 
 PATCHES = [f"changes{n}.nqud" for n in range(1, 5)]
@@ -121,3 +121,28 @@ def test_what_is_no_dataset_is_copied_as_ever(source: Source, dest: Path) -> Non
     assert go(source.base, dest, patches="all").status == DONE
     no_list(dataset)
     assert go(source.base, dest / "2", patches="all").status != FAILED
+
+
+def test_an_earlier_state_is_made_of_the_patches_up_to_it(source: Source, dest: Path) -> None:
+    """A source of a dataset keeps no earlier states, and all patches: `--at` needs no more (TIM-A6, DST-S6)."""
+    dataset = history(source)
+    for number, state in enumerate(STATES, start=1):
+        dataset.fetched()
+        moment, folder = at(10.0 * number), dest / str(number)
+        ran = go(source.base, folder, at=moment)
+        assert (ran.status, ran.one.created, ran.one.patched) == (DONE, 1, number != len(STATES)), ran.notices
+        assert (folder / "dataset.nq").read_bytes() == text_of(state)
+        assert sorted(dataset.fetched()) == (PATCHES[:number] if number != len(STATES) else ["dataset.nq"])
+        assert check(source.base, folder, at=moment).verdict == "in sync"
+        assert is_clean(folder)
+    ran = go(source.base, dest / "none", at=at(10.0), patches="off")
+    assert (ran.status, ran.one.patched) == (FAILED, 0)
+
+
+def test_an_earlier_state_that_patches_do_not_make_is_not_guessed(source: Source, dest: Path) -> None:
+    dataset = history(source)
+    gone(dataset)
+    ran = go(source.base, dest, at=at(30.0))
+    assert (ran.status, ran.one.failed) == (FAILED, 1)
+    assert any(one.rule == "TIM-A6" and "404" in one.message for one in ran.notices), ran.notices
+    assert is_clean(dest)

@@ -120,6 +120,18 @@ def test_what_does_not_go_with_a_time(
     assert not (tmp_path / "copy").exists()
 
 
+def test_what_no_source_keeps_is_told_with_who_can_help(
+    past: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has the octets any more: the user reads why, and who alone could have kept them."""
+    past.snapshot(90)
+    past.changelist(0, None)
+    assert run(["sync", past.publish(), str(tmp_path / "copy"), "--at", at(35)]) == FAILED
+    told = capsys.readouterr().err
+    assert "failed: " in told
+    assert "only the source can keep earlier states" in told
+
+
 def test_a_dry_run_shows_it_and_makes_nothing(past: History, tmp_path: Path) -> None:
     ran = go(archived(past), tmp_path / "copy", at=at(35), dry_run=True)
     assert {action.path for action in ran.one.plan} == set(past.at(35))

@@ -199,6 +199,8 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
     if set_report.failed > 10:
         click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
+    if set_report.failed and set_report.process == "past":
+        click.echo(f"  {_NOT_KEPT}", err=True)
 
 
 def _way(way: TransferWay, *, dry_run: bool) -> str:
@@ -214,6 +216,10 @@ def _way(way: TransferWay, *, dry_run: bool) -> str:
     return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
 
 
+_NOT_KEPT = (
+    "only the source can keep earlier states (versions, archives, Change Dumps): where it keeps none there is nothing"
+    " to copy; whatever else failed is tried again by the same command"
+)
 _WAY_NAMES = {"on demand": "packages on demand"}  # in JSON the way is named as it is
 
 _PROCESSES = {

@@ -31,6 +31,7 @@ _MADE_AT = """
 UPDATE temp.work AS w SET changed_at = (
   SELECT max(d.low) FROM temp.told d WHERE d.uri = w.uri AND d.high <= ? AND d.hash IS w.hash)
 WHERE round = 0 AND changed_at IS NULL"""
+_MADE = "SELECT n FROM temp.work WHERE uri IN (SELECT uri FROM temp.aside)"
 _BACK = f"UPDATE temp.work SET round = 0 WHERE round = {_WAITS}"  # noqa: S608
 _PLAN = "UPDATE temp.work SET round = 1, attempt_json = ? WHERE n = ? AND round = 0"
 
@@ -87,9 +88,11 @@ class VersionApplier(Applier):
         self._evidence = evidence
 
     def bring(self, counts: PlanCounts) -> None:
-        """Fetch by packages of then what is no more as it was, then by packages what is, then one by one."""
+        """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
         with self._run.database.write() as t:
             gone = self._set_apart(t)
+        gone = self._by_patches(counts, gone)
+        gone = self._by_patches(counts, gone)
         self._by_demand(counts, gone)
         self._by_dumps(counts, gone)
         with self._run.database.write() as t:
@@ -115,6 +118,24 @@ class VersionApplier(Applier):
         t.run(f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0")  # noqa: S608
         t.many("UPDATE temp.work SET round = 0 WHERE n = ?", ((row.n,) for row in gone))
         return gone
+
+    def _begins_with_patches(self) -> bool:
+        """Not before it is known what is no more as it was."""
+        return False
+
+    def _by_patches(self, counts: PlanCounts, wanted: list[_WantedRow]) -> list[_WantedRow]:
+        """Make the state of a dataset from its changes up to then (TIM-A6); what is wanted still is returned.
+
+        A source of a dataset keeps no earlier states, but all patches. What they make waits aside for the first round.
+        """
+        unversioned = {row.n for row in wanted if row.has_no_version and row.hash is not None}
+        if not unversioned or self._run.options.patches == "off":
+            return wanted
+        self._bring_dataset(counts, unversioned)
+        with self._run.database.write() as t:
+            made = {n for (n,) in t.rows(_MADE)}
+            t.many(f"UPDATE temp.work SET round = {_WAITS} WHERE n = ?", ((n,) for n in made))  # noqa: S608
+        return [row for row in wanted if row.n not in made]
 
     def _by_demand(self, counts: PlanCounts, wanted: list[_WantedRow]) -> None:
         """Ask for resources as they were, by packages on demand, where the source offers that."""

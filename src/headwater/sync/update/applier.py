@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from headwater.deletion_guard import consent_for, needs_consent
@@ -134,7 +134,7 @@ class Applier:
             with context.database.write() as t:
                 paths.settle(t)
         try:
-            if table == "listed" and context.options.patches == "all":
+            if table == "listed" and self._begins_with_patches():
                 self._bring_dataset(counts)
             self.bring(counts)
             if counts.failed:
@@ -154,12 +154,16 @@ class Applier:
             self._by_packages(counts)
             ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
 
-    def _bring_dataset(self, counts: PlanCounts) -> None:
-        """Make a dataset that is not held yet from its changes (TIM-A6)."""
+    def _begins_with_patches(self) -> bool:
+        """Whether a dataset is to be made from its changes before anything else is fetched."""
+        return self._run.options.patches == "all"
+
+    def _bring_dataset(self, counts: PlanCounts, among: Container[int] | None = None) -> None:
+        """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
         from headwater.sync.update.first_import import FirstImport  # takes the RDF library along
 
         held = self._set
-        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(counts)
+        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(counts, among)
 
     def _by_packages(self, counts: PlanCounts) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.

@@ -6,7 +6,7 @@ than listed does, and gets its place where it fits. Else the dataset is fetched,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -103,10 +103,13 @@ class FirstImport:
         self._unconfirmed = unconfirmed
         self._warn = warn
 
-    def bring(self, counts: PlanCounts) -> None:
-        """Have what the changes make wait aside, if there is a dataset to be fetched for the first time."""
+    def bring(self, counts: PlanCounts, among: Container[int] | None = None) -> None:
+        """Have what the changes make wait aside, if there is a dataset to be fetched for the first time.
+
+        `among`: the rows of `temp.work` that it may be; None: any.
+        """
         work = self._work()
-        if work is None:
+        if work is None or (among is not None and work.n not in among):
             return
         try:
             patches = self._patches(work)
