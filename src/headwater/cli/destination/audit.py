@@ -144,6 +144,7 @@ def _counts(sets: list[SetAudit]) -> str:
             ("skipped", "skipped", False),
             ("left_out", "left out", False),
             ("contradicted", "contradicted", False),
+            ("told_no_more", "told no more", False),
         )
     ]
     return ", ".join(f"{number:,} {what}" for number, what, always in numbers if number or always)

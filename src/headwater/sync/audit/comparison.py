@@ -16,6 +16,7 @@ from headwater.sync.audit.findings import (
     EXTRA,
     MISSING,
     SAME,
+    TOLD_NO_MORE,
     UNREADABLE,
     ContentVerdict,
     ExpectedFile,
@@ -59,6 +60,23 @@ _LISTED_ANEW = (
     " WHERE e.verdict IN (?2, ?3) AND (r.path IS NULL OR r.listed_hash IS NOT e.hash)"
     " UNION ALL SELECT 1 FROM temp.surplus x JOIN resources r ON r.path = x.path WHERE r.set_id = ?1 LIMIT 1"
 )
+_TOLD_NO_MORE = """
+SELECT r.uri, r.path, r.size, r.digest
+FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
+WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
+  AND NOT r.newer AND r.doomed_at IS NULL
+  AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
+  AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
+  AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
+  AND NOT EXISTS (SELECT 1 FROM temp.refused d WHERE d.uri = r.uri)
+  AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = r.uri AND coalesce(c.latest, c.at, ?2) >= r.changed_at)"""
+"""What the copy has otherwise than is expected by a change after the Resource List's `at` that no list tells now.
+
+A deletion that was told without a time (0) is later than the last baseline."""
+
+_EXPECT_AS_RECEIVED = """
+INSERT INTO temp.expected(uri, path, length, hash, verdict) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT(uri) DO UPDATE SET length = ?3, hash = ?4, lastmod = NULL, newer = 0, verdict = ?5"""
 _UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
 
 
@@ -99,6 +117,7 @@ class SetComparison:
                 self._inventory.hash_unhashed(unhashed)
                 self._compare(_COMPARED_LATER, lambda _found, _listed: False)
             judge_documents(self._database, self._inventory.file, self.result)
+            self._told_no_more()
             self._inventory.walk(self._row.folder, others)
             self._changed_meanwhile()
             self._tally()
@@ -144,6 +163,29 @@ class SetComparison:
             else:
                 yield _UNHASHED if lacks(digests, listed) else verdict, uri
 
+    def _told_no_more(self) -> None:
+        """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
+
+        A Change List may drop what is old (AMB-22); what is not even as it was received stays a finding.
+        """
+        as_of = self._expectation.as_of
+        if as_of is None:
+            return
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+            rows = t.fetch(_TOLD_NO_MORE, (self._row.id, as_of, MISSING, DIFFERENT))
+            gone = [(TOLD_NO_MORE, uri) for uri, path, _, _ in rows if path is None]
+            t.many("UPDATE temp.expected SET verdict = ? WHERE uri = ?", gone)
+            held = [(*row, TOLD_NO_MORE) for row in rows if row[1] is not None]
+            t.many(_EXPECT_AS_RECEIVED, held)
+            t.run("DELETE FROM temp.unhashed")
+            t.many("INSERT INTO temp.unhashed(uri) VALUES (?)", [(row[0],) for row in held])
+        if held:
+            before = self.result.same
+            self._inventory.hash_unhashed(len(held))
+            self._compare(_COMPARED_LATER, lambda _found, _listed: False)
+            self.result.same = before
+
     def _changed_meanwhile(self) -> None:
         """Look once more: what has changed since the audit began is no finding (DST-Q)."""
         with self._database.write() as t:
@@ -181,6 +223,7 @@ class SetComparison:
                 )
         certain = result.missing + result.different + result.extra
         total = certain + result.unreadable + result.unverifiable + result.changed_during_audit
+        total += result.told_no_more
         result.findings_are_cut = total > len(result.findings)
 
     def _reason(self, verdict: str, uri: str, errno: int | None) -> str:

@@ -71,6 +71,9 @@ class ExpectedFiles:
         """What the scope refuses of what should be held."""
 
         self.doubts: list[str] = []
+        self.as_of: int | None = None
+        """The `at` that the Resource List states: later changes that were done lists may tell no more (AMB-22)."""
+
         self.is_unannounced = False
         """Whether the Resource List is newer than that of the last baseline, and no change is told that is not done."""
 
@@ -108,6 +111,10 @@ class ExpectedFiles:
                 t, self._row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
         self._result.left_out = left_out
+        self.as_of = snapshot.claimed_at
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed")
+            t.run("DELETE FROM temp.refused")
         if offer.changes_document is not None:
             self._expect_changes(offer, position_of_list(snapshot.at, snapshot.claimed_at))
             self.is_unannounced = self._is_newer(snapshot.stated_at) and self._is_done()

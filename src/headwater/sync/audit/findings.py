@@ -15,6 +15,7 @@ from headwater.sync.transfer.verification import digests_of
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
 NORMALISED = "same after normalisation"
 UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
+TOLD_NO_MORE = "told no more"
 
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
@@ -63,6 +64,9 @@ class SetAudit(msgspec.Struct, kw_only=True):
     left_out: int = 0
     contradicted: int = 0
     """Resources that the Resource List has otherwise than changes of before its `at`, or changes out of order tell."""
+
+    told_no_more: int = 0
+    """Resources that the copy has as a change after the Resource List's `at` told, which no list tells any more."""
 
     verdict: str = UNDETERMINED
     reason: str | None = None
@@ -198,7 +202,7 @@ def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False, 
     told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync. `is_unannounced`: what
     differs is in a Resource List alone, which a run does not read while changes suffice (RS-DST-09).
     """
-    partial = bool(result.refused or result.skipped or result.contradicted)
+    partial = bool(result.refused or result.skipped or result.contradicted or result.told_no_more)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
     elif result.missing or result.different or (result.extra and not (result.refused or result.skipped)):
@@ -237,6 +241,9 @@ def _uncertain(result: SetAudit) -> Iterator[str]:
             f"{result.contradicted:,} {what} told in two ways: by the Resource List and by changes of before its `at`,"
             " or by changes out of order"
         )
+    if result.told_no_more:
+        what = "resource is" if result.told_no_more == 1 else "resources are"
+        yield f"{result.told_no_more:,} {what} as a change told that no list tells any more; the Resource List is older"
     told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
     if told:
         yield f"listed by the source: {', '.join(told)}"
