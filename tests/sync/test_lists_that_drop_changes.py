@@ -52,6 +52,32 @@ def test_a_list_without_from_that_drops_what_was_read(
         assert go(source.base, dest).one.process == "none"
 
 
+def latest_of_each(site: Site, order: str) -> list[str]:
+    """One entry a resource, as a query of a database gives them: the latest change of each."""
+    latest = {name: (when, kind, name, *more) for when, kind, name, *more in site.changes if when > 10}
+    by_time = sorted(latest.values(), key=lambda one: one[0], reverse=True)
+    chosen = by_time if order == "newest first" else sorted(by_time, key=lambda one: one[2])
+    return [site.change(*one) for one in chosen]
+
+
+@pytest.mark.parametrize("order", ["newest first", "by name"])
+def test_a_list_without_from_that_tells_news_in_front_of_what_was_read(
+    order: str, source: Source, site: Site, dest: Path
+) -> None:
+    """What is later than all that was done is done, though the list has fewer entries and ends as it did."""
+    for number in range(30):
+        site.put(f"{number:02d}.txt", b"one %d" % number)
+    site.publish_changes(10, entries=latest_of_each(site, order), **{"from": None})
+    assert go(source.base, dest).status == DONE
+    news, dropped = ("25.txt", "/20.txt") if order == "newest first" else ("05.txt", "/07.txt")
+    site.put(news, b"news")
+    site.publish_changes(
+        10, entries=[one for one in latest_of_each(site, order) if dropped not in one], **{"from": None}
+    )
+    assert go(source.base, dest).status == DONE
+    assert tree(dest)[news] == b"news"
+
+
 def test_a_failure_that_was_forgotten_stays_so(source: Source, site: Site, dest: Path) -> None:
     """DST-F6: neither a list that drops old entries nor one that grows tells of it again."""
     work(site, 5)

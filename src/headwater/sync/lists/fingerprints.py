@@ -91,7 +91,8 @@ _TAIL = 16
 class ChangeListFingerprint:
     """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position.
 
-    A list that drops old entries is known again by the last ones that it had: `tail_end` is the place behind them.
+    A list that drops old entries is known again by the last ones that it had: `tail_end` is the place behind them. One
+    that has something new in front of them, as one that stands newest first has, does more than that.
     """
 
     def __init__(self, position: Position, uri: str, from_: int | None) -> None:
@@ -99,6 +100,7 @@ class ChangeListFingerprint:
         self._wanted = position.count if same else 0
         self._expected = position.fingerprint
         self._known = position.tail if same else []
+        self._done_until = position.done_until
         self._recent: deque[int] = deque(maxlen=_TAIL)
         self._digest = blake2b(digest_size=16)
         self._drops = same and from_ is None
@@ -113,6 +115,9 @@ class ChangeListFingerprint:
         self._digest.update(line)
         self._recent.append(crc32(line))
         self.count += 1
+        time = lastmod if low is None else low
+        if self.tail_end is None and time is not None and self._done_until is not None and time > self._done_until:
+            self._drops = False
         if self.count == self._wanted:
             self.matches = self._digest.hexdigest() == self._expected
         if self._known and self.tail_end is None and self._recent[-1] == self._known[-1]:
