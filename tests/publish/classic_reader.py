@@ -7,7 +7,7 @@ import datetime as dt
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
 from tests.support.documents import read_bytes
-from tests.support.published import BASE, Fetch
+from tests.support.published import BASE, Fetch, PublishedCatalog
 
 
 def read(fetch: Fetch, name: str) -> tuple[Document, list[Entry]]:
@@ -17,6 +17,11 @@ def read(fetch: Fetch, name: str) -> tuple[Document, list[Entry]]:
     document, entries, warnings = read_bytes(data, f"{BASE}/{name}")
     assert not [one for one in warnings if one.rule != "AMB-03"], (name, warnings)
     return document, list(entries)
+
+
+def truth(world: PublishedCatalog) -> dict[str, str]:
+    """What the catalog holds as these lists state it: MD5 is the only digest."""
+    return {uri: hashes.split()[0] for uri, hashes in world.truth().items()}
 
 
 class ClassicReader:

@@ -14,7 +14,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
-from tests.publish.classic_reader import ClassicReader
+from tests.publish.classic_reader import ClassicReader, truth
 from tests.support.published import PublishedCatalog, put
 from tests.support.waiting import START, Clock
 
@@ -106,7 +106,7 @@ def test_lists_for_old_harvesters_state_no_time_that_a_new_page_passes(
         world.publish()
     reader = ClassicReader(world.fetch)
     reader.look()
-    assert reader.state == world.truth()
+    assert reader.state == truth(world)
 
 
 def test_changes_since_the_round_are_read_for_its_last_page_alone(
@@ -192,7 +192,7 @@ def test_every_look_is_one_list_whatever_is_killed_between_slices(
             assert look.state == world.truth()
             reader = ClassicReader(world.fetch)
             reader.look()
-            assert reader.state == world.truth()
+            assert reader.state == truth(world)
     world.publish(force=True)
     look = world.look()
     assert look.listed == look.state == world.truth()

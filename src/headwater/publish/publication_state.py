@@ -229,6 +229,8 @@ class ClassicState(msgspec.Struct, frozen=True, kw_only=True):
     changes: LongChangeList
     waits_for_pages: bool = False
     """Whether more changes wait than fit beside the Resource List as it is."""
+    form: int = 0
+    """How their entries are written; those of another form are written anew."""
 
 
 class PageRound(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -33,11 +33,13 @@ from headwater.publish.views.classic_documents import (
 from headwater.publish.views.page_copies import PageCopies, PageNames
 from headwater.publish.views.window import first_change, is_far_behind
 from headwater.spec.writer import Profile
-from headwater.spec.writing.sitemaps import md5_first
+from headwater.spec.writing.sitemaps import md5_alone
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 _ROWS_AT_ONCE = 5_000
 _TICK = dt.timedelta(microseconds=1)
+_FORM = 1
+"""MD5 is the only digest; form 0 had others after it."""
 
 
 class ClassicLists:
@@ -63,8 +65,8 @@ class ClassicLists:
         before = None if job.refresh is Refresh.ALL else self._state
         if not job.settings.classic:
             self._state = None
-        elif before is None:
-            self._state = self._first()
+        elif before is None or before.form != _FORM:
+            self._state = self._first(before)
             name = classic_capability_list_name(job.name)
             job.store_writer.document(name, *classic_capability_list(job.context.site, job.settings))
         else:
@@ -77,13 +79,14 @@ class ClassicLists:
         publication = msgspec.structs.replace(publication, classic=self._state)
         return RenderResult(names=names, publication=publication, left=left)
 
-    def _first(self) -> ClassicState:
-        """The lists where there were none; all pages are fresh then (`must_refresh`)."""
+    def _first(self, before: ClassicState | None) -> ClassicState:
+        """The lists where there were none, or none of this form; all pages are fresh then (`must_refresh`)."""
         resources = PageCopies(self._job, self._form, None).write(self._lists.shown(), renew=False)
         self._tell_of_index(resources, None)
-        changes = self._begun_anew(self._job.snapshot.segments, None, resources.shown)
+        listed = None if before is None else before.changes
+        changes = self._begun_anew(self._job.snapshot.segments, listed, resources.shown)
         assert changes is not None, "a Change List without changes is never too long"
-        return ClassicState(resources=resources, changes=changes)
+        return ClassicState(resources=resources, changes=changes, form=_FORM)
 
     def _next(self, before: ClassicState) -> ClassicState:
         """The lists brought up to date: changes first, so that they say all that the Resource List shows.
@@ -103,8 +106,8 @@ class ClassicLists:
         if changes is None:
             changes = self._begun_anew(segments, before.changes, resources.shown)
         if changes is None:
-            return ClassicState(resources=resources, changes=before.changes, waits_for_pages=True)
-        return ClassicState(resources=resources, changes=changes)
+            return ClassicState(resources=resources, changes=before.changes, waits_for_pages=True, form=_FORM)
+        return ClassicState(resources=resources, changes=changes, form=_FORM)
 
     def _extended(self, segments: Sequence[Segment], before: LongChangeList, shown: int) -> LongChangeList | None:
         """The Change List with what is new at its end; None when it has to begin anew."""
@@ -170,7 +173,7 @@ class ClassicLists:
                 room -= len(block)
                 if room < 0:
                     raise _TooLong
-                yield md5_first(block)
+                yield md5_alone(block)
             yield tail
 
         def mark() -> str:
@@ -210,11 +213,13 @@ def must_refresh(snapshot: SetSnapshot, publication: PublicationState, settings:
     A publication of changes alone leaves that to the next one, but for the first of these lists.
     """
     state = publication.classic
-    if not settings.classic or (state is not None and refresh is Refresh.CHANGES):
+    if not settings.classic:
         return False
+    if state is None or state.form != _FORM:
+        return True
     last = snapshot.segments[-1].last
-    return (
-        state is None or state.waits_for_pages or is_far_behind(last, state.resources.shown, settings.classic_entries)
+    return refresh is not Refresh.CHANGES and (
+        state.waits_for_pages or is_far_behind(last, state.resources.shown, settings.classic_entries)
     )
 
 

@@ -17,11 +17,11 @@ from headwater.publish.views.page_copies import PageNames
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
-from headwater.spec.writing.sitemaps import md5_first
+from headwater.spec.writing.sitemaps import md5_alone
 
 
 class ClassicResourceForm(PageNames):
-    """Pages with MD5 as the first digest, below the Capability List for old harvesters."""
+    """Pages with MD5 as the only digest, below the Capability List for old harvesters."""
 
     def __init__(self, site: Site, set_name: str) -> None:
         super().__init__(CLASSIC_RESOURCE_LIST, set_name)
@@ -39,7 +39,7 @@ class ClassicResourceForm(PageNames):
 
     def entries(self, block: bytes) -> bytes:
         """Whole entries of a page in this form."""
-        return md5_first(block)
+        return md5_alone(block)
 
     def index(self, parts: Sequence[ViewPart]) -> Iterable[bytes]:
         """The index, as old as its oldest part (AMB-24)."""

@@ -18,7 +18,7 @@ from headwater.spec.writing.markup import moment
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="' + SITEMAP + '">\n'
 _RESOURCESYNC: Final = re.compile(rb"<rs:[^<>]*/>")
 _LONG: Final = re.compile(rb"<url><loc>[^<]{%d,}</loc>(?:(?!</url>).)*</url>\n" % (grammar.LONG_URI + 1), re.DOTALL)
-_NOT_FIRST: Final = re.compile(rb' hash="([^"]*[^" ]) +(md5:[0-9A-Fa-f]+)((?: [^"]*)?)"')
+_WITH_MD5: Final = re.compile(rb' hash="(?:[^"]* )?(md5:[0-9A-Fa-f]+)(?: [^"]*)?"')
 
 SITEMAP_HEAD: Final = _HEAD.format(root="urlset").encode()
 SITEMAP_TAIL: Final = b"</urlset>\n"
@@ -29,11 +29,13 @@ def plain_entries(block: bytes) -> bytes:
     return _LONG.sub(b"", _RESOURCESYNC.sub(b"", block))
 
 
-def md5_first(block: bytes) -> bytes:
-    """The entries with MD5 as the first digest wherever there is one: some readers look at no other."""
-    if block.count(b' hash="') == block.count(b' hash="md5:'):
-        return block
-    return _NOT_FIRST.sub(rb' hash="\2 \1\3"', block)
+def md5_alone(block: bytes) -> bytes:
+    """The entries with MD5 as the only digest wherever there is one.
+
+    Some readers know no other; some take all that follows the first colon for the value of one digest, and fetch the
+    resource again and again.
+    """
+    return _WITH_MD5.sub(rb' hash="\1"', block)
 
 
 def sitemap_index(parts: Iterable[tuple[str, dt.datetime]]) -> bytes:
