@@ -146,6 +146,8 @@ def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDoc
     name = source.get("resource_set")
     if name is not None and not isinstance(name, str):
         raise BadDocument("resource_set is a text", rule="DIT-05")
+    if name is not None and not _is_unicode(name):
+        raise BadDocument(f"resource_set is not Unicode: {name!a:.60}", rule="DIT-05")
     location = _location(source.get("location"))
     stored = _time("timestamp", source.get("timestamp", stored_at), remarks)
     if (kind or _kind(source)) == CHANGE:
@@ -342,11 +344,23 @@ def _items(value: object) -> Iterable[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else [""]
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _kept(source: dict[str, Any], remarks: list[str]) -> bytes:
     unknown = {name: value for name, value in source.items() if name not in _KNOWN}
     if not unknown:
         return b""
-    kept = msgspec.json.encode(unknown, order="deterministic")
+    try:
+        kept = msgspec.json.encode(unknown, order="deterministic")
+    except UnicodeEncodeError:
+        remarks.append("unknown fields with a text that is not Unicode were not kept")
+        return b""
     if len(kept) > MOST_KEPT_OCTETS:
         remarks.append(f"unknown fields of more than {MOST_KEPT_OCTETS:,} octets were not kept")
         return b""

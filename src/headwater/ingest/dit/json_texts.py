@@ -6,13 +6,22 @@ Bounded: what is longer than a text may be is taken line by line after all, and 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Final, NoReturn
 
 import msgspec
 
 from headwater.ingest.dit.documents import BadDocument
 from headwater.ingest.push.events.lines import Line
+
+_LEVELS: Final = 200
+"""Levels of a text that are read: more than a document may have with all its wrappers."""
+_LONGEST_NUMBER: Final = 300
+"""Characters of a number that is read as one: anything longer is beyond what any field holds."""
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{\]}]', re.DOTALL)
 
 
 class Texts:
@@ -36,33 +45,74 @@ class Texts:
     def finish(self) -> list[Line]:
         """What is left at the end."""
         held = self._release()
-        if len(held) > 1:
-            whole = _together(held)
-            return [whole] if _is_json(whole.text) else list(_apart(held))
-        return held
+        return _parted(held) if len(held) > 1 else held
 
     def _complete(self, following: Line) -> list[Line]:
-        """The text that the held lines are, when another one begins after it."""
+        """The text that the held lines are, when another one begins after it; a broken one does not heal any more."""
         held = self._held or []
         if len(held) < 2 or not _begins(following) or (held[-1].text or b"").rstrip() not in (b"}", b"]"):
             return []
-        whole = _together(held)
-        if not _is_json(whole.text):
-            return []
         self._held, self._octets = [], 0
-        return [whole]
+        return _parted(held)
 
     def _release(self) -> list[Line]:
         held, self._held = self._held or [], None
         return held
 
 
-def decoded(text: bytes) -> object:
-    """The value of a JSON text. Raises BadDocument."""
+def decoded(text: bytes | str) -> object:
+    """The value of a JSON text. Raises BadDocument.
+
+    Engines accept and return what msgspec refuses: half of a surrogate pair, numbers beyond all bounds, a thousand
+    levels. Here these are values too, so that one such document is judged alone, and not all that came with it.
+    """
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise BadDocument(f"not one JSON text a line: {cause}"[:200]) from cause
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as cause:
+        try:
+            return _read(text if isinstance(text, str) else text.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError):
+            raise BadDocument(f"not one JSON text a line: {cause}"[:200]) from cause
+
+
+def _read(text: str) -> object:
+    try:
+        return _READER.decode(text)
+    except RecursionError:
+        return _READER.decode(_shallow(text))
+
+
+def _number(text: str) -> int | float | str:
+    """The number; as text, which no field takes for one, when it is too large."""
+    if len(text) > _LONGEST_NUMBER:
+        return text
+    number = float(text) if any(one in ".eE" for one in text) else int(text)
+    return text if number in (float("inf"), float("-inf")) else number
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+_READER = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_no_number)
+
+
+def _shallow(text: str) -> str:
+    """The text with null in place of what is too deep; its document has too many levels all the same."""
+    parts, depth, start = [], 0, 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth == _LEVELS + 1:
+                parts.append(text[start : token.start()])
+        elif token[0] in "]}":
+            if depth == _LEVELS + 1:
+                parts.append("null")
+                start = token.end()
+            depth -= 1
+    if depth:
+        raise ValueError("brackets without their partners")
+    return "".join((*parts, text[start:]))
 
 
 def _begins(line: Line) -> bool:
@@ -75,6 +125,12 @@ def _opens(text: bytes | None) -> bool:
 
 def _together(lines: list[Line]) -> Line:
     return Line(lines[0].number, b"\n".join(line.text or b"" for line in lines))
+
+
+def _parted(lines: list[Line]) -> list[Line]:
+    """The one text that the lines are, or what they are when it is broken."""
+    whole = _together(lines)
+    return [whole] if _is_json(whole.text) else list(_apart(lines))
 
 
 def _apart(lines: list[Line]) -> Iterator[Line]:

@@ -14,8 +14,10 @@ from urllib.parse import quote
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.dit.documents import BadDocument
 from headwater.ingest.dit.export_formats import Unwrapper, Wrapped
 from headwater.ingest.dit.index.shard_positions import ShardPosition
+from headwater.ingest.dit.json_texts import decoded
 
 PAGE: Final = 1_000
 """Documents of one search, at most …"""
@@ -257,8 +259,8 @@ def _hits(answer: dict[str, Any]) -> list[object]:
 
 def _decoded(body: str) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as cause:
+        value = decoded(body)
+    except BadDocument as cause:
         raise OddAnswer("an answer that is not JSON") from cause
     if not isinstance(value, dict):
         raise OddAnswer("an answer that is no object")
