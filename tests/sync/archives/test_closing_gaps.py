@@ -197,6 +197,13 @@ def test_an_archive_index(archive: Archive, dest: Path) -> None:
     assert archive.asked().count("part0.xml") == 1
 
 
+def test_an_index_of_the_lists_themselves(archive: Archive, dest: Path) -> None:
+    """As DSpace writes it: `sitemapindex`, and `lastmod` alone; against RS-ARC-21."""
+    archive.entries = [url(archive.uri(f"c{n}.xml"), at(SPANS[n][1]), tag="sitemap") for n in range(3)]
+    archive.serve(root="sitemapindex")
+    assert "RS-ARC-21" in closed(archive, dest).rules()
+
+
 def test_times_that_only_the_lists_tell(archive: Archive, dest: Path) -> None:
     """RS-ARC-16, RS-ARC-19: `from` and `until` of an entry are optional."""
     archive.entries = [archive.entry(f"c{n}.xml", None, None) for n in range(3)]

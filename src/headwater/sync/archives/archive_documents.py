@@ -54,7 +54,7 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
     `objection`: what the scope says of an address. Times that the archive does not state are looked up in the heads of
     the first MOST_HEADS such documents (RS-ARC-19); one whose times are unknown then is left out.
     """
-    read, entries = _read(documents, uri, capability, objection)
+    read, entries = _read(documents, _Entries(capability, uri), objection)
     kind = read.document.kind
     own = {uri, read.final}
     if kind in _INDEXES:
@@ -70,7 +70,10 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
 def _components(
     documents: ListDocuments, index: tuple[str, str], parts: Sequence[Entry], capability: str, objection: Objection
 ) -> tuple[list[Entry], set[str]]:
-    """The entries of all components, and the addresses of these."""
+    """The entries of all components, and the addresses of these.
+
+    An index whose first entry is a document itself is the archive: DSpace lists its Change Lists so.
+    """
     if len(parts) > MOST_COMPONENTS:
         raise SourceFault(
             f"an archive index of more than {MOST_COMPONENTS:,} archives", where=index[0], rule="RS-ARC-20"
@@ -82,7 +85,14 @@ def _components(
             raise WrongDocument("an archive index lists itself", where=part.loc, rule="RS-ARC-21")
         if part.loc in seen:
             continue
-        read, found = _read(documents, part.loc, capability, objection)
+        consumer = _Entries(capability, part.loc)
+        try:
+            read, found = _read(documents, consumer, objection)
+        except WrongDocument:
+            if part is not parts[0] or not consumer.is_listed_document:
+                raise
+            documents.warn("RS-ARC-21", "an archive index names documents, not archives: read as an archive", index[0])
+            return list(parts), set()
         if read.document.kind in _INDEXES:
             raise WrongDocument("an archive index in an archive index", where=part.loc, rule="RS-ARC-21")
         seen |= {part.loc, read.final}
@@ -92,13 +102,10 @@ def _components(
     return entries, seen
 
 
-def _read(
-    documents: ListDocuments, uri: str, capability: str, objection: Objection
-) -> tuple[DocumentRead, list[Entry]]:
-    consumer = _Entries(capability, uri)
-    read = documents.read(uri, consumer, objection=objection)
+def _read(documents: ListDocuments, consumer: _Entries, objection: Objection) -> tuple[DocumentRead, list[Entry]]:
+    read = documents.read(consumer.uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):
-        raise Unreachable("the archive is not there", where=uri, rule="DST-F1")
+        raise Unreachable("the archive is not there", where=consumer.uri, rule="DST-F1")
     consumer.check(read.document)
     return read, consumer.entries
 
@@ -108,8 +115,9 @@ class _Entries:
 
     def __init__(self, capability: str, uri: str) -> None:
         self._capability = capability
-        self._uri = uri
+        self.uri = uri
         self.entries: list[Entry] = []
+        self.is_listed_document = False
 
     def begin(self) -> None:
         self.entries = []
@@ -118,13 +126,14 @@ class _Entries:
         self.check(document)
         self.entries += entries
         if len(self.entries) > MOST_ARCHIVED:
-            raise _too_many(self._uri)
+            raise _too_many(self.uri)
 
     def check(self, document: Document) -> None:
         """Raise WrongDocument unless it is the archive that it is said to be."""
         if RULES[document.kind].capability != self._capability:
             found = document.kind.value
-            raise WrongDocument(f"it is no {self._capability} but a {found}", where=self._uri, rule="RS-ARC-01")
+            self.is_listed_document = RULES[document.kind].capability == self._capability.removesuffix("-archive")
+            raise WrongDocument(f"it is no {self._capability} but a {found}", where=self.uri, rule="RS-ARC-01")
 
 
 def _too_many(uri: str) -> SourceFault:
