@@ -9,7 +9,7 @@ import pytest
 from headwater.http.server import fast_path
 from headwater.http.server.uvicorn_server import check_head
 from tests.support.serving import Face, face
-from tests.support.waiting import settle
+from tests.support.waiting import settle, settle_second
 
 FOLLOWING = b"GET /files/resources/a.txt HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
@@ -79,3 +79,18 @@ def test_who_goes_on_with_a_part_gets_the_rest_of_that_version_alone(served: Fac
         for method in ("GET", "HEAD"):
             refused = served.get(where, method, If_Match=names, Range="bytes=2-3")
             assert (refused.status, refused.headers["etag"]) == (412, tag)
+
+
+@pytest.mark.parametrize("where", ["/files/resources/a.txt", "/files/resourcelist.xml"])
+def test_who_wants_what_was_not_modified_since_gets_no_later_version(served: Face, where: str) -> None:
+    """RFC 9110 13.1.4, 13.2.2: 412, also before a 304; with `If-Match` the date does not count."""
+    settle_second()  # within it the `Last-Modified` of a document is the second before
+    whole = served.get(where)
+    tag, date, former = whole.headers["etag"], whole.headers["last-modified"], "Thu, 01 Jan 1970 00:00:00 GMT"
+    for method in ("GET", "HEAD"):
+        assert served.get(where, method, If_Unmodified_Since=date).status == 200
+        assert served.get(where, method, If_Unmodified_Since="nonsense").status == 200
+        assert served.get(where, method, If_Unmodified_Since=former, If_Match=tag).status == 200
+        refused = served.get(where, method, If_Unmodified_Since=former, If_None_Match=tag)
+        assert (refused.status, refused.headers["etag"]) == (412, tag)
+    assert served.get(where, If_Match='"other"', If_None_Match=tag).status == 412

@@ -38,6 +38,8 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 
     stored: StoredObject
     modified_second: int
+    stated_second: int
+    """What `Last-Modified` says once it cannot be replaced within its second."""
     plain: Representation
     gzip: Representation | None
 
@@ -117,15 +119,18 @@ class DocumentCache:
         modified = int(stored.modified.timestamp())
         settled = int(self._clock()) > modified
         # It may still be replaced within its second: a date that names the second before never hides that.
+        stated = modified
         second: int | None = modified if settled else modified - 1
         if (mark := decode_mark(stored.mark)) is not None and mark.lastmod is not None:
-            second = int(mark.lastmod.timestamp()) if settled else None  # as the lists say of the resource
+            stated = int(mark.lastmod.timestamp())  # as the lists say of the resource
+            second = stated if settled else None
         if rule == IMMUTABLE and not _is_closed(stored):
             rule = REVALIDATE
         more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
         document = CachedDocument(
             stored,
             modified,
+            stated,
             _form(stored, Coding.IDENTITY, second, more),
             None if stored.gzip_octets is None else _form(stored, Coding.GZIP, second, more),
         )

@@ -93,6 +93,8 @@ class DocumentHandler:
     def _from_cache(self, document: CachedDocument, fields: RequestFields) -> Response | None:
         """The response without waiting; None when its octets have to be read first."""
         form, _ = _representation(document, fields)
+        if (refusal := responses.unmet(fields, form.etag, document.stated_second)) is not None:
+            return refusal
         if is_fresh(fields.if_none_match, fields.if_modified_since, form.etag, document.modified_second):
             return Response(304, form.unchanged)
         body = self._cache.body(form)

@@ -69,6 +69,12 @@ def is_matched(if_match: bytes, etag: bytes) -> bool:
     return not etag.startswith(b"W/") and any(one.strip() == etag for one in if_match[:_LONGEST].split(b","))
 
 
+def is_modified(if_unmodified_since: bytes, modified_second: int) -> bool:
+    """Whether there is a later version than that of the date; what is no date says nothing (RFC 9110 13.1.4)."""
+    since = http_second(if_unmodified_since)
+    return since is not None and modified_second > since
+
+
 def _lists(header: bytes, etag: bytes) -> bool:
     opaque = etag.removeprefix(b"W/")
     if header == opaque:

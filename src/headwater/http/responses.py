@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.http.request_fields import Span, Unsatisfiable, is_matched, wanted_span
+from headwater.http.request_fields import Span, Unsatisfiable, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
 Head = bytes
@@ -18,6 +18,7 @@ _FIELDS = {
     b"if-match": "if_match",
     b"if-none-match": "if_none_match",
     b"if-modified-since": "if_modified_since",
+    b"if-unmodified-since": "if_unmodified_since",
     b"if-range": "if_range",
     b"range": "range",
     b"accept-encoding": "accept_encoding",
@@ -49,6 +50,7 @@ class RequestFields(msgspec.Struct, gc=False):
     if_match: bytes | None = None
     if_none_match: bytes | None = None
     if_modified_since: bytes | None = None
+    if_unmodified_since: bytes | None = None
     if_range: bytes | None = None
     range: bytes | None = None
     accept_encoding: bytes | None = None
@@ -113,13 +115,19 @@ class Response(msgspec.Struct, gc=False):
         return memoryview(self.body)[self.start : self.start + self.octets]
 
 
-def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields) -> Response:
-    """The answer 200, 206, 412 or 416 for a representation of this size, still without its octets.
+def unmet(conditions: RequestFields, etag: bytes, modified_second: int) -> Response | None:
+    """The answer 412 where the client wants another version than there is; it comes before a 304 (RFC 9110 13.2.2)."""
+    if conditions.if_match is not None:
+        is_other = not is_matched(conditions.if_match, etag)
+    elif conditions.if_unmodified_since is not None:
+        is_other = is_modified(conditions.if_unmodified_since, modified_second)
+    else:
+        return None
+    return text(412, "this is another version", line(b"etag", etag)) if is_other else None
 
-    `head` is that of a 200.
-    """
-    if conditions.if_match is not None and not is_matched(conditions.if_match, etag):
-        return text(412, "this is another version", line(b"etag", etag))
+
+def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields) -> Response:
+    """The answer 200, 206 or 416 for a representation of this size, still without its octets; `head` is of a 200."""
     span = None if conditions.range is None else wanted_span(conditions.range, conditions.if_range, etag, size)
     if span is None:
         return Response(200, head, octets=size)

@@ -12,7 +12,7 @@ from email.utils import formatdate
 from headwater.catalog.content import OpenContent
 from headwater.catalog.interface import Metadata
 from headwater.http.request_fields import is_fresh
-from headwater.http.responses import Head, RequestFields, Response, line, whole_or_part
+from headwater.http.responses import Head, RequestFields, Response, line, unmet, whole_or_part
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
@@ -37,6 +37,9 @@ def content_response(
         + line(b"cache-control", b"public, max-age=60, must-revalidate")
         + link
     )
+    refusal = unmet(conditions, etag, second)
+    if refusal is not None:
+        return refusal
     if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
         return Response(304, unchanged)
     head = (

@@ -193,6 +193,9 @@ class ContentHandler:
 
 def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
     """The response for an open file; its `file` is None when nothing more is to be read from it."""
+    refusal = responses.unmet(fields, headers.etag, headers.modified_second)
+    if refusal is not None:
+        return refusal
     if (fields.if_none_match or fields.if_modified_since) and is_fresh(
         fields.if_none_match, fields.if_modified_since, headers.etag, headers.modified_second, is_exact=True
     ):

@@ -223,6 +223,8 @@ def _content(
         + line(b"cache-control", IMMUTABLE)
     )
     fields = request.fields
+    if (refusal := responses.unmet(fields, etag, second)) is not None:
+        return refusal
     if is_fresh(fields.if_none_match, fields.if_modified_since, etag, second):
         return Response(304, unchanged)
     octets: bytes | None = None
