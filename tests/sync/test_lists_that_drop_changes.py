@@ -54,7 +54,7 @@ def test_a_list_without_from_that_drops_what_was_read(
 
 def latest_of_each(site: Site, order: str) -> list[str]:
     """One entry a resource, as a query of a database gives them: the latest change of each."""
-    latest = {name: (when, kind, name, *more) for when, kind, name, *more in site.changes if when > 10}
+    latest = {one[2]: one for one in site.changes if one[0] > 10}
     by_time = sorted(latest.values(), key=lambda one: one[0], reverse=True)
     chosen = by_time if order == "newest first" else sorted(by_time, key=lambda one: one[2])
     return [site.change(*one) for one in chosen]
