@@ -130,7 +130,8 @@ REASONS = [
     ({"path": "a", "links": [{"rel": "up"}]}, "links[0]: the field href is missing"),
     (b'[{"path":"a"}]', "expected an object, got a list: each line is one object"),
     (b'{"path":"a"}{"path":"b"}', "more than one JSON text in a line: the second begins at octet 13; end each with"),
-    (b'{"path":"a"', "the JSON text is cut off"),
+    (b'{"path":"a"', "the JSON text is cut off, or has half a surrogate pair"),
+    (rb'{"path":"\ud83d"}', "the JSON text is cut off, or has half a surrogate pair"),
     (b'{"path":"\xff"}', "the line is not UTF-8"),
 ]
 

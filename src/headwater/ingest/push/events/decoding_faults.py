@@ -36,7 +36,7 @@ def in_plain_words(words: str, kind: type[msgspec.Struct]) -> str:
         what = f"more than one JSON text in a line: the second begins at octet {trailing[1]}; end each with"
         what += " a line feed (curl keeps them with --data-binary, not with -d)"
     elif what == "Input data was truncated":
-        what = "the JSON text is cut off"
+        what = "the JSON text is cut off, or has half a surrogate pair"
     elif what.startswith("'utf-8' codec"):
         what = "the line is not UTF-8"
     elif what.startswith("Invalid enum value "):
