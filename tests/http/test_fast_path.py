@@ -13,6 +13,7 @@ import pytest
 from headwater.http.resources.header_cache import content_lines
 from headwater.http.responses import fields
 from headwater.http.server import fast_path
+from headwater.http.server.fast_path import FastProtocol
 from headwater.http.server.uvicorn_server import ServerLimits
 from tests.support.serving import Face, drain, face
 from tests.support.waiting import DEADLINE, settle, settle_second, until
@@ -153,6 +154,62 @@ def test_a_reader_that_is_behind_gets_its_answers_all_the_same(server: Face) -> 
         received = drain(client)
         sending.join()
     assert received.count(b"HTTP/1.1 200 OK") == count + 1
+
+
+def test_thousands_of_requests_at_once_take_turns_with_those_of_others(
+    server: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many one read of the socket brings, the loop gets round to the others between a few of them."""
+    begun: list[int] = []
+    begin_head, turns = FastProtocol.begin_head, [0]
+
+    def counted(protocol: FastProtocol) -> None:
+        if not turns[0]:
+            protocol.loop.call_soon(turns.__setitem__, 0, 0)
+        turns[0] += 1
+        begun.append(turns[0])
+        begin_head(protocol)
+
+    monkeypatch.setattr(FastProtocol, "begin_head", counted)
+    for target in ("/files/resources/small.txt", "/health"):
+        octets = asked(target) * 2_000 + asked(target, "connection: close")
+        with server.connect() as client:
+            sending = threading.Thread(target=client.sendall, args=(octets,))
+            sending.start()
+            received = drain(client)
+            sending.join()
+        assert received.count(b"HTTP/1.1 200 OK") == 2_001
+    assert len(begun) == 4_002
+    assert max(begun) < 100
+
+
+def test_what_nobody_reads_the_answers_to_waits(server: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a read with thousands of requests few more are handled once there is no room for their answers."""
+    behind: list[int] = []
+    stopped = threading.Event()
+    pause_writing, begin_head = FastProtocol.pause_writing, FastProtocol.begin_head
+
+    def paused(protocol: FastProtocol) -> None:
+        behind.append(0)
+        pause_writing(protocol)
+        stopped.set()
+
+    def counted(protocol: FastProtocol) -> None:
+        if protocol.flow.write_paused:
+            behind[-1] += 1
+        begin_head(protocol)
+
+    monkeypatch.setattr(FastProtocol, "pause_writing", paused)
+    monkeypatch.setattr(FastProtocol, "begin_head", counted)
+    octets = asked("/files/resources/small.txt") * 60_000 + asked("/files/resources/small.txt", "connection: close")
+    with server.connect() as client:
+        sending = threading.Thread(target=client.sendall, args=(octets,))
+        sending.start()
+        assert stopped.wait(DEADLINE)
+        received = drain(client)
+        sending.join()
+    assert received.count(b"HTTP/1.1 200 OK") == 60_001
+    assert max(behind) < 100
 
 
 def test_a_media_type_cannot_add_a_line() -> None:

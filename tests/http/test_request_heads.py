@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.http.server import fast_path
-from headwater.http.server.uvicorn_server import check_head
+from headwater.http.server.request_head import check_head
 from tests.support.serving import Face, face
 from tests.support.waiting import settle, settle_second
 

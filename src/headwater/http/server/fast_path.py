@@ -62,12 +62,12 @@ class FastProtocol(BoundedProtocol):
     """When the last response was written at once, by the loop's clock; None after one by the application."""
     idle: asyncio.TimerHandle | None = None
     has_given_way = False
-    """Whether it has given way to what is announced since octets came: thousands of requests may come at once."""
+    """Whether it has given way to what is announced in this turn, of many requests maybe."""
 
-    def data_received(self, data: bytes) -> None:
-        """Answer the requests that have come."""
+    def take_turn(self) -> None:
+        """Answer requests that have come."""
         self.has_given_way = False
-        super().data_received(data)
+        super().take_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: no timer is left."""
@@ -141,6 +141,9 @@ class FastProtocol(BoundedProtocol):
     def too_idle(self) -> None:
         """Close a connection that has asked nothing since it was answered at once; uvicorn sees to the others."""
         self.idle = None
+        if self.rest:  # its next answer waits for us, or for its reader, whose time is bounded
+            self.idle = self.loop.call_later(self.limits.idle_seconds, self.too_idle)
+            return
         if self.answered_at is None or self.in_head or self.transport.is_closing():
             return
         left = self.answered_at + self.limits.idle_seconds - self.loop.time()

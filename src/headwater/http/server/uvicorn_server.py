@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
 from typing import ClassVar
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headwater.http.server.connections import OpenConnections, Stage
+from headwater.http.server.request_head import check_head
+from headwater.http.server.turns import TurnTaking
 from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
 
 AsgiApplication = Callable[..., Awaitable[None]]
 """What uvicorn calls for each request."""
 
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-fv.:]+\])(?::[0-9]*)?")
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TICK_SECONDS = 0.1
 """uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
@@ -203,33 +204,27 @@ def _has_uvloop() -> bool:
     return True
 
 
-def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
-    """Raise ValueError for a head that a proxy and we might read differently: it gets 400 (RFC 9112 3.2, 6.1).
+class HeldFlow(FlowControl):
+    """The flow of a connection; while it `is_held` nobody has more read from it."""
 
-    Each request of HTTP/1.1 has one `Host`, and no body is encoded otherwise than in chunks. Names are in lower case.
-    """
-    count = 0
-    for name, value in headers:
-        if name == b"host":
-            count += 1
-            if _HOST.fullmatch(value) is None:
-                raise ValueError("Host names no host")
-        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            raise ValueError("this transfer coding is not known here")
-    if count > 1 or (count == 0 and version == "1.1"):
-        raise ValueError("not one Host")
+    is_held = False
+
+    def resume_reading(self) -> None:
+        """Read on, where it is not held."""
+        if not self.is_held:
+            super().resume_reading()
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(TurnTaking, HttpToolsProtocol):
     """One connection within the limits."""
 
     limits: ClassVar[ServerLimits]
     opened: ClassVar[OpenConnections]
     parser: UpgradeIgnoringParser
+    flow: HeldFlow
 
     head_octets = 0
     unparsed_octets = 0
-    messages = 0
     in_head = True
     ignored = False
     """Whether the present request is to be ignored: it comes again, or has been answered."""
@@ -241,7 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, where there is room: a head must come within its time."""
         super().connection_made(transport)
-        self.parser = UpgradeIgnoringParser(self)
+        self.parser, self.flow = UpgradeIgnoringParser(self), HeldFlow(transport)
         if not self.opened.admit(self, self.address):
             transport.write(_NO_ROOM)
             transport.close()
@@ -285,19 +280,45 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def data_received(self, data: bytes) -> None:
+    def take_turn(self) -> None:
+        """Handle what waits; the time of a head that waits for us to read it does not run."""
+        super().take_turn()
+        if self.rest:
+            self.relax()
+        elif self.in_head and self.deadline is None and not self.transport.is_closing():
+            self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)  # most heads come whole
+
+    def feed(self, octets: memoryview) -> None:
         """Parse, and bound what of a head has come when it has not come to an end."""
         before = self.messages
-        super().data_received(data)
+        super().feed(octets)
         if not self.in_head:
             self.unparsed_octets = 0
             return
-        if self.deadline is None:  # most heads come whole, and need no timer
-            self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
         # The parser hands a header over when it is whole: what has not come to an end is counted here.
-        self.unparsed_octets = len(data) + (self.unparsed_octets if before == self.messages else 0)
+        self.unparsed_octets = len(octets) + (self.unparsed_octets if before == self.messages else 0)
         if self.unparsed_octets > _UNPARSED * self.limits.head_octets and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
+
+    def is_behind(self) -> bool:
+        """Whether requests wait for others to be answered, or answers for their reader; a body never waits."""
+        has_body_to_come = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
+        return bool(self.pipeline) or (self.flow.write_paused and not has_body_to_come)
+
+    def hold(self, *, holds: bool) -> None:
+        """Read no more, or read on where there is room for what comes."""
+        was_held, self.flow.is_held = self.flow.is_held, holds
+        if holds:
+            self.flow.pause_reading()
+        elif was_held and not self.transport.is_closing():
+            has_room = self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT
+            if has_room and not self.pipeline:
+                self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """The next request may be handled."""
+        super().on_response_complete()
+        self.go_on()
 
     def begin_head(self) -> None:
         """Count a new head from nothing."""
