@@ -409,6 +409,60 @@ def test_who_subscribes_again_is_not_made_to_wait(
     assert [one.body for one in subscriber.deliveries("/back")] == [b"1", b"1", b"2"]
 
 
+def test_a_clock_that_is_set_back_makes_nobody_wait(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has failed is tried again as soon as it was to be."""
+    clock = time.time
+
+    def once(_came: Came) -> Answer:
+        del subscriber.answers["/late"]
+        return Answer(500)
+
+    async def use(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/late")
+        failed = hub.deliveries._failed
+
+        def then_set_back(*given: Any) -> None:
+            failed(*given)
+            monkeypatch.setattr(time, "time", lambda: clock() - 7_200)
+
+        monkeypatch.setattr(hub.deliveries, "_failed", then_set_back)
+        subscriber.answers["/late"] = once
+        await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"1"), is_trusted=True)
+        await until(lambda: not hub.deliveries.behind)
+
+    with_hub(tmp_path, use)
+    assert [one.body for one in subscriber.deliveries("/late")] == [b"1", b"1"]
+
+
+def test_what_was_stored_by_a_later_clock_is_not_waited_for(tmp_path: Path, subscriber: Subscriber) -> None:
+    """After a restart it waits for as long as after its last failure, at most."""
+    subscriber.answers["/late"] = lambda came: Answer(500) if came.method == "POST" else Answer()
+
+    async def fail(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/late")
+        await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"1"), is_trusted=True)
+        await until(lambda: hub.store.counts().failing == 1)
+
+    async def succeed(hub: Hub) -> None:
+        await until(lambda: not hub.deliveries.behind)
+        await until(lambda: not hub.verifications.pending)
+        assert hub.store.counts().subscriptions == 2
+
+    with_hub(tmp_path, fail)
+    store = HubStore(tmp_path, HubLimits())
+    request = SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback=f"{subscriber.url}/asked")
+    with store.database.write() as tx:
+        assert tx.run("UPDATE subscriptions SET due_at = due_at + 7200") == 1
+        intent = store.ask(tx, request, 0.0)
+        store.put_off(tx, msgspec.structs.replace(intent, tries=1, due_at=time.time() + 7_200))
+    store.close()
+    del subscriber.answers["/late"]
+    with_hub(tmp_path, succeed)
+    assert [one.body for one in subscriber.deliveries("/late")][-1] == b"1"
+
+
 def test_the_last_subscription_there_is_room_for_is_given_once(tmp_path: Path, subscriber: Subscriber) -> None:
     """WS-H-06: whoever is confirmed later is denied, though there was room when it asked."""
     subscriber.answers["/c"] = lambda _came: Answer(seconds=0.3)

@@ -17,6 +17,7 @@ from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.context import HubContext, HubOptions
 from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.notify.hub.outgoing.delivery import Deliveries
+from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.outgoing.verification import Verifications
 from headwater.notify.hub.policy import AddressPolicy
@@ -198,7 +199,7 @@ class Hub:
         drivers = (self.deliveries, self.verifications, self.fetches)
         while True:
             self._wake.clear()
-            now = time.time()
+            now = retry_time()
             for driver in drivers:
                 driver.start_due(now)
             due = min((at for driver in drivers if (at := driver.next_due()) is not None), default=None)

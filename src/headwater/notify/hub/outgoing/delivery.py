@@ -18,6 +18,7 @@ from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import pause_seconds
+from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
@@ -96,9 +97,11 @@ class Deliveries:
             if known is not None:
                 known.callback, known.secret, known.expires_at = one.callback, one.secret, one.expires_at
                 if known.failures and not known.is_busy:  # it has subscribed again, so it answers
-                    known.due_at = time.time()
+                    known.due_at = retry_time()
                     self._queue(known)
                 continue
+            if one.failures:  # what is stored may be of a clock that has been set back since
+                one.due_at = min(one.due_at, retry_time() + pause_seconds(one.failures, 1.0))
             self._due[one.id] = one
             self._queue(one)
 
@@ -177,7 +180,7 @@ class Deliveries:
             queue.done(one.host)
 
     def _put_off(self, one: DueSubscription, seconds: float) -> None:
-        one.due_at = time.time() + seconds
+        one.due_at = retry_time() + seconds
         one.is_busy = False
         self._failing.add(one.host, one, one.due_at)
 
@@ -212,7 +215,7 @@ class Deliveries:
             return
         self.counts.failed += 1
         one.failures += 1
-        one.due_at = time.time() + pause_seconds(one.failures, random.random())
+        one.due_at = retry_time() + pause_seconds(one.failures, random.random())
         self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, judgement.error))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:

@@ -17,6 +17,7 @@ from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
+from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import DueSubscription, Intent
 from headwater.spec import uris
@@ -74,7 +75,10 @@ class Verifications:
     def add(self, intent: Intent) -> None:
         """Verify an intent; one of the same topic and callback that waits is passed over."""
         self._latest[_pair(intent)] = intent.id
-        self._queue.add(intent.host, intent, intent.due_at if intent.tries else 0.0)
+        due_at = 0.0
+        if intent.tries:  # what is stored may be of a clock that has been set back since
+            due_at = min(intent.due_at, retry_time() + _pause_seconds(intent.tries, 1.0))
+        self._queue.add(intent.host, intent, due_at)
         self._wake.set()
 
     def start_due(self, now: float) -> None:
@@ -98,7 +102,7 @@ class Verifications:
             await self._ask(intent)
         except HeadwaterError as fault:  # our own store: tried again later
             self._context.on_fault(fault)
-            self._queue.add(intent.host, intent, time.time() + VERIFICATION_PAUSES[-1])
+            self._queue.add(intent.host, intent, retry_time() + VERIFICATION_PAUSES[-1])
         finally:
             self._queue.done(intent.host)
 
@@ -133,7 +137,7 @@ class Verifications:
         tries = intent.tries + 1
         if not may_try_again(answer, tries):
             return False
-        due_at = time.time() + VERIFICATION_PAUSES[tries - 1] * (0.75 + random.random() / 2)
+        due_at = retry_time() + _pause_seconds(tries, random.random())
         later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
         await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
         self._queue.add(later.host, later, due_at)
@@ -149,6 +153,11 @@ class Verifications:
             del self._latest[_pair(intent)]
         if found is not None:
             self._on_settled(found)
+
+
+def _pause_seconds(tries: int, chance: float) -> float:
+    """The pause after so many tries, spread by a `chance` from 0 to 1."""
+    return VERIFICATION_PAUSES[tries - 1] * (0.75 + chance / 2)
 
 
 def _pair(intent: Intent) -> tuple[str, str]:
