@@ -109,7 +109,7 @@ CASES = [
     Case("no JSON", *with_bad(b"{'location': 'http://x/'}")),
     Case("a scalar", *with_bad(b"42")),
     Case("NaN", *with_bad(broken(R, "length", b"NaN"))),
-    Case("more than a number", *with_bad(broken(R, "length", b"1e999"))),
+    Case("a length that is more than a number", broken(R, "length", b"1e999") + b"\n" + C, OK),
     Case("too many levels", *with_bad(DEEP)),
     Case("the same key twice", broken(R, "length", b'7,"length":10') + b"\n" + C, OK),
     Case("no set of ours", *with_bad(broken(R, "resource_set", b'"nobody"'))),
