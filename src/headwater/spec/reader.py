@@ -15,6 +15,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.limits import DOCUMENT_OCTETS, ReadLimits
 from headwater.spec.reading import fast_entries
 from headwater.spec.reading.encodings import SNIFFED, Recoder, foreign
+from headwater.spec.reading.fast_entries import TakeColumns
 from headwater.spec.reading.gzip_input import Inflater
 from headwater.spec.reading.reader_warnings import ReaderWarnings, Warned
 from headwater.spec.reading.record_builder import RecordBuilder
@@ -39,14 +40,18 @@ class Reader:
     against which relative ones are resolved (AMB-07). gzip is recognised (AMB-14).
     """
 
-    def __init__(self, base_uri: str | None = None, limits: ReadLimits | None = None) -> None:
+    def __init__(
+        self, base_uri: str | None = None, limits: ReadLimits | None = None, take_columns: TakeColumns | None = None
+    ) -> None:
+        """`take_columns`: is asked to take runs of usual entries by their columns; those that it takes are counted, and
+        do not come out as entries."""
         self._limits = limits or ReadLimits()
         self._warnings = ReaderWarnings()
         self._where = base_uri
         self._builder = RecordBuilder(base_uri, self._limits, self._warnings)
         self._inflater = Inflater(self._limits)
         self._tokens = XmlParser(self._builder, self._limits)
-        self._fast_entries = fast_entries.FastEntries(self._builder)
+        self._fast_entries = fast_entries.FastEntries(self._builder, take_columns)
         self._is_fast = fast_entries.IS_ON and fast_entries.applicable(self._limits)
         self._bound = False
         self._recoder: Recoder | None = None

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.limits import ReadLimits
@@ -62,6 +62,30 @@ _NAME = re.compile(r"""[ \t\r\n]([A-Za-z:_.-]+)="[^"<&]*(?=")""")
 _RELEARNED: Final = 16  # orders that one document may teach: a hostile one must not have us compile for ever
 
 
+class EntryColumns(NamedTuple):
+    """What a run of entries states, a column for each attribute, where none has a link or is a change.
+
+    Texts of the usual form, empty where an entry does not state it; those of `locs` without references.
+    """
+
+    locs: tuple[str, ...]
+    hashes: tuple[str, ...]
+    lengths: tuple[str, ...]
+    paths: tuple[str, ...]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> EntryColumns | None:
+        """The columns of entries; None where one of them says what has no column."""
+        if any(entry.links or entry.change or entry.datetime for entry in entries):
+            return None
+        rows = [(e.loc, e.hash or "", "" if e.length is None else str(e.length), e.path or "") for e in entries]
+        return cls(*zip(*rows, strict=True)) if rows else None
+
+
+TakeColumns = Callable[[EntryColumns], bool]
+"""Takes a run of entries by its columns; False: it does not, and they are made entries of."""
+
+
 class Irregular(Exception):
     """A run in which something needs the slow way: a time that is none, a deletion with a hash."""
 
@@ -106,8 +130,9 @@ def applicable(limits: ReadLimits) -> bool:
 class FastEntries:
     """The usual shape of one document, as far as it is known, and the way from matches to entries."""
 
-    def __init__(self, assembly: RecordBuilder) -> None:
+    def __init__(self, assembly: RecordBuilder, take_columns: TakeColumns | None = None) -> None:
         self._assembly = assembly
+        self._take_columns = take_columns
         self._prefixes: frozenset[str] = frozenset()
         self._prefix = "rs"
         self._order: tuple[str, ...] = _USUAL_ORDER
@@ -154,6 +179,8 @@ class FastEntries:
 
     def _add(self, rows: list[tuple[str, ...]]) -> None:
         assembly = self._assembly
+        if self._take_columns is not None and self._is_taken(rows, self._take_columns):
+            return
         links = self._links_of(rows)
         try:
             entries = self._entries(rows, links)
@@ -167,6 +194,27 @@ class FastEntries:
             assembly.count(1)
         assembly.count(len(entries))
         assembly.entries += entries
+
+    def _is_taken(self, rows: list[tuple[str, ...]], take: TakeColumns) -> bool:
+        """Give the rows away as columns, where that leaves nothing out; entries before them must be taken first."""
+        assembly = self._assembly
+        columns = list(zip(*rows, strict=True))
+        named: dict[str, Any] = dict(zip(self._order, columns[3:], strict=False))
+        if (
+            assembly.entries
+            or len(rows) > assembly.room
+            or any(map(any, (columns[-2], named["change"], named["datetime"])))
+        ):
+            return False
+        try:
+            _moments(columns[1])
+        except Irregular:
+            return False  # a time that is none is told of where an entry is made
+        found = EntryColumns(tuple(_locs(columns[0])), named["hash"], named["length"], named["path"])
+        if not take(found):
+            return False
+        assembly.count(len(rows))
+        return True
 
     def _entries(self, rows: list[tuple[str, ...]], links: list[tuple[Link, ...]]) -> list[Entry]:
         columns = list(zip(*rows, strict=True))

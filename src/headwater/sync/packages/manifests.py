@@ -14,6 +14,7 @@ from headwater.packages.member_paths import member_name, percent_decoded
 from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader
+from headwater.spec.reading.fast_entries import EntryColumns, TakeColumns
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row
@@ -65,8 +66,8 @@ _DECLARED = "SELECT count(DISTINCT name) FROM temp.packed WHERE place > 0"
 class ManifestReader:
     """Reads one manifest as it comes, and holds it to its kind. Raises BadPackage."""
 
-    def __init__(self, where: str, kind: Kind) -> None:
-        self._reader = Reader(base_uri=where)
+    def __init__(self, where: str, kind: Kind, take_columns: TakeColumns | None = None) -> None:
+        self._reader = Reader(base_uri=where, take_columns=take_columns)
         self._where = where
         self._kind = kind
 
@@ -125,7 +126,7 @@ class StagedManifest:
         self._is_worth = is_worth
         self._database = database
         self._package = package
-        self._reader = ManifestReader(package.uri, MANIFESTS[kind])
+        self._reader = ManifestReader(package.uri, MANIFESTS[kind], self._take_columns)
         self._uris = EntryFilter(scope)
         self._warn = warn
         self._planned: PlannedMembers | None = PlannedMembers(database, self._uris.uri)
@@ -190,11 +191,17 @@ class StagedManifest:
         """Whether what is wanted is worth the rest of the package (DST-D), known when the manifest is whole."""
         return bool(self.wanted.resources) and self._is_worth(self._package, self.wanted)
 
+    def _take_columns(self, found: EntryColumns) -> bool:
+        """Take the next entries where they are those of the plan."""
+        if self._planned is None or self.is_list or not self._planned.match(found):
+            return False
+        self.declared += len(found.locs)
+        return True
+
     def _stage(self, entries: list[Entry]) -> None:
         if not entries:
             return
-        if self._planned is not None and not self.is_list and self._planned.match(entries):
-            self.declared += len(entries)
+        if self._planned is not None and (found := EntryColumns.of(entries)) is not None and self._take_columns(found):
             return
         self.tabulate()
         with self._database.write() as t:

@@ -122,7 +122,7 @@ class PackageTransfer:
     def _placing_process(self, tree: FileTree) -> PlacingProcess[VerifiedWork] | None:
         """A process to place small files, where there are many of them, and where it does no harm."""
         lock = self._context.lock
-        if lock is None or tree.keeps_backup or processors() < 2 or self._plan.wanted().resources < PARALLEL_FROM:
+        if lock is None or tree.keeps_backup or processors() < 2 or not self._plan.are_wanted(PARALLEL_FROM):
             return None
         return PlacingProcess(tree, self._context.temp, lock)
 

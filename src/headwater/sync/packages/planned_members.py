@@ -7,17 +7,17 @@ one entry is otherwise, all are put into `temp.packed`, and matched there (`mani
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 
 from headwater.packages.faults import BadPath
 from headwater.packages.member_paths import member_names, percent_decoded
-from headwater.spec.records import Entry
+from headwater.spec.reading.fast_entries import EntryColumns
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.verification import strongest_text
+from headwater.sync.transfer.verification import all_verifiable
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 
 MOST_PLANNED = 100_000
@@ -30,7 +30,10 @@ _AHEAD_OCTETS = 64 << 20
 _LENGTH = COLUMNS.index("length")
 
 _FIRST = f"SELECT n FROM temp.work WHERE uri = ? AND {ELIGIBLE}"  # noqa: S608  our own names
-_ROWS = f"SELECT loc, hash, length, n FROM temp.work WHERE n >= ? AND {ELIGIBLE} ORDER BY n LIMIT ?"  # noqa: S608
+_ROWS = (
+    "SELECT loc, coalesce(hash, ''), coalesce(CAST(length AS TEXT), ''), n FROM temp.work"  # noqa: S608  our own names
+    f" WHERE n >= ? AND {ELIGIBLE} ORDER BY n LIMIT ?"
+)
 _WORK = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n BETWEEN ? AND ? AND {ELIGIBLE} ORDER BY n"  # noqa: S608
 _TABULATE = (
     "INSERT INTO temp.packed(place, name, uri, hash, length) SELECT ?, ?, uri, hash, length FROM temp.work WHERE n = ?"
@@ -51,18 +54,16 @@ class PlannedMembers:
         self._numbers = array("q")
         self.wanted = Demand(0, 0)
 
-    def match(self, entries: Sequence[Entry]) -> bool:
+    def match(self, found: EntryColumns) -> bool:
         """Take the next entries of the manifest in; False, and none of them, where one is not the next of the plan."""
-        rows = self._rows(entries)
-        if len(rows) < len(entries) or len(self.names) + len(entries) > MOST_PLANNED:
+        rows = self._rows(found.locs[0], len(found.locs))
+        if len(rows) < len(found.locs) or len(self.names) + len(rows) > MOST_PLANNED:
             return False
-        if [(entry.loc, entry.hash, entry.length) for entry in entries] != [row[:-1] for row in rows]:
-            return False
-        paths = [entry.path for entry in entries if entry.path is not None and not entry.links]
-        if len(paths) < len(entries) or any(strongest_text(row[1]) is None for row in rows):
+        locs, hashes, lengths, numbers = zip(*rows, strict=True)
+        if (found.locs, found.hashes, found.lengths) != (locs, hashes, lengths) or not all_verifiable(hashes):
             return False
         try:
-            names = member_names(paths)
+            names = member_names(found.paths)
         except BadPath:
             return False
         distinct = set(names)
@@ -70,21 +71,21 @@ class PlannedMembers:
             return False  # one member for two resources
         self._distinct |= distinct
         self.names += names
-        self._numbers.extend(row[-1] for row in rows)
-        self._next_n = rows[-1][-1] + 1
-        octets = sum(USUAL_OCTETS if row[2] is None else row[2] for row in rows)
+        self._numbers.extend(numbers)
+        self._next_n = numbers[-1] + 1
+        octets = sum(int(length) if length else USUAL_OCTETS for length in lengths)
         self.wanted = Demand(self.wanted.resources + len(rows), self.wanted.octets + octets)
         return True
 
-    def _rows(self, entries: Sequence[Entry]) -> list[Row]:
+    def _rows(self, first_loc: str, count: int) -> list[Row]:
         """The next rows of the work; the first manifest entry says where they begin."""
         with self._database.write() as t:
             if not self.names:
-                first = t.one(_FIRST, (self._uri(entries[0].loc),))
+                first = t.one(_FIRST, (self._uri(first_loc),))
                 if first is None:
                     return []
                 self._next_n = first[0]
-            return t.fetch(_ROWS, (self._next_n, len(entries)))
+            return t.fetch(_ROWS, (self._next_n, count))
 
     def take(self, results: ResultLog, place: int) -> list[Work | None]:
         """The work of the next members from `place` on, noted as about to be placed; None for what is settled."""

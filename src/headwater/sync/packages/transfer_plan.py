@@ -71,7 +71,7 @@ class TransferPlan:
         if self.prefer is Prefer.LISTS:
             return False
         dumps = any(self._preference(kind) is not Prefer.AUTO for kind in _NAMES)
-        if self.wanted().resources < (1 if dumps else LEAST_RESOURCES):
+        if not self.are_wanted(1 if dumps else LEAST_RESOURCES):
             return False
         if self._set.position is not None:
             self.offer = self._offer_of_now()
@@ -99,10 +99,14 @@ class TransferPlan:
         with self._context.database.write() as t:
             return _demand(t, _WANTED + also, values)
 
-    def is_any_wanted(self, also: str = "") -> bool:
-        """Whether that is anything, which is soon known."""
+    def are_wanted(self, count: int, also: str = "") -> bool:
+        """Whether there are so many of them, which is sooner known than how many there are."""
         with self._context.database.write() as t:
-            return t.one(f"{_ANY_WANTED}{also} LIMIT 1") is not None
+            return t.one(f"{_ANY_WANTED}{also} LIMIT 1 OFFSET ?", (count - 1,)) is not None
+
+    def is_any_wanted(self, also: str = "") -> bool:
+        """Whether there is any."""
+        return self.are_wanted(1, also)
 
     def packages(self, capability: str) -> list[ChosenPackage]:
         """The packages of the dump of this capability (one of `DUMPS`) that are worth their octets."""
