@@ -1,6 +1,7 @@
 """The start of the program, as `headwater` and as `python -m headwater`."""
 
 import signal
+import sys
 
 
 def main() -> None:
@@ -12,7 +13,30 @@ def main() -> None:
 
     if is_usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    run_program()
+    try:
+        run_program()
+    except SystemExit as end:
+        _end_at_once(end)
+        raise
+
+
+def _end_at_once(end: SystemExit) -> None:
+    """End the process without taking it apart object by object, which takes longer than many a command.
+
+    Returns where other threads are alive: these are waited for in the usual way.
+    """
+    import atexit
+    import contextlib
+    import os
+    import threading
+
+    if threading.active_count() > 1 or not isinstance(end.code, int):
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or closed by whoever reads it
+            stream.flush()
+    os._exit(end.code)
 
 
 if __name__ == "__main__":

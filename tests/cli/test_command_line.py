@@ -280,3 +280,17 @@ def test_json_goes_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes])
 )
 def test_a_line_for_people_does_not_name_thousands(count: int, said: str) -> None:
     assert output.some_of([f"s{number}" for number in range(count)]).endswith(said)
+
+
+@pytest.mark.parametrize(
+    "thread", ["", "import threading, time; threading.Thread(target=time.sleep, args=(0.2,)).start()"]
+)
+@pytest.mark.parametrize(("words", "status"), [(["--version"], 0), (["nonsense"], 2)])
+def test_the_end_loses_no_output(thread: str, words: list[str], status: int) -> None:
+    """What was registered for the end is done, and what was written arrives, with other threads or without."""
+    code = f"{thread}\nimport atexit, sys\natexit.register(print, 'at the end')\nprint('before')\n"
+    code += "from headwater.__main__ import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[0], lines[-1]) == (status, "before", "at the end")
+    assert ("No such command" in done.stderr) == bool(status)

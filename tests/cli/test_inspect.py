@@ -197,8 +197,8 @@ def test_a_large_list_takes_little_memory(tmp_path: Path) -> None:
         file.write(b"</urlset>")
     # VmHWM, not ru_maxrss: the latter keeps what the parent had when it forked
     code = (
-        "import sys, runpy\nsys.argv[0] = 'headwater'\n"
-        "try: runpy.run_module('headwater', run_name='__main__')\n"
+        "import sys\nfrom headwater.cli import main\n"
+        "try: main()\n"
         "except SystemExit as end:\n"
         "    peak = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
         "    print(end.code, peak, file=sys.stderr)"
