@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy.copy_sets import has_copy
 from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
+from headwater.source.dumps.packing_round import pack_round
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.events.durable_listener import DurableListener
 from headwater.source.events.publication import Publication, PublicationEvents, PublicationListener
@@ -180,13 +182,13 @@ class Source(ConfiguredSource):
 
     def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
         """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again."""
-        scans = 0
-        packed = self.publisher.pack_resources(config.name)
-        while packed.is_done or packed.awaits_scan:
-            if packed.awaits_scan and scans < _SETTLING_ROUNDS:
-                scans += 1
-                worked = _together(worked, self._work(config))
-            packed = self.publisher.pack_resources(config.name, at_once=packed.awaits_scan)
+
+        def scan() -> None:
+            nonlocal worked
+            worked = _together(worked, self._work(config))
+
+        pack = partial(self.publisher.pack_resources, config.name)
+        pack_round(pack, scan, lambda: len(self.catalog.pages(config.name)))
         return worked
 
     def _clean_versions(self) -> None:
