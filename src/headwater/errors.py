@@ -8,6 +8,7 @@ stands in the report.
 from __future__ import annotations
 
 from enum import IntEnum
+from errno import errorcode
 from typing import ClassVar
 
 
@@ -75,6 +76,18 @@ class StoreFault(HeadwaterError):
     code = "HW-STO-01"
     exit_status = Exit.STORE
     advice = "Free space, fix permissions, or end the other process, then run the same command again."
+
+
+_OUR_DISK = frozenset(
+    {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
+)
+
+
+def disk_fault(error: OSError) -> StoreFault | None:
+    """What a failing disk means that nobody has named: a fault of our own store; None when it is a bug of ours."""
+    if errorcode.get(error.errno or 0) not in _OUR_DISK:
+        return None
+    return StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None)
 
 
 class Interrupted(HeadwaterError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from itertools import count
+
+import pytest
 
 from headwater.errors import StoreFault
 from headwater.progress import Notice, Progress
@@ -43,3 +46,20 @@ def test_a_failure_is_told_once_and_shown_until_nothing_fails() -> None:
     assert failures.attempt("publication", lambda: None) is None
     now = health  # narrowed by the asserts above
     assert (now.failures, now.error, now.failing_since) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "HW-STO-01", "No space left on device"),
+        (OSError(errno.EACCES, "Permission denied", "/s/x"), "HW-STO-01", "Permission denied (/s/x)"),
+        (OSError(errno.EINVAL, "Invalid argument"), "HW-000", "OSError: [Errno 22] Invalid argument"),
+    ],
+)
+def test_a_disk_that_fails_while_a_dump_is_packed_is_no_bug_of_ours(fault: OSError, code: str, text: str) -> None:
+    """The log and /health had HW-000, of which the reference says to report it."""
+    heard: list[Notice | Progress] = []
+    health = SetHealth(name="s")
+    health.add(fault, heard.append, "it lags behind")
+    assert heard == [Notice(code, f"it lags behind: {text}")]
+    assert (health.error_code, health.error) == (code, text)

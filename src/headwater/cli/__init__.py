@@ -20,7 +20,7 @@ import click
 from click.shell_completion import shell_complete
 
 from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
-from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault
+from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault
 from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,9 +52,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _CONTINUED = ("sync", "publish", "simulate")
 """Commands of which the next run goes on with what an interrupted one has left."""
 
-_OUR_DISK = frozenset(
-    {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
-)
 _NO_TEMPORARY_FOLDER = "No usable temporary directory"  # what the standard library says, without a number of its own
 _SET_TMPDIR = "Set TMPDIR to a folder that can be written to and has room."
 _BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
@@ -218,15 +215,11 @@ def _hang_up() -> int:
 
 def _own_store(error: OSError, *, as_json: bool) -> int:
     """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
-    from errno import errorcode
-
     if error.filename is None and str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
         what, tried = "no folder for temporary files can be written to", str(error.strerror).partition("[")[2]
         return _told(StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR), as_json=as_json)
-    if errorcode.get(error.errno or 0) not in _OUR_DISK:
-        return _internal(error, as_json=as_json)
-    fault = StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None)
-    return _told(fault, as_json=as_json)
+    fault = disk_fault(error)
+    return _internal(error, as_json=as_json) if fault is None else _told(fault, as_json=as_json)
 
 
 def _internal(error: BaseException, *, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, disk_fault
 from headwater.progress import Listener, Notice
 
 FIRST_PAUSE: Final = 0.5
@@ -24,6 +24,8 @@ class FailureState(msgspec.Struct, kw_only=True):
 
     def add(self, fault: Exception, listener: Listener, message: str) -> None:
         """Count a failure; `message` and what went wrong are told unless it is what went wrong before."""
+        if isinstance(fault, OSError):
+            fault = disk_fault(fault) or fault
         text = f"{type(fault).__name__}: {fault}"
         code = HeadwaterError.code
         if isinstance(fault, HeadwaterError):  # its code is told beside it
