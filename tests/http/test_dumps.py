@@ -232,6 +232,7 @@ REFUSED = {
     "deflating alone": ({"deflate": False}, 400, "HW-SRV-06"),
     "no URIs": ({"uris": []}, 400, "HW-SRV-06"),
     "a URI that is none": ({"uris": ["a.txt"]}, 400, "HW-SRV-06"),
+    "a URI that is no address": ({"uris": ["urn:x:a.txt"]}, 400, "HW-SRV-06"),
     "a URI with a line end": ({"uris": ["http://a.example/\n"]}, 400, "HW-SRV-06"),
     "a URI that is too long": ({"uris": ["http://a.example/" + "a" * 9_000]}, 400, "HW-SRV-06"),
     "a URI that is no text": ({"uris": [1]}, 400, "HW-SRV-06"),

@@ -91,6 +91,8 @@ def _uris(uris: list[str], most: int) -> list[str]:
         value_checks.uris(uris)  # what could not be named in the manifest is not looked for
     except WriteRefused as refused:
         raise DumpRefused(f"not a URI in uris: {refused.what}") from refused
+    if (other := next((one for one in uris if "://" not in one), None)) is not None:
+        raise DumpRefused(f"not the address of a resource in uris: {other[:100]!r}")
     if len(set(uris)) < len(uris):
         raise DumpRefused("a URI occurs twice in uris")
     return uris
@@ -108,4 +110,9 @@ def _moment(name: str, text: str) -> dt.datetime:
 
 
 def _first_line(cause: Exception) -> str:
-    return "too deep" if isinstance(cause, RecursionError) else str(cause).partition("\n")[0][:300]
+    if isinstance(cause, RecursionError):
+        return "too deep"
+    words = str(cause).partition("\n")[0][:300]
+    if words == "Input data was truncated":  # of a whole text, too
+        return "the JSON text is cut off, or has half a surrogate pair"
+    return words
