@@ -153,6 +153,27 @@ def test_an_old_catalog_in_the_state_folder_does_not_say_what_is_needed(tmp_path
     assert run_here("versions", history.state, "--prune", "--dry-run").returncode == Exit.DONE, "it is back"
 
 
+def test_the_catalog_of_another_source_does_not_say_what_is_needed(tmp_path: Path) -> None:
+    """Beside the folder's own catalog, naming another one removed all versions."""
+    history = History(tmp_path, 3, segment_entries=9)
+    history.publish()
+    (history.folder / "a").write_bytes(b"needed")
+    history.publish()
+    other, versions = tmp_path / "other", history.state / "versions"
+    other.mkdir()
+    (other / "b").write_bytes(b"b")
+    call = ("publish", "--files", other, "--to", tmp_path / "site", "--base-url", "http://other.example")
+    assert run_here(*call).returncode == Exit.DONE
+    make_old(versions)
+    prune = ("versions", history.state, "--prune", "--max-age", "0", "--catalog")
+    done = run_here(*prune, tmp_path / "site" / ".headwater" / "catalog.sqlite")
+    assert done.returncode == Exit.USAGE
+    assert b"another one is named" in done.stderr
+    for own in (history.state, history.state / "catalog.sqlite"):
+        assert run_here(*prune, own).returncode == Exit.DONE
+    assert list(kept_octets(versions).values()) == [b"needed"]
+
+
 def test_where_the_catalog_is_cannot_be_read_and_nothing_is_pruned(tmp_path: Path) -> None:
     history = History(tmp_path, 3, segment_entries=2)
     (history.folder / "a").write_bytes(b"before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
         if action == "verify":
             return _verify(store, as_json=as_json)
         if action == "prune":
-            where = catalog or _catalog_of(place), histories
+            where = _catalog_of(place) if catalog is None else _named_catalog(place, catalog), histories
             return _prune(where, store, retention, dry_run=dry_run, as_json=as_json)
         return _list(store, as_json=as_json)
 
@@ -154,6 +155,26 @@ def _catalog_of(place: Path) -> str:
             " the folder, or the catalog by --catalog.",
         )
     return str(place)
+
+
+def _named_catalog(place: Path, catalog: str) -> str:
+    """The catalog that is named. Raises UsageFault where the state folder has another one.
+
+    An old one that was left there would have a note that the catalog is elsewhere.
+    """
+    from headwater.catalog import catalog_url
+    from headwater.source.configured_source import CATALOG, catalog_elsewhere
+
+    own = place / CATALOG
+    if place.is_dir() and own.exists() and catalog_elsewhere(place) is None:
+        named = os.path.realpath(catalog.removeprefix("sqlite:"))
+        if named not in (os.path.realpath(place), os.path.realpath(own)):
+            raise UsageFault(
+                "the catalog of this state folder is in it, and another one is named",
+                where=catalog_url.shown(catalog),
+                advice="Nothing was removed, as only that catalog knows what is needed: leave --catalog out.",
+            )
+    return catalog
 
 
 def _kept_versions(place: Path) -> dict[str, VersionRetention] | None:
