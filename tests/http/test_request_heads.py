@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.http.document_cache import DocumentCache
 from headwater.http.server import fast_path
 from headwater.http.server.request_head import check_head
 from tests.support.serving import Face, face
@@ -94,3 +97,26 @@ def test_who_wants_what_was_not_modified_since_gets_no_later_version(served: Fac
         refused = served.get(where, method, If_Unmodified_Since=former, If_None_Match=tag)
         assert (refused.status, refused.headers["etag"]) == (412, tag)
     assert served.get(where, If_Match='"other"', If_None_Match=tag).status == 412
+
+
+def test_a_document_that_is_published_meanwhile_is_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9110 13.1.1: between a look at it and its octets a later version may come, and it is not what was named."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_bytes(b"one")
+    open_octets = DocumentCache.open
+
+    with face(tmp_path / "files", tmp_path / "state") as running:
+
+        def published_first(cache: DocumentCache, *asked: Any) -> Any:
+            (tmp_path / "files" / "b.txt").write_bytes(b"two")
+            running.source.run_once()
+            return open_octets(cache, *asked)
+
+        where = "/files/resourcelist.xml"
+        tag = running.get(where, "HEAD").headers["etag"]
+        monkeypatch.setattr(DocumentCache, "open", published_first)
+        refused = running.get(where, If_Match=tag, Range="bytes=9-")
+        assert refused.status == 412
+        assert refused.headers["etag"] not in (tag, "")

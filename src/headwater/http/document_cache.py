@@ -28,6 +28,8 @@ class Representation(msgspec.Struct, frozen=True, gc=False):
     """One representation of a document (as it is, or gzip): its tag, size, and the heads of a 200 and of a 304."""
 
     etag: bytes
+    stated_second: int
+    """What `Last-Modified` says once the document cannot be replaced within its second."""
     octets: int
     head: Head
     unchanged: Head
@@ -38,8 +40,6 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 
     stored: StoredObject
     modified_second: int
-    stated_second: int
-    """What `Last-Modified` says once it cannot be replaced within its second."""
     plain: Representation
     gzip: Representation | None
 
@@ -130,9 +130,8 @@ class DocumentCache:
         document = CachedDocument(
             stored,
             modified,
-            stated,
-            _form(stored, Coding.IDENTITY, second, more),
-            None if stored.gzip_octets is None else _form(stored, Coding.GZIP, second, more),
+            _form(stored, Coding.IDENTITY, stated, second, more),
+            None if stored.gzip_octets is None else _form(stored, Coding.GZIP, stated, second, more),
         )
         if settled:
             if len(self._documents) >= _MOST_DOCUMENTS:
@@ -150,7 +149,7 @@ def _is_closed(stored: StoredObject) -> bool:
     return mark is not None and mark.is_closed
 
 
-def _form(stored: StoredObject, coding: Coding, second: int | None, more: Head) -> Representation:
+def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None, more: Head) -> Representation:
     tag, octets = stored.etag, stored.octets
     if coding is Coding.GZIP and stored.gzip_octets is not None:
         tag, octets = f"{tag}-gzip", stored.gzip_octets
@@ -165,4 +164,4 @@ def _form(stored: StoredObject, coding: Coding, second: int | None, more: Head) 
     head += line(b"content-length", b"%d" % octets) + unchanged + line(b"accept-ranges", b"bytes")
     if coding is Coding.GZIP:
         head += line(b"content-encoding", b"gzip")
-    return Representation(etag, octets, head, unchanged)
+    return Representation(etag, stated, octets, head, unchanged)

@@ -93,7 +93,7 @@ class DocumentHandler:
     def _from_cache(self, document: CachedDocument, fields: RequestFields) -> Response | None:
         """The response without waiting; None when its octets have to be read first."""
         form, _ = _representation(document, fields)
-        if (refusal := responses.unmet(fields, form.etag, document.stated_second)) is not None:
+        if (refusal := responses.unmet(fields, form.etag, form.stated_second)) is not None:
             return refusal
         if is_fresh(fields.if_none_match, fields.if_modified_since, form.etag, document.modified_second):
             return Response(304, form.unchanged)
@@ -115,7 +115,10 @@ def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Re
 
 
 def _response(form: Representation, body: bytes | OpenObject | None, fields: RequestFields) -> Response:
-    response = responses.whole_or_part(form.head, form.etag, form.octets, fields)
+    """The response with the octets of this very form, which may be a later one than that looked at before."""
+    response = responses.unmet(fields, form.etag, form.stated_second)
+    if response is None:
+        response = responses.whole_or_part(form.head, form.etag, form.octets, fields)
     if response.is_refusal:
         if body is not None and not isinstance(body, bytes):
             body.close()
