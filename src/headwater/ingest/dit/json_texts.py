@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from math import inf
 from typing import Final, NoReturn
 
 import msgspec
@@ -82,19 +83,22 @@ def _read(text: str) -> object:
         return _READER.decode(_shallow(text))
 
 
-def _number(text: str) -> int | float | str:
-    """The number; as text, which no field takes for one, when it is too large."""
-    if len(text) > _LONGEST_NUMBER:
-        return text
-    number = float(text) if any(one in ".eE" for one in text) else int(text)
-    return text if number in (float("inf"), float("-inf")) else number
+def _integer(text: str) -> int | str:
+    """The number; as text, which no field takes for one, when it is too large. There may be millions in a text."""
+    return int(text) if len(text) <= _LONGEST_NUMBER else text
+
+
+def _decimal(text: str) -> float | str:
+    """The number; as text when it is too large."""
+    number = float(text) if len(text) <= _LONGEST_NUMBER else inf
+    return number if -inf < number < inf else text
 
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-_READER = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_no_number)
+_READER = json.JSONDecoder(parse_int=_integer, parse_float=_decimal, parse_constant=_no_number)
 
 
 def _shallow(text: str) -> str:
