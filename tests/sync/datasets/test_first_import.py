@@ -142,7 +142,10 @@ def test_an_earlier_state_is_made_of_the_patches_up_to_it(source: Source, dest: 
 def test_an_earlier_state_that_patches_do_not_make_is_not_guessed(source: Source, dest: Path) -> None:
     dataset = history(source)
     gone(dataset)
+    dataset.fetched()
     ran = go(source.base, dest, at=at(30.0))
     assert (ran.status, ran.one.failed) == (FAILED, 1)
+    fetched = [one for one in dataset.fetched() if one in PATCHES]
+    assert len(fetched) == len(set(fetched)), "nobody asks for them again"
     assert any(one.rule == "TIM-A6" and "404" in one.message for one in ran.notices), ran.notices
     assert is_clean(dest)

@@ -92,7 +92,6 @@ class VersionApplier(Applier):
         with self._run.database.write() as t:
             gone = self._set_apart(t)
         gone = self._by_patches(counts, gone)
-        gone = self._by_patches(counts, gone)
         self._by_demand(counts, gone)
         self._by_dumps(counts, gone)
         with self._run.database.write() as t:
