@@ -61,16 +61,20 @@ def latest_of_each(site: Site, order: str) -> list[str]:
 
 
 @pytest.mark.parametrize("order", ["newest first", "by name"])
+@pytest.mark.parametrize("is_later", [True, False], ids=["later", "in the same second"])
 def test_a_list_without_from_that_tells_news_in_front_of_what_was_read(
-    order: str, source: Source, site: Site, dest: Path
+    is_later: bool, order: str, source: Source, site: Site, dest: Path
 ) -> None:
-    """What is later than all that was done is done, though the list has fewer entries and ends as it did."""
+    """What is later than all that was done, or as late and another, is done, though the list ends as it did."""
     for number in range(30):
         site.put(f"{number:02d}.txt", b"one %d" % number)
+    site.put("01.txt", b"last")
     site.publish_changes(10, entries=latest_of_each(site, order), **{"from": None})
     assert go(source.base, dest).status == DONE
-    news, dropped = ("25.txt", "/20.txt") if order == "newest first" else ("05.txt", "/07.txt")
+    news, dropped = ("25.txt", "/20.txt") if order == "newest first" else ("00.txt", "/07.txt")
     site.put(news, b"news")
+    if not is_later:
+        site.changes[-1] = (site.changes[-2][0], *site.changes[-1][1:])
     site.publish_changes(
         10, entries=[one for one in latest_of_each(site, order) if dropped not in one], **{"from": None}
     )

@@ -125,6 +125,11 @@ class ChangeListFingerprint:
             if list(self._recent)[-several:] == self._known[-several:]:
                 self.tail_end = self.count
 
+    def see_news(self) -> None:
+        """The entry that was seen last is none of those that were done at its time."""
+        if self.tail_end is None:
+            self._drops = False
+
     @property
     def has_dropped(self) -> bool:
         """Whether old entries have left a list that does not say since when it tells changes, and nothing else."""

@@ -148,7 +148,11 @@ class ChangeListStaging:
             return None
         self._any_open = True
         staged = self._intake.row(entry)
-        self.marks.append(mark_of(staged.uri, change, entry.hash, entry.length))
+        mark = mark_of(staged.uri, change, entry.hash, entry.length)
+        moment = lastmod if low is None else low
+        if low == high and moment == self._position.time and mark not in self._position.at_time:
+            self.print.see_news()
+        self.marks.append(mark)
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
 
