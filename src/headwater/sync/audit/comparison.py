@@ -38,6 +38,7 @@ _MOST_FINDINGS = 10_000
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS verdicts(uri TEXT, verdict TEXT);
 CREATE TEMP TABLE IF NOT EXISTS unhashed(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
 """
 
 _COMPARED = (
@@ -61,7 +62,7 @@ _LISTED_ANEW = (
     " UNION ALL SELECT 1 FROM temp.surplus x JOIN resources r ON r.path = x.path WHERE r.set_id = ?1 LIMIT 1"
 )
 _TOLD_NO_MORE = """
-SELECT r.uri, r.path, r.size, r.digest
+INSERT INTO temp.told_no_more SELECT r.uri, r.path, r.size, r.digest
 FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
 WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
   AND NOT r.newer AND r.doomed_at IS NULL
@@ -74,9 +75,14 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
 
 A deletion that was told without a time (0) is later than the last baseline."""
 
+_EXPECT_AS_GONE = (
+    "UPDATE temp.expected SET verdict = ? WHERE uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NULL)"
+)
 _EXPECT_AS_RECEIVED = """
-INSERT INTO temp.expected(uri, path, length, hash, verdict) VALUES (?1, ?2, ?3, ?4, ?5)
-ON CONFLICT(uri) DO UPDATE SET length = ?3, hash = ?4, lastmod = NULL, newer = 0, verdict = ?5"""
+INSERT INTO temp.expected(uri, path, length, hash, verdict)
+  SELECT uri, path, length, hash, ?1 FROM temp.told_no_more WHERE path IS NOT NULL
+ON CONFLICT(uri) DO UPDATE SET
+  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, verdict = ?1"""
 _UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
 
 
@@ -173,16 +179,15 @@ class SetComparison:
             return
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
-            rows = t.fetch(_TOLD_NO_MORE, (self._row.id, as_of, MISSING, DIFFERENT))
-            gone = [(TOLD_NO_MORE, uri) for uri, path, _, _ in rows if path is None]
-            t.many("UPDATE temp.expected SET verdict = ? WHERE uri = ?", gone)
-            held = [(*row, TOLD_NO_MORE) for row in rows if row[1] is not None]
-            t.many(_EXPECT_AS_RECEIVED, held)
+            t.run("DELETE FROM temp.told_no_more")
+            t.run(_TOLD_NO_MORE, (self._row.id, as_of, MISSING, DIFFERENT))
+            t.run(_EXPECT_AS_GONE, (TOLD_NO_MORE,))
+            t.run(_EXPECT_AS_RECEIVED, (TOLD_NO_MORE,))
             t.run("DELETE FROM temp.unhashed")
-            t.many("INSERT INTO temp.unhashed(uri) VALUES (?)", [(row[0],) for row in held])
+            held = t.run("INSERT INTO temp.unhashed(uri) SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL")
         if held:
             before = self.result.same
-            self._inventory.hash_unhashed(len(held))
+            self._inventory.hash_unhashed(held)
             self._compare(_COMPARED_LATER, lambda _found, _listed: False)
             self.result.same = before
 
