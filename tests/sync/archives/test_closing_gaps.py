@@ -204,6 +204,21 @@ def test_an_index_of_the_lists_themselves(archive: Archive, dest: Path) -> None:
     assert "RS-ARC-21" in closed(archive, dest).rules()
 
 
+def test_an_index_of_more_lists_than_are_looked_at(
+    archive: Archive, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that state no times the latest ones are looked at: DSpace puts its newest list last, year after year."""
+    monkeypatch.setattr(archive_documents, "MOST_COMPONENTS", 3)
+    monkeypatch.setattr(archive_documents, "MOST_HEADS", 3)
+    for number in range(1, 5):
+        archive.archived(f"older{number}.xml", number, number + 1)
+    spans = [(f"older{n}.xml", n + 1.0) for n in range(1, 5)] + [(f"c{n}.xml", SPANS[n][1]) for n in range(3)]
+    archive.entries = [url(archive.uri(name), at(until), tag="sitemap") for name, until in spans]
+    archive.serve(root="sitemapindex")
+    closed(archive, dest)
+    assert {path for path in archive.asked() if path.startswith("older")} == {"older1.xml"}
+
+
 def test_times_that_only_the_lists_tell(archive: Archive, dest: Path) -> None:
     """RS-ARC-16, RS-ARC-19: `from` and `until` of an entry are optional."""
     archive.entries = [archive.entry(f"c{n}.xml", None, None) for n in range(3)]

@@ -39,7 +39,7 @@ _OF_CHANGES = (Kind.CHANGE_LIST_ARCHIVE, Kind.CHANGE_DUMP_ARCHIVE)
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive, with the components of its index, lists: each document once, in the order of the archive."""
+    """What an archive, with the components of its index, lists: each document once."""
 
     uri: str
     kind: Kind
@@ -52,7 +52,8 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
     """Read the archive of this `capability` at `uri` whole. Raises SourceFault where that cannot be done.
 
     `objection`: what the scope says of an address. Times that the archive does not state are looked up in the heads of
-    the first MOST_HEADS such documents (RS-ARC-19); one whose times are unknown then is left out.
+    MOST_HEADS such documents (RS-ARC-19), of more than that of those with the latest `lastmod`: a gap is one of late
+    changes. One whose times are unknown then is left out.
     """
     read, entries = _read(documents, _Entries(capability, uri), objection)
     kind = read.document.kind
@@ -62,6 +63,8 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
         entries, parts = _components(documents, (uri, read.final), entries, capability, objection)
         own |= parts
     listed = _Listing(documents, kind, own, objection)
+    if len(entries) > MOST_HEADS:
+        entries = sorted(entries, key=lambda one: micros(one.lastmod) or 0, reverse=True)
     for entry in entries:
         listed.take(entry)
     return Archive(uri=uri, kind=kind, documents=tuple(listed.documents))
@@ -74,10 +77,6 @@ def _components(
 
     An index whose first entry is a document itself is the archive: DSpace lists its Change Lists so.
     """
-    if len(parts) > MOST_COMPONENTS:
-        raise SourceFault(
-            f"an archive index of more than {MOST_COMPONENTS:,} archives", where=index[0], rule="RS-ARC-20"
-        )
     entries: list[Entry] = []
     seen = set(index)
     for part in parts:
@@ -93,6 +92,10 @@ def _components(
                 raise
             documents.warn("RS-ARC-21", "an archive index names documents, not archives: read as an archive", index[0])
             return list(parts), set()
+        if len(parts) > MOST_COMPONENTS:
+            raise SourceFault(
+                f"an archive index of more than {MOST_COMPONENTS:,} archives", where=index[0], rule="RS-ARC-20"
+            )
         if read.document.kind in _INDEXES:
             raise WrongDocument("an archive index in an archive index", where=part.loc, rule="RS-ARC-21")
         seen |= {part.loc, read.final}
