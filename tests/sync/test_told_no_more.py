@@ -5,12 +5,17 @@ DST-Q, AMB-22.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.sync.audit.findings import AuditReport
+from headwater.copies.schema import SCHEMA
+from headwater.storage.database import Database
+from headwater.sync.audit import comparison, expected_files
+from headwater.sync.audit.findings import DIFFERENT, MISSING, AuditReport
+from headwater.sync.state.schema import TEMPORARY
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source
 
@@ -129,3 +134,18 @@ def test_what_was_never_received_is_not_in_sync(source: Source, site: Site, copi
     found = check(source.base, copied)
     assert found.verdict == "not in sync"
     assert findings(found)["f1.txt"] == "different"
+
+
+def test_as_many_again_that_are_refused_take_no_time(tmp_path: Path) -> None:
+    """Ten thousand of each took seconds of the processor, and ten times as many minutes."""
+    count = 10_000
+    with Database(tmp_path / "state.sqlite", SCHEMA) as made, made.write() as t:
+        for tables in (TEMPORARY, expected_files.TABLES, comparison.TABLES):
+            t.run(tables)
+        t.run("INSERT INTO sets(id, name, folder, identity, offer, baseline_at) VALUES (1, 's', 's', 's', '{}', 100)")
+        told = "INSERT INTO resources(set_id, uri, path, changed_at, run) VALUES (1, ?, ?, 200, 1)"
+        t.many(told, ((f"http://a.example/{n}", b"%d" % n) for n in range(count)))
+        t.many("INSERT INTO temp.refused(uri) VALUES (?)", ((f"http://b.example/{n}",) for n in range(count)))
+        began = time.process_time()
+        assert t.run(comparison._TOLD_NO_MORE, (1, 100, MISSING, DIFFERENT)) == count
+        assert time.process_time() - began < 1

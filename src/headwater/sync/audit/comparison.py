@@ -69,7 +69,7 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
   AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
   AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
   AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
-  AND NOT EXISTS (SELECT 1 FROM temp.refused d WHERE d.uri = r.uri)
+  AND r.uri NOT IN (SELECT uri FROM temp.refused WHERE uri IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = r.uri AND coalesce(c.latest, c.at, ?2) >= r.changed_at)"""
 """What the copy has otherwise than is expected by a change after the Resource List's `at` that no list tells now.
 
