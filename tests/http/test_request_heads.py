@@ -59,6 +59,15 @@ def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_answere
     assert b"0123456789" not in said
 
 
+@pytest.mark.parametrize("broken", ["no request", "two Hosts", "no Host"])
+def test_what_is_no_request_is_not_refused_in_place_of_the_one_before(served: Face, broken: str) -> None:
+    """RFC 9112 9.3.2: answers come in order, and whoever gets a 400 first takes it for that of the first request."""
+    before = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    for count in (1, 3):
+        said = served.raw(before * count + REFUSED.get(broken, b"no request\r\n\r\n") + FOLLOWING)
+        assert said.count(b"HTTP/1.1 200 OK") == said.count(b"HTTP/1.1 ") == count
+
+
 @pytest.mark.parametrize(
     "host", [b"", b"example.org", b"example.org:80", b"127.0.0.1:8000", b"[::1]:8000", b"a_b", b"xn--e1afmkfd.example:"]
 )

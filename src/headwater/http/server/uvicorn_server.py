@@ -228,6 +228,8 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
     in_head = True
     ignored = False
     """Whether the present request is to be ignored: it comes again, or has been answered."""
+    is_broken = False
+    """Whether something that is no request has come after others: nothing is read any more."""
     deadline: asyncio.TimerHandle | None = None
     stall: asyncio.TimerHandle | None = None
     is_last = False
@@ -290,6 +292,8 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
 
     def feed(self, octets: memoryview) -> None:
         """Parse, and bound what of a head has come when it has not come to an end."""
+        if self.is_broken:
+            return
         before = self.messages
         super().feed(octets)
         if not self.in_head:
@@ -299,6 +303,19 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
         self.unparsed_octets = len(octets) + (self.unparsed_octets if before == self.messages else 0)
         if self.unparsed_octets > _UNPARSED * self.limits.head_octets and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request. Where others before it are not answered yet the last answer ends the connection.
+
+        A 400 in front of it would be taken for the answer to one of these (RFC 9112 9.3.2).
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            super().send_400_response(msg)
+            return
+        cycle.keep_alive = False
+        self.is_broken, self.in_head, self.rest = True, False, memoryview(b"")
+        self.relax()
 
     def is_behind(self) -> bool:
         """Whether requests wait for others to be answered, or answers for their reader; a body never waits."""
