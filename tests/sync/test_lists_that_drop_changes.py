@@ -82,6 +82,50 @@ def test_a_list_without_from_that_tells_news_in_front_of_what_was_read(
     assert tree(dest)[news] == b"news"
 
 
+def test_a_list_of_whole_days_that_tells_news_of_the_last_one_in_front(source: Source, site: Site, dest: Path) -> None:
+    """Nothing tells such a change from those of that day that were done, but that these were the last of the list."""
+
+    def entries(without: str = "") -> list[str]:
+        latest = {one[2]: one for one in site.changes if one[0] > 10 and one[2] != without}
+        return [site.change(*latest[name], datetime=at(latest[name][0])[:10]) for name in sorted(latest)]
+
+    for number in range(30):
+        site.clock += 21_600
+        site.put(f"{number:02d}.txt", b"one %d" % number)
+    site.publish_changes(10, entries=entries(), **{"from": None})
+    assert go(source.base, dest).status == DONE
+    site.put("00.txt", b"news")
+    site.publish_changes(10, entries=entries(without="07.txt"), **{"from": None})
+    assert go(source.base, dest).status == DONE
+    assert tree(dest)["00.txt"] == b"news"
+
+
+@pytest.mark.parametrize("a_day", [3, 200])
+def test_a_list_of_whole_days_that_drops_what_was_read(a_day: int, source: Source, site: Site, dest: Path) -> None:
+    """It is known again by the last entries that were read; nothing is fetched that was, however many a day has."""
+
+    def entries() -> list[str]:
+        told = [one for one in site.changes if one[0] > 10][-40:]
+        return [site.change(*one, datetime=at(one[0])[:10]) for one in told]
+
+    def days(count: int) -> None:
+        for _ in range(count):
+            site.clock += 86_400 / a_day
+            site.put(f"{len(site.changes):03d}.txt", b"at %d" % site.clock)
+
+    days(40)
+    site.publish_changes(10, entries=entries(), **{"from": None})
+    assert go(source.base, dest).status == DONE
+    for count in (2, 5):
+        days(count)
+        site.publish_changes(10, entries=entries(), **{"from": None})
+        source.forget()
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest)) == (DONE, dict(site.files))
+        assert ("DST-C4" in ran.rules()) == (a_day > 16)
+        assert len([path for path in source.requests() if "/resources/" in path]) == count
+
+
 def test_a_failure_that_was_forgotten_stays_so(source: Source, site: Site, dest: Path) -> None:
     """DST-F6: neither a list that drops old entries nor one that grows tells of it again."""
     work(site, 5)

@@ -108,6 +108,8 @@ class ChangeListFingerprint:
         self.comparable = same
         self.matches = False
         self.tail_end: int | None = None
+        self._doubtful: int | None = None
+        """The place of the first entry of which its time does not tell whether it was done."""
 
     def see(self, uri: str, change: str, low: int | None, lastmod: int | None, hash_text: str | None) -> None:
         """Take one entry, in document order."""
@@ -124,11 +126,18 @@ class ChangeListFingerprint:
             several = min(len(self._recent), len(self._known))
             if list(self._recent)[-several:] == self._known[-several:]:
                 self.tail_end = self.count
+                if self._doubtful is not None and self._doubtful <= self.count - several:
+                    self._drops = False
 
     def see_news(self) -> None:
         """The entry that was seen last is none of those that were done at its time."""
         if self.tail_end is None:
             self._drops = False
+
+    def see_doubtful(self) -> None:
+        """The entry that was seen last may be none of those that were done, unless it is among the last of them."""
+        if self._doubtful is None:
+            self._doubtful = self.count
 
     @property
     def has_dropped(self) -> bool:

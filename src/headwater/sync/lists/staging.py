@@ -149,9 +149,7 @@ class ChangeListStaging:
         self._any_open = True
         staged = self._intake.row(entry)
         mark = mark_of(staged.uri, change, entry.hash, entry.length)
-        moment = lastmod if low is None else low
-        if low == high and moment == self._position.time and mark not in self._position.at_time:
-            self.print.see_news()
+        self._see_time(low, high, lastmod, mark)
         self.marks.append(mark)
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
@@ -163,6 +161,15 @@ class ChangeListStaging:
         self._newest = low
         since = self._position.done_until
         return since is not None and is_past(low, since) and not self.print.beyond
+
+    def _see_time(self, low: int | None, high: int | None, lastmod: int | None, mark: str) -> None:
+        """Tell the fingerprint what may be news among changes of the very time T: a day may have any number of them."""
+        time = self._position.time
+        if low != high:
+            if time is not None and low is not None and high is not None and low <= time <= high:
+                self.print.see_doubtful()
+        elif (lastmod if low is None else low) == time and mark not in self._position.at_time:
+            self.print.see_news()
 
     def _is_corrected(self, entry: Entry, low: int | None) -> bool:
         """Whether this is a change that could not be done, and its hash or length has been mended (AMB-87, DST-F6)."""
