@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from headwater.copies.schema import SCHEMA
@@ -225,6 +225,7 @@ STEPS = st.sampled_from(
 
 
 @settings(max_examples=examples(250), deadline=None)
+@example(steps=["delete a", "close", "a", "poll", "close"], unit=SECOND, exact_lists=False, hashes="none", lag=0)
 @given(
     steps=st.lists(STEPS, max_size=14),
     unit=st.sampled_from([SECOND, 86_400 * SECOND]),

@@ -30,8 +30,18 @@ from headwater.sync.state.validators import validators
 _UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
 """In a list that stands newest first it is the first entry of a resource that counts."""
 
-_KNOWN_TO_BE_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
-"""By the fingerprint: only of what times alone decide something may have been missed."""
+_KNOWN_TO_BE_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending AND at IS NOT ?"
+"""By the fingerprint: only of what times alone decide something may have been missed.
+
+Changes at T stay until all lists are read: another list may tell of that time, and what of it is done again may be
+overtaken by one of them."""
+
+_DONE_AT_T = "SELECT n FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
+_BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
+_ALSO_AGAIN = """
+UPDATE temp.changed SET pending = 1 WHERE n = ? AND EXISTS (SELECT 1 FROM temp.changed AS other
+  WHERE other.uri = changed.uri AND other.pending AND other.list <> changed.list AND other.at = changed.at)"""
+_STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
 
 _ALSO_DELETED = """
 SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
@@ -115,6 +125,9 @@ class ChangeListReader:
         self._lists = 0
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
+        self._done_at_t: list[int] = []
+        """Rows of changes at T that are known to be done by the fingerprint of their list."""
+
         self._clock = 0
         self._promised: int | None = None
         """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
@@ -155,6 +168,10 @@ class ChangeListReader:
         if not self._pending:
             return reading
         with self._database.write() as t:
+            if self._done_at_t:
+                t.run(_BY_URI)
+                for step in (_ALSO_AGAIN, _STILL_DONE):
+                    t.many(step, ((n,) for n in self._done_at_t))
             if self._context.restate is not None:
                 self._context.restate(t, self._set_id)
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
@@ -388,7 +405,8 @@ class ChangeListReader:
         self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
         if staged.print.done and staged.rows:
             with self._database.write() as t:
-                t.run(_KNOWN_TO_BE_DONE, (self._lists, staged.print.done))
+                t.run(_KNOWN_TO_BE_DONE, (self._lists, staged.print.done, self._start.time))
+                self._done_at_t.extend(n for (n,) in t.rows(_DONE_AT_T, (self._lists, staged.print.done)))
         if passed.newest_first:
             with self._database.write() as t:
                 t.run(_UPSIDE_DOWN, (self._lists,))
