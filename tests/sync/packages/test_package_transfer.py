@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,19 @@ def test_a_dry_run_says_which_way_would_be_taken_and_fetches_nothing(dumps: Dump
     assert (way.way, way.taken, way.packages, way.resources) == ("Resource Dump", True, 1, 0)
     assert not dest.exists()
     assert not [path for path in dumps.site.source.requests() if path.endswith((".zip", "dump", ".txt"))]
+
+
+def test_a_dry_run_asks_no_package_for_what_would_be_adopted(dumps: Dumps, dest: Path) -> None:
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump", demand=True)
+    assert go(dumps.site.source.base, dest, prefer="lists").status == Exit.DONE
+    shutil.rmtree(dest / ".headwater")
+    ran = go(dumps.site.source.base, dest, prefer="dumps", dry_run=True)
+    assert (ran.one.adopted, ran.one.to_fetch_octets, ran.one.ways) == (COUNT + 1, 0, [])
+    (dest / "d1/f7.txt").unlink()
+    ran = go(dumps.site.source.base, dest, prefer="dumps", dry_run=True)
+    assert (ran.one.adopted, ran.one.created, len(ran.one.plan)) == (COUNT, COUNT + 1, COUNT + 1)
+    assert [way.why for way in ran.one.ways if "1 resource " not in way.why] == []
 
 
 @pytest.mark.parametrize(

@@ -346,19 +346,19 @@ class Applier:
     def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
         report = self._set.report
         self._add(counts)
-        self._by_packages(counts)
         report.deleted = deletions if allowed else 0
         report.held_back = 0 if allowed else deletions
         if deletions and not allowed and self._run.options.delete:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         with self._run.database.write() as t:
-            for held, uri, path, *listed in t.rows(
-                "SELECT held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
+            for n, held, uri, path, *listed in t.rows(
+                "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
                 action = "create" if held is None else "update"
                 if held is None and self._would_adopt(path, *listed):
                     report.adopted += 1
                     action = "adopt"
+                    t.run("DELETE FROM temp.work WHERE n = ?", (n,))  # no package is asked for it
                 elif listed[1] is None:
                     report.to_fetch_unmeasured += 1
                 else:
@@ -373,6 +373,7 @@ class Applier:
                 report.plan.append(PlannedAction("delete" if allowed else "hold back", uri, printable_path(path)))
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
+        self._by_packages(counts)
 
     def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
         tree = self._run.tree
