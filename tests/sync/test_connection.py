@@ -66,6 +66,25 @@ def test_a_customary_name_leads_in(
     assert source.requests()[0] in ("/.well-known/resourcesync", "/rs/")
 
 
+@pytest.mark.parametrize("page", [None, b"<html>no link</html>"])
+def test_an_address_that_leads_to_nothing_is_told_when_its_host_is_taken(
+    page: bytes | None, source: Source, site: Site, dest: Path
+) -> None:
+    if page is not None:
+        source.pages["/collections/42"] = Reply(page)
+    ran = go(source.base + "/collections/42", dest)
+    (notice,) = [one for one in ran.notices if one.rule == "DST-A2"]
+    assert (ran.status, tree(dest)) == (DONE, ALL)
+    assert notice.where == f"{source.base}/.well-known/resourcesync"
+    assert notice.message == f"{source.base}/collections/42 leads to nothing: what its host offers is taken"
+
+
+@pytest.mark.parametrize("path", ["/", "/set/capabilitylist.xml", "/set/resourcelist.xml", "/.well-known/resourcesync"])
+def test_of_an_address_that_leads_in_nothing_is_told(path: str, source: Source, site: Site, dest: Path) -> None:
+    ran = go(source.base + path, dest)
+    assert (ran.status, "DST-A2" in ran.rules()) == (DONE, False)
+
+
 def test_ways_of_the_standard_come_first(source: Source, site: Site, dest: Path) -> None:
     source.pages["/capabilitylist.xml"] = Reply(b"nobody reads this")
     ran = go(source.base, dest)

@@ -8,6 +8,7 @@ many at a time; where the sets that are wanted can be told without (`selection`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from urllib.parse import urlsplit
 
 import msgspec
@@ -169,15 +170,25 @@ class Discovery:
         if is_host(url):
             yield from self._look(origin + WELL_KNOWN)
             yield from self._look(url)
+            yield from self._by_robots(origin)
         else:
             yield from self._look(url)
             folder = parts.path if parts.path.endswith("/") else parts.path + "/"
             yield from self._look(origin + folder.rstrip("/") + WELL_KNOWN)
-            yield from self._look(origin + WELL_KNOWN)
-        for line in self._robots(origin):
-            yield from self._look(line)
+            yield from self._by_host(origin, url)
         if url.endswith("/"):
             yield from self._by_custom(url)
+
+    def _by_host(self, origin: str, url: str) -> Iterator[Probe]:
+        """What the host of an address that leads to nothing offers: told, since it may be more than was meant."""
+        for probe in chain(self._look(origin + WELL_KNOWN), self._by_robots(origin)):
+            if probe.document is not None:
+                self._documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
+            yield probe
+
+    def _by_robots(self, origin: str) -> Iterator[Probe]:
+        for line in self._robots(origin):
+            yield from self._look(line)
 
     def _by_custom(self, folder: str) -> Iterator[Probe]:
         """Documents under the names that tools give them, after all ways of the standard, and told as that."""
