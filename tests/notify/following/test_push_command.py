@@ -59,6 +59,31 @@ def test_the_status_shows_subscriptions_and_their_leases(site: PushedSite, hub: 
         assert hub.asked[0].secret.decode() not in json.dumps(told) + words
 
 
+def test_the_status_tells_when_no_process_follows_any_more(site: PushedSite, hub: Hub, dest: Path) -> None:
+    """However the process ended: its lock has ended with it."""
+    with following((site.source.base, dest)) as copy:
+        copy.at_rest()
+        assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is True
+        assert "\nfollowed by push" in run_here("status", dest).stdout.decode()
+    assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is False
+    assert "\nnot followed at present; it was followed by push" in run_here("status", dest).stdout.decode()
+    with following((site.source.base, dest)) as copy:
+        copy.at_work()
+        assert "\nfollowed by push" in run_here("status", dest).stdout.decode()
+    (dest / ".headwater/push.lock").unlink()
+    assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is None
+
+
+def test_of_many_copies_nothing_false_is_told(site: PushedSite, hub: Hub, dest: Path, tmp_path: Path) -> None:
+    """A process of many copies holds no lock of each, and removes one that would tell that nobody follows."""
+    with following((site.source.base, dest)) as copy:
+        copy.at_rest()
+    more = [(site.source.base, tmp_path / f"more{number}") for number in range(16)]
+    with following((site.source.base, dest), *more):
+        until(lambda: not (dest / ".headwater/push.lock").exists())
+        assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is None
+
+
 def test_a_copy_that_was_never_followed_by_push_says_nothing_of_it(site: PushedSite, dest: Path) -> None:
     run_here("sync", "--quiet", site.source.base, dest)
     assert json.loads(run_here("status", "--json", dest).stdout)["push"] is None

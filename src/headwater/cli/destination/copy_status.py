@@ -117,7 +117,8 @@ def show_push(push: PushStatus, now: dt.datetime) -> None:
         told.append(f"last notification {_age(now - push.last_delivery)} ago")
     if push.waiting:
         told.append(f"{counted(push.waiting, 'notification')} to be applied")
-    click.echo(f"followed {'; '.join(told)}")
+    followed = "not followed at present; it was followed" if push.is_followed is False else "followed"
+    click.echo(f"{followed} {'; '.join(told)}")
     lines = [
         f"{one.channel} at {one.hub}: {_subscription(one, now)}: {printable(one.topic)}" for one in push.subscriptions
     ]

@@ -7,6 +7,7 @@ that cannot be read, a resource that cannot be had) leads to a poll.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 import threading
 import time
@@ -21,6 +22,7 @@ from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
 from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
+from headwater.notify.subscriber.follower_lock import lock_as_follower, without_lock
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
 from headwater.notify.subscriber.store import MODE, SubscriberStore
@@ -93,12 +95,17 @@ class PushedCopy:
         self._looked_at = 0.0
         self._pushed = False
         self._was_pushed: bool | None = None
+        self._lock: int | None = None
         folder = Path(task.destination) / FOLDER
         if (folder / STATE).is_file():
             self._take_up(folder)
 
     def _take_up(self, folder: Path) -> None:
         """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
+        if self._stays_open:
+            self._lock = lock_as_follower(folder)
+        else:
+            without_lock(folder)
         self._store = SubscriberStore(folder, self._databases)
         self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
         self._subscriptions.add(self._subscribed)
@@ -114,6 +121,8 @@ class PushedCopy:
         self._live.close()
         if self._store is not None:
             self._store.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
     def due_at(self, now: float) -> float:
         """When something is to be done, by the monotonic clock; in the past: now."""

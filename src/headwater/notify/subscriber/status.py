@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.notify.subscriber.follower_lock import is_followed
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.notify.subscriber.store import FILE, MODE, SubscriberStore
 from headwater.spec.timestamps import from_optional
@@ -44,6 +45,9 @@ class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: str
+    is_followed: bool | None
+    """Whether a process follows the copy at present; null where that cannot be seen."""
+
     waiting: int
     """Deliveries that are acknowledged and not applied yet."""
 
@@ -68,6 +72,7 @@ def push_status(folder: Path) -> PushStatus | None:
         progress = {(topic, identity): store.progress(topic) for topic, identity in topics}
         return PushStatus(
             mode=store.fact(MODE) or "poll",
+            is_followed=is_followed(folder),
             waiting=store.waiting(),
             last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
             subscriptions=tuple(map(_status, held)),
