@@ -338,6 +338,24 @@ def test_a_hub_that_works_there_already_is_told(tmp_path: Path) -> None:
         hub.stop()
 
 
+def test_one_of_something_is_told_as_one(tmp_path: Path, subscriber: Subscriber) -> None:
+    hub = HubProcess(tmp_path)
+    try:
+        topic = subscribed(hub, subscriber, "http://t.example/told", "/told")
+        subscriber.answers["/told"] = lambda _came: Answer(503)
+        hub.publish(topic, b"<urlset/>")
+        subscriber.wait(lambda: hub.counts()["failing"] == 1)
+        command = [sys.executable, "-m", "headwater", "hub", "status", "--state", str(tmp_path)]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    finally:
+        hub.stop()
+    assert shown == [
+        "1 subscription to 1 topic, 0 not verified yet",
+        "1 behind, 1 of them not answering; 1 message kept for them",
+        f"  {topic}  1 subscription, 1 behind",
+    ]
+
+
 def test_metrics_and_pages(hub: HubProcess) -> None:
     with urllib.request.urlopen(f"{hub.url}metrics", timeout=30) as answer:
         text = answer.read().decode()

@@ -22,11 +22,11 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
     job = PackingJob(name="files", dump="Resource Dump", pack=lambda _stop: left.pop(0))
     packing = DumpPacking(job, Event(), lambda: None, silent)
     packing.run()
-    assert packing.health.packages == 1
+    assert packing.health.packings == 1
     assert is_renewing or packing.due_at() <= time.monotonic(), "there may be more"
     packing.run()
     packing.run()
-    assert packing.health.packages == 2
+    assert packing.health.packings == 2
     assert packing.due_at() > time.monotonic()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from headwater.cli.output import json_line, json_option
+from headwater.cli.output import counted, json_line, json_option
 from headwater.errors import Exit, UsageFault
 
 
@@ -130,15 +130,16 @@ def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
         json_line({**msgspec.structs.asdict(counts), "by_topic": [msgspec.structs.asdict(one) for one in topics]})
         return Exit.DONE
     click.echo(
-        f"{counts.subscriptions:,} subscriptions to {counts.topics:,} topics, {counts.pending:,} not verified yet"
+        f"{counted(counts.subscriptions, 'subscription')} to {counted(counts.topics, 'topic')},"
+        f" {counts.pending:,} not verified yet"
     )
     click.echo(
-        f"{counts.behind:,} have not received everything, {counts.failing:,} of them do not answer;"
-        f" {counts.messages:,} messages are kept for them"
+        f"{counts.behind:,} behind, {counts.failing:,} of them not answering;"
+        f" {counted(counts.messages, 'message')} kept for them"
     )
     for one in topics:
         late = f", {one.behind:,} behind" if one.behind else ""
-        click.echo(f"  {one.topic}  {one.subscriptions:,} subscriptions{late}")
+        click.echo(f"  {one.topic}  {counted(one.subscriptions, 'subscription')}{late}")
     return Exit.DONE
 
 

@@ -120,7 +120,7 @@ def test_one_command_publishes_a_dataset(tmp_path: Path) -> None:
 MISTAKES = {
     "a folder without RDF": ("folder", b"", "HW-DAT-04", ".ttl, .trig"),
     "a table": ("a.csv", b"a,b\n", "HW-DAT-03", "suffix of RDF"),
-    "a relative IRI": ("a.ttl", b"<#me> a <http://e.org/C> .\n", "HW-RDF-01", "line 1: a relative IRI, and no base"),
+    "a relative IRI": ("a.ttl", b"<#me> a <http://e.org/C> .\n", "HW-RDF-01", "a relative IRI, and no base: give one"),
     "another in N-Quads": ("a.nq", b"<a:b> <a:c> <d> .\n", "HW-RDF-01", "line 1: a relative IRI, and no base"),
 }
 

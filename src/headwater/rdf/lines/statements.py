@@ -179,7 +179,7 @@ def syntax_fault(error: SyntaxError, where: str) -> BadRdf:
 
 def _said(error: SyntaxError) -> str:
     if "No scheme found in an absolute IRI" in str(error):
-        return "a relative IRI, and no base is given to resolve it against"
+        return "a relative IRI, and no base: give one in the file, by --base, or by base_iri of a set"
     if "LoadDocumentCallback" in str(error):
         return "a context of JSON-LD that would have to be fetched: put it into the document"
     return re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))

@@ -36,7 +36,7 @@ class PackingHealth(FailureState, kw_only=True):
 
     name: str
     dump: str
-    packages: int = 0
+    packings: int = 0
 
 
 class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class DumpPacking:
             began = time.monotonic()
             packed = self._job.pack(self._stop)
             if packed.is_done:
-                self.health.packages += 1
+                self.health.packings += 1
                 self._active_at = ended = time.monotonic()
                 self._due_at = ended + (DUTY.pause_after(ended - began) if packed.is_offered else 0.0)
         except Stopped:
