@@ -137,6 +137,18 @@ def test_each_run_does_what_is_new(bench: Bench) -> None:
     ]
 
 
+def test_what_a_run_takes_back_is_told_once(bench: Bench) -> None:
+    """A run without the options of the one before offers no dump and no archive any more."""
+    bench.put("a.txt")
+    told = "not offered any more"
+    assert told not in bench.run("--dump", "--change-dump", "--archive")
+    assert told not in bench.run("--dump", "--change-dump", "--archive")
+    assert "  not offered any more, since not asked for: Change Dump, archive\n" in bench.run("--dump")
+    assert bench.json()["withdrawn"] == ["Resource Dump"]
+    assert told not in bench.run()
+    assert "dump" not in (bench.out / "files/capabilitylist.xml").read_text()
+
+
 def test_names_of_any_octets(bench: Bench) -> None:
     for name in ODD_NAMES:
         bench.put(b"d/" + name, name)

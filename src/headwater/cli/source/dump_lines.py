@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.cli.output import counted, printable
 from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
+    from headwater.catalog.interface import Catalog
+    from headwater.publish.site import SetSettings
     from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
 
 
@@ -20,6 +22,25 @@ def dump_lines(status: SourceSetStatus) -> Iterator[str]:
         yield _change_dump_line(status.name, status.change_dump)
     if status.archive is not None:
         yield _archive_line(status.name, status.archive)
+
+
+def withdrawn_offers(sets: Sequence[SetSettings], catalog: Catalog) -> dict[str, list[str]]:
+    """What sets offer beside their lists that this run takes back, since it is not asked to offer it; by set."""
+    from headwater.publish.status import set_statuses
+    from headwater.source.configured_source import utc_now
+
+    asked = {one.name: one for one in sets if not (one.dump and one.change_dump and one.archive)}
+    withdrawn: dict[str, list[str]] = {}
+    for status in set_statuses(catalog, utc_now(), list(asked)) if asked else ():
+        now = asked[status.name]
+        offers = (
+            ("Resource Dump", status.resource_dump, now.dump),
+            ("Change Dump", status.change_dump, now.change_dump),
+            ("archive", status.archive, now.archive),
+        )
+        if titles := [title for title, held, is_asked in offers if held is not None and not is_asked]:
+            withdrawn[status.name] = titles
+    return withdrawn
 
 
 def _resource_dump_line(name: str, dump: ResourceDumpStatus) -> str:

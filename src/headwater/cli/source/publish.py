@@ -207,7 +207,7 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
 
 
 def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
-    from headwater.cli.source.dump_lines import dump_lines
+    from headwater.cli.source.dump_lines import dump_lines, withdrawn_offers
     from headwater.publish.status import set_statuses
     from headwater.source.configured_source import utc_now
     from headwater.source.source import Source
@@ -216,6 +216,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
     with listening() as listener, Source(config, tree=tree, listener=listener) as source:
+        withdrawn = withdrawn_offers(source.site.sets, source.catalog)
         worked = source.run_once()
         counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
@@ -229,12 +230,15 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
             told["resource_dump"] = status and msgspec.to_builtins(status.resource_dump)
             told["change_dump"] = status and msgspec.to_builtins(status.change_dump)
             told["archive"] = status and msgspec.to_builtins(status.archive)
+            told["withdrawn"] = withdrawn.get(str(told["set"]), [])
         json_document({"sets": sets} if whole else sets[0])
     else:
         for one, count in zip(worked, counts, strict=True):
             click.echo(_told(one, count, where, seconds))
             for line in dump_lines(statuses[one.name]) if one.name in statuses else ():
                 click.echo(f"  {line}")
+            if one.name in withdrawn:
+                click.echo(f"  not offered any more, since not asked for: {', '.join(withdrawn[one.name])}")
         if pushed := len(config.sets) - len(worked):
             click.echo(
                 f"{counted(pushed, 'set')} left to `publish --watch` and `serve`, which follow what is announced, and"
