@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from headwater.sync.copy_status import copy_status
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.lists.position import Position
 from headwater.sync.options import SyncOptions
+from headwater.sync.push import live_copy
 from headwater.sync.push.live_copy import AppliedPayloads, LiveCopy
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
@@ -71,6 +73,21 @@ def test_payloads_are_applied_together_and_the_last_change_of_each_resource_coun
         assert (report.sets[0].created, report.sets[0].deleted, report.sets[0].process) == (1, 1, "push")
         assert report.sets[0].position == at(site.clock)
         assert copy.take_report() is None
+
+
+def test_a_report_tells_how_long_its_work_took(site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not how long ago the one before it was."""
+    clock = [0.0]
+    monkeypatch.setattr(live_copy, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with live(site, dest) as copy:
+        for name, waited in (("a.txt", 50.0), ("b.txt", 100.0)):
+            clock[0] += waited
+            site.put(name, b"one")
+            apply(copy, site, payload(site, site.changes[-1]))
+            clock[0] += 2.0
+            report = copy.take_report()
+            assert report is not None
+            assert (report.sets[0].created, report.seconds) == (1, 2.0)
 
 
 def test_the_position_of_the_lists_stays_and_the_next_run_finds_everything_done(site: Site, dest: Path) -> None:

@@ -198,6 +198,8 @@ class _OpenCopy:
         with self._database.read() as t:
             row = _row_of(sets(t), identity)
             scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
+        if not self._contexts:  # a report tells how long its work took, not how long it was waited for
+            self._began, self._began_at = time.monotonic(), micros(self._task.now()) or 0
         held = SetContext(self._context, row, scope)
         found = self._contexts[row.id] = (held, Applier(held))
         return found
@@ -220,7 +222,6 @@ class _OpenCopy:
         now = micros(self._task.now()) or 0
         with self._database.write() as t:
             keep_report(t, self._began_at, now, report)
-        self._began, self._began_at = time.monotonic(), now
         return report
 
     def close(self) -> None:
