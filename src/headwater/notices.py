@@ -75,7 +75,7 @@ BEING_WRITTEN = _known(
 VERSION_NOT_KEPT = _known(
     "HW-ING-23",
     "The octets of a changed file cannot be kept: the change is published, its Change Dump perhaps not.",
-    "Make room where the state folder lies, or turn change_dump off.",
+    "Make room where the state folder lies (64 MiB of it are left free), or turn change_dump or versions off.",
 )
 NOT_CANONICAL = _known(
     "HW-ING-24",

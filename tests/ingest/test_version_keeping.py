@@ -80,4 +80,6 @@ def test_changes_are_recorded_without_their_octets_where_there_is_no_room(
     world.put("a", b"a")
     assert world.scan().created == 1
     assert world.rules() == {notices.VERSION_NOT_KEPT}
+    (told,) = world.notices
+    assert told.message == f"its octets are not kept: the disk would have less than {1 << 40} MiB left"
     assert kept(world) == {}

@@ -41,6 +41,13 @@ def refuse_little_room(place: bytes | int, octets: int) -> None:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {RESERVE_OCTETS >> 20} MiB are left free")
 
 
+def why_not_kept(error: int) -> str:
+    """What an errno of a version says to a person: there may be room on the disk, but less than is left free."""
+    if error == errno.ENOSPC:
+        return f"the disk would have less than {RESERVE_OCTETS >> 20} MiB left"
+    return os.strerror(error)
+
+
 class VersionCopy:
     """Takes the octets of one file as they are read; `name` is what they have aside in the end, `errno` what failed.
 

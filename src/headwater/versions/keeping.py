@@ -7,7 +7,6 @@ made of the file itself while that is unchanged, and begins anew after the chang
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
-from headwater.files.version_copy import ALGORITHM, VersionFolders
+from headwater.files.version_copy import ALGORITHM, VersionFolders, why_not_kept
 from headwater.files.version_spool import VersionSpool
 from headwater.progress import Listener, Notice
 from headwater.spec.hashes import parse_hash
@@ -101,7 +100,7 @@ class VersionKeeping:
     def _told(self, versions: BatchVersions, lost: list[str]) -> set[str]:
         """All that is not kept of a batch, told."""
         for path, error in versions.unkept:
-            self._warn(path, f"its octets are not kept: {os.strerror(error)}")
+            self._warn(path, f"its octets are not kept: {why_not_kept(error)}")
         for digest in lost:
             self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
         return {*lost, *versions.lost}
@@ -183,7 +182,7 @@ class ContentKeeping:
             errors = spool.settle()
             for copied in aside:
                 if (error := errors.get(copied.name.partition(":")[0])) is not None:
-                    failed[copied.digest] = os.strerror(error)
+                    failed[copied.digest] = why_not_kept(error)
             lost = intake.keep([one for one in aside if one.digest not in failed])
             return failed | dict.fromkeys(lost, "the version store cannot be written, or its disk is full")
 
@@ -204,7 +203,7 @@ class ContentKeeping:
         except (StoreFault, ContentChanged, OSError) as fault:
             return str(fault)
         else:
-            return os.strerror(copy.errno) if copy.errno else SetAside(digest, copy.name, content.octets)
+            return why_not_kept(copy.errno) if copy.errno else SetAside(digest, copy.name, content.octets)
         finally:
             copy.discard()
             content.close()
