@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
+from headwater.copies.follower_lock import lock_as_follower, without_lock
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
 from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
-from headwater.notify.subscriber.follower_lock import lock_as_follower, without_lock
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
 from headwater.notify.subscriber.store import MODE, SubscriberStore

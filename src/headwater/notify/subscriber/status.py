@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.notify.subscriber.follower_lock import is_followed
+from headwater.copies.follower_lock import is_followed
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.notify.subscriber.store import FILE, MODE, SubscriberStore
 from headwater.spec.timestamps import from_optional
