@@ -38,7 +38,7 @@ def refuse_little_room(place: bytes | int, octets: int) -> None:
     of an open file."""
     found = os.statvfs(place)
     if found.f_blocks and found.f_bavail * found.f_frsize < octets + RESERVE_OCTETS:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {RESERVE_OCTETS >> 20} MiB are left free")
+        raise OSError(errno.ENOSPC, why_not_kept(errno.ENOSPC))
 
 
 def why_not_kept(error: int) -> str:
