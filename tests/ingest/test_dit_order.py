@@ -224,6 +224,36 @@ def test_dit_a11_an_older_file_in_place_of_a_newer_one_is_heard(fed: PushSet, ag
     assert fed.log() == [("created", "a"), ("updated", "a")]
 
 
+@pytest.mark.parametrize("size", [1, 3, 99])
+@pytest.mark.parametrize("kind", ["updated", "deleted"])
+def test_dit_a12_what_comes_again_after_an_older_file_took_its_place_is_no_news(
+    fed: PushSet, kind: str, size: int
+) -> None:
+    """The documents of before have a later `lastmod` than what is there now."""
+    documents = [
+        change("a", "created", 10, lastmod=at(-100)),
+        resource("a", -100),
+        change("a", "updated", 20, lastmod=at(-50)),
+        resource("a", -50, "c"),
+        *[change("a", "deleted", 25)] * (kind == "deleted"),
+        change("a", "updated", 30, lastmod=at(-500)),
+        resource("a", -500, "b"),
+        change("a", "updated", 40, lastmod=at(-400)),
+        resource("a", -400, "d"),
+    ]
+    fed.documents(*documents)
+    log = fed.log()
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+        fed.settle(60)
+    assert fed.state() == {"a": "md5:" + "d" * 32}
+    assert fed.log() == log
+    fed.documents(resource("a", 50, "b"), change("a", "updated", 50))
+    fed.settle(60)
+    assert fed.state() == {"a": B}
+    assert fed.log() == [*log, ("updated", "a")]
+
+
 def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fed: PushSet) -> None:
     fed.documents(
         change("a", "created", 30, lastmod=at(-300)),

@@ -100,7 +100,23 @@ def is_older(state: State, present: Present | None, gone_us: int) -> bool:
         moment = moment_of(state)
         return moment is not None and to_microseconds(moment) < gone_us
     mine, known = state.metadata.lastmod, present.metadata.lastmod
-    return mine is not None and known is not None and mine < known
+    if mine is None or known is None:
+        return False
+    return mine < known or (mine != known and to_microseconds(mine) <= present.note.before_us)
+
+
+def replaced_until(present: Present | None, gone_us: int, lastmod: dt.datetime | None, now: dt.datetime) -> int:
+    """Up to which `lastmod` other states are from before the one that comes now, of an older file (`Note.before_us`).
+
+    A `lastmod` that is still to come tells nothing.
+    """
+    if lastmod is None:
+        return 0
+    until_us = gone_us
+    if present is not None:
+        known = present.metadata.lastmod
+        until_us = max(present.note.before_us, to_microseconds(known) if known is not None and known <= now else 0)
+    return until_us if until_us > to_microseconds(lastmod) else 0
 
 
 def was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:

@@ -28,6 +28,7 @@ from headwater.ingest.dit.document_comparison import (
     moment_of,
     newest,
     remembered,
+    replaced_until,
     was_ahead,
 )
 from headwater.ingest.push.dit_memo import Note
@@ -271,7 +272,8 @@ class _Joining:
         elif late and present is not None and (state is None or is_older(state, present, newest)):
             self._log(present.metadata, present.note, happening)  # the newer state stays
         elif present is not None and was_ahead(present, happening, told):
-            note = Note(at_us=max(at_us, newest), kept=present.note.kept if state is None else state.kept)
+            kept = present.note.kept if state is None else state.kept
+            note = Note(at_us=max(at_us, newest), kept=kept, before_us=present.note.before_us)
             self._present[uri] = Present(present.metadata, note)
             self.joined.notes[uri] = note
             for one in (happening, state):
@@ -373,13 +375,19 @@ class _Joining:
 
     def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
         metadata = self._whole(state)
+        note = self._noted(state.uri, metadata, note)
         self._present[state.uri] = Present(metadata, note)
         action = Action(uri=state.uri, metadata=metadata, note=note, statements=state.statements, at=at)
         self._act(action, *lines)
 
     def _log(self, metadata: Metadata, note: Note, happening: Happening) -> None:
+        note = self._noted(happening.uri, metadata, note)
         self._present[happening.uri] = Present(metadata, note)
         self._act(Action(uri=happening.uri, metadata=metadata, note=note, at=happening.at), happening.line)
+
+    def _noted(self, uri: str, metadata: Metadata, note: Note) -> Note:
+        until_us = replaced_until(self._held(uri), self._gone(uri), metadata.lastmod, self._now)
+        return msgspec.structs.replace(note, before_us=until_us)
 
     def _act(self, action: Action, *lines: int) -> None:
         self.joined.notes.pop(action.uri, None)

@@ -13,12 +13,14 @@ _NEVER_US = -(1 << 63)
 class Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """`ahead`: the state is applied, its change document has not come. `at_us`: time of the newest change applied.
 
-    `kept` are the fields that the protocol does not know, as JSON (DIT-A19).
+    `kept` are the fields that the protocol does not know, as JSON (DIT-A19). `before_us`: a state of an older file has
+    taken the place of others, and one with a `lastmod` up to then is from before it; 0 where `lastmod` alone tells.
     """
 
     ahead: bool = False
     at_us: int = _NEVER_US
     kept: bytes = b""
+    before_us: int = 0
 
     def memo(self) -> bytes:
         """The note as the catalog keeps it."""
