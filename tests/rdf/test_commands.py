@@ -47,6 +47,14 @@ def test_a_patch_is_made_applied_and_undone(files: Path) -> None:
     assert (composed.returncode, composed.stdout) == (0, b"-" + C + b"+" + A)
 
 
+@pytest.mark.parametrize("name", ["old.nq", "new.ttl"])
+@pytest.mark.parametrize("base", ["nope", "/a", "http://e.org/a b", ""])
+def test_a_base_that_is_no_iri_is_a_usage_error(files: Path, name: str, base: str) -> None:
+    done = run_here("rdf", "canonical", files / name, "--base", base)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--base" in done.stderr
+
+
 def test_the_hash_is_of_what_canonical_writes(files: Path) -> None:
     for name in ("old.nq", "new.ttl", "node.nq"):
         written = run_here("rdf", "canonical", files / name)

@@ -131,9 +131,12 @@ def _kept(name: str, path: Path) -> Path:
 
 
 def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: str | None) -> list[RdfInput]:
-    """The files of these names as parts of a dataset. Raises UsageFault for a suffix that says nothing."""
+    """The files of these names as parts of a dataset. Raises UsageFault: a suffix that says nothing, a wrong base."""
+    from headwater.rdf.lines.statements import is_iri
     from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
 
+    if base is not None and not is_iri(base):
+        raise UsageFault(f"--base {base!r} is no absolute IRI", advice="Give one such as https://example.org/people/.")
     paths = local_files(names, scratch)
     inputs = []
     for name, path in zip(names, paths, strict=True):
