@@ -202,7 +202,7 @@ class IngestEndpoint:
                 ready.add(feed.name)
             return feed
 
-        patience = min(one.patience for one in targets)
+        patience = {one.feed.name: one.patience for one in mine}
         submission = DitSubmission(route, self._limits.submission, patience=patience)
         with self._seat(mine[0].feed.name):
             response = await self._take(submission, scope, receive)

@@ -7,7 +7,7 @@ what is known already does nothing (DIT-A12), so that sending the same again is 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -45,7 +45,7 @@ class NotForUs(UsageFault):
 class DitSubmission:
     """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time.
 
-    They are lines of JSON, or one JSON text over several lines.
+    They are lines of JSON, or one JSON text over several lines. `patience` is that of each set, by its name.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DitSubmission:
         route: Route,
         limits: SubmissionLimits | None = None,
         *,
-        patience: dt.timedelta = PATIENCE,
+        patience: Mapping[str, dt.timedelta] | None = None,
         keep: bool = True,
         dry_run: bool = False,
         listener: Listener = silent,
@@ -72,7 +72,7 @@ class DitSubmission:
         self._octets = 0
         self._keep = keep
         self._dry_run = dry_run
-        self._patience = patience
+        self._patience = patience or {}
         self._listener = listener
         self.tally = Tally()
         self.outcomes: list[Outcome] = []
@@ -110,7 +110,8 @@ class DitSubmission:
                 if self._dry_run:
                     self._tell(self._placed(resolvable(feed, batch[start : start + BATCH])), feed.name)
                     continue
-                taken = take_documents(feed, batch[start : start + BATCH], patience=self._patience)
+                patience = self._patience.get(feed.name, PATIENCE)
+                taken = take_documents(feed, batch[start : start + BATCH], patience=patience)
                 self._tell(self._placed(taken.outcomes), feed.name)
                 taken.remarks = [(self._origin[line][0], remark) for line, remark in taken.remarks]
                 self.tally.notice(taken, self._listener)
