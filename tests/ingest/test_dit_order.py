@@ -254,6 +254,56 @@ def test_dit_a12_what_comes_again_after_an_older_file_took_its_place_is_no_news(
     assert fed.log() == [*log, ("updated", "a")]
 
 
+@pytest.mark.parametrize("size", [1, 2, 99])
+@pytest.mark.parametrize("first", ["resource", "change"])
+@pytest.mark.parametrize("lastmod", [None, at(20)], ids=["without lastmod", "of one second"])
+@pytest.mark.parametrize("end", ["deleted", "updated"])
+def test_dit_a12_what_comes_again_without_a_telling_lastmod_is_no_news(
+    fed: PushSet, end: str, lastmod: str | None, first: str, size: int
+) -> None:
+    """Neither what was deleted nor what was replaced comes back; its own change brings it back at any time."""
+    pairs = [(resource("a", 0, "c", lastmod=lastmod), change("a", "created", 20, lastmod=lastmod))]
+    pairs.append((resource("a", 0, lastmod=lastmod), change("a", "updated", 20, lastmod=lastmod)))
+    if end == "updated":
+        pairs.append((resource("a", 0, "b", lastmod=lastmod), change("a", "updated", 21, lastmod=lastmod)))
+    documents = [one for pair in pairs for one in (pair if first == "resource" else reversed(pair))]
+    documents += [change("a", "deleted", 20, lastmod=None)] * (end == "deleted")
+    for start in range(0, len(documents), 2):
+        fed.documents(*documents[start : start + 2])
+    log, state = fed.log(), fed.state()
+    assert state == ({} if end == "deleted" else {"a": B})
+    for start in range(0, len(documents), size):
+        fed.documents(*documents[start : start + size])
+        fed.settle(60)
+    assert (fed.log(), fed.state()) == (log, state)
+    fed.documents(resource("a", 0, lastmod=lastmod))
+    fed.settle(60)
+    fed.documents(change("a", "created", 200, lastmod=lastmod))
+    fed.settle(60)
+    assert fed.state() == {"a": A}
+    assert len(fed.log()) == len(log) + 1
+
+
+def test_dit_a12_what_was_replaced_comes_not_back_when_a_resource_came_after_its_change_was_taken(fed: PushSet) -> None:
+    before = [resource("a", 0, "c", lastmod=None), change("a", "created", 1, lastmod=None)]
+    fed.documents(*before)
+    fed.documents(change("a", "deleted", 2), change("a", "created", 3, lastmod=None))
+    fed.settle(60)
+    fed.documents(resource("a", 0, lastmod=None))
+    fed.settle(60)
+    assert fed.state() == {"a": A}
+    fed.documents(*before)
+    fed.settle(60)
+    assert fed.state() == {"a": A}
+
+
+def test_resources_that_come_without_changes_may_become_what_they_were(fed: PushSet) -> None:
+    for digest in ("a", "b", "a"):
+        fed.documents(resource("a", 0, digest, lastmod=None))
+        fed.settle(60)
+    assert fed.state() == {"a": A}
+
+
 def test_dit_09_the_time_of_storage_tells_which_of_two_resources_is_the_newer(fed: PushSet) -> None:
     fed.documents(
         change("a", "created", 30, lastmod=at(-300)),

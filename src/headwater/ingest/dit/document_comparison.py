@@ -7,12 +7,14 @@ all that tells where it belongs (DIT-A11, DIT-A13).
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
 import msgspec
 
 from headwater.catalog.interface import Metadata
+from headwater.ingest.push.dit_memo import NEVER_US
 from headwater.ingest.push.dit_pairs import Happening, Present, State, Statement
 from headwater.ingest.push.inverse_links import INVERSE
 from headwater.spec.records import ChangeKind, Link
@@ -117,6 +119,32 @@ def replaced_until(present: Present | None, gone_us: int, lastmod: dt.datetime |
         known = present.metadata.lastmod
         until_us = max(present.note.before_us, to_microseconds(known) if known is not None and known <= now else 0)
     return until_us if until_us > to_microseconds(lastmod) else 0
+
+
+def key_of(one: Happening) -> bytes | None:
+    """By what a happening is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
+    if one.at is None:
+        return None
+    text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
+    if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
+        text += f" {one.seq}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def key_of_state(uri: str, metadata: Metadata) -> bytes:
+    """By what a state is known again that has been replaced or deleted. Links count for nothing: others add some."""
+    told = [uri, *(getattr(metadata, name) for name in ("lastmod", "hash", "length", "type", "encoding", "changefreq"))]
+    return hashlib.blake2b(b"state " + msgspec.json.encode(told), digest_size=16).digest()
+
+
+def may_be_repeated(state: State, present: Present | None, *, is_gone: bool) -> bool:
+    """Whether no `lastmod` tells that a state is not one of before: nothing is there, or something with the same one.
+
+    Who announces changes announces each. Where none was ever announced, a resource may become what it was.
+    """
+    if present is None:
+        return is_gone
+    return present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
 
 
 def was_ahead(present: Present, happening: Happening, told: Metadata | None) -> bool:

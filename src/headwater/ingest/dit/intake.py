@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
+from headwater.ingest.dit.document_comparison import key_of, key_of_state, may_be_repeated
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
-from headwater.ingest.dit.pairing import DOUBT, Waits, join, key_of
+from headwater.ingest.dit.pairing import DOUBT, Waits, join
 from headwater.ingest.push.dit_memo import Note, read_note
 from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
 from headwater.ingest.push.events.intake import refusal
@@ -160,10 +161,16 @@ def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, 
     deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is ChangeKind.DELETED}
     keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
     remembered = feed.state.remembered(uris, seen=keys, statements=deleted)
+    present = {uri: _present(resource) for uri, resource in feed.held(uris).items()}
+    replaced = [
+        key_of_state(one.uri, one.metadata)
+        for one in items
+        if isinstance(one, State) and may_be_repeated(one, present.get(one.uri), is_gone=one.uri in remembered.gone)
+    ]
     return KnownState(
-        present={uri: _present(resource) for uri, resource in feed.held(uris).items()},
+        present=present,
         halves=remembered.halves if halves is None else halves,
-        seen=remembered.seen,
+        seen=remembered.seen | feed.state.remembered(seen=replaced).seen if replaced else remembered.seen,
         gone=remembered.gone,
         said=remembered.statements,
         implied=feed.implied_by(remembered.about),

@@ -9,7 +9,6 @@ each is logged once (DIT-A14), one with the same (URI, datetime, change) is drop
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +22,10 @@ from headwater.ingest.dit.document_comparison import (
     is_after_a_deletion,
     is_older,
     is_outdone,
+    key_of,
+    key_of_state,
     lives_after,
+    may_be_repeated,
     merged,
     moment_of,
     newest,
@@ -31,13 +33,12 @@ from headwater.ingest.dit.document_comparison import (
     replaced_until,
     was_ahead,
 )
-from headwater.ingest.push.dit_memo import Note
+from headwater.ingest.push.dit_memo import NEVER_US, Note
 from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
 from headwater.ingest.push.inverse_links import INVERSE, with_links
 from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
 
-NEVER_US = -(1 << 63)
 SETTLED = dt.timedelta(minutes=10)
 """After so long no copy of a shard shows what was before."""
 CLOCK_SKEW = dt.timedelta(hours=1)
@@ -51,16 +52,6 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
     patience: dt.timedelta = dt.timedelta(seconds=5)
     doubt: dt.timedelta = DOUBT
-
-
-def key_of(one: Happening) -> bytes | None:
-    """By what a happening is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
-    if one.at is None:
-        return None
-    text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
-    if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
-        text += f" {one.seq}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def join(
@@ -151,6 +142,8 @@ class _Joining:
             state = self._left(uri)
             if self._final and state is not None:
                 state = self._ahead(state)
+            elif state is not None and self._is_repeated(state):
+                state = self._doubted(state)
             if state is not None or happening is not None:
                 due, since = self._due(uri, state, happening), self._since(uri, state, happening)
                 self.joined.halves[uri] = Half(due=due, state=state, happening=happening, since=since)
@@ -247,6 +240,13 @@ class _Joining:
         self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
         return None
 
+    def _is_repeated(self, state: State) -> bool:
+        """Whether it says what has been replaced or deleted since: only its own change brings it back (DIT-A12)."""
+        key, uri = key_of_state(state.uri, state.metadata), state.uri
+        is_gone = uri in self._known.gone or uri in self.joined.gone
+        is_known = key in self._known.seen or key in self.joined.seen
+        return is_known and may_be_repeated(state, self._held(uri), is_gone=is_gone)
+
     # Happenings
 
     def _is_first(self, happening: Happening) -> bool:
@@ -301,6 +301,8 @@ class _Joining:
             self._tell(happening.line, Fate.SUPERSEDED)
             return
         self._outdate(happening)
+        if present is not None:
+            self.joined.seen[key_of_state(uri, present.metadata)] = at_us
         self.joined.gone[uri] = max(at_us, self._gone(uri))
         if present is None:
             self._tell(happening.line, Fate.UNKNOWN)
@@ -374,7 +376,9 @@ class _Joining:
     # Effects
 
     def _put(self, state: State, note: Note, at: dt.datetime | None, *lines: int) -> None:
-        metadata = self._whole(state)
+        metadata, present = self._whole(state), self._held(state.uri)
+        if present is not None and present.metadata.lastmod == metadata.lastmod:
+            self.joined.seen[key_of_state(state.uri, present.metadata)] = note.at_us
         note = self._noted(state.uri, metadata, note)
         self._present[state.uri] = Present(metadata, note)
         action = Action(uri=state.uri, metadata=metadata, note=note, statements=state.statements, at=at)

@@ -7,7 +7,7 @@ import msgspec
 from headwater.typed_decoding import from_msgpack
 
 _MARK = b"D1"
-_NEVER_US = -(1 << 63)
+NEVER_US = -(1 << 63)
 
 
 class Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -18,7 +18,7 @@ class Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     ahead: bool = False
-    at_us: int = _NEVER_US
+    at_us: int = NEVER_US
     kept: bytes = b""
     before_us: int = 0
 
