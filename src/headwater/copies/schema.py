@@ -177,6 +177,14 @@ what, and which of the two says so; what is listed, chosen or not; what is held 
 _DELETED = "CREATE INDEX resources_deleted ON resources(set_id, changed_at) WHERE path IS NULL"
 """What was deleted is counted and forgotten without a look at what is held."""
 
+_PUSHED = """
+CREATE TABLE pushed(
+  set_id INTEGER NOT NULL, uri TEXT NOT NULL, at INTEGER, was_known INTEGER NOT NULL, changed_at INTEGER,
+  doomed_at INTEGER, PRIMARY KEY(set_id, uri)
+) WITHOUT ROWID;
+"""
+"""What payloads have told of and no list since: what was remembered before (`sync/state/pushed_changes.py`)."""
+
 SCHEMA = Schema(
     0x48577331,
     (
@@ -192,6 +200,7 @@ SCHEMA = Schema(
         _REPRESENTATIONS,
         _DESCRIPTIONS,
         _DELETED,
+        _PUSHED,
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

@@ -35,6 +35,7 @@ from headwater.sync.run import SyncTask, open_transport, recall_public
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
+from headwater.sync.state.pushed_changes import keep_before_payload
 from headwater.sync.state.run_history import keep_report
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
@@ -182,7 +183,9 @@ class _OpenCopy:
         before, began = self._failed, self._context.now()
         if reading.pending_count:
             held.report_process("push")
-            applier.carry_out(_plan, table="changed", retry_queue=False)
+            applier.carry_out(
+                lambda t, difference: _plan(t, difference, held.row.id), table="changed", retry_queue=False
+            )
             with self._database.write() as t:
                 keep_representations(t, held.row.id, whole=False)
                 if self._failed > before:
@@ -234,9 +237,13 @@ class _OpenCopy:
                 return
 
 
-def _plan(t: Transaction, difference: Difference) -> None:
-    """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word."""
+def _plan(t: Transaction, difference: Difference, set_id: int) -> None:
+    """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
+
+    Nor do they go by what a payload has told: what was known before is kept for them.
+    """
     difference.restate_by_changes(t)
+    keep_before_payload(t, set_id)
     difference.increment(t)
 
 

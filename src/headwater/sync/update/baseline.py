@@ -17,6 +17,7 @@ from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead,
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state.facts import fact, keep_fact
+from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
 from headwater.sync.update.applier import Applier
@@ -167,6 +168,7 @@ class Baseline:
         )
 
         def plan(t: Transaction, difference: Difference) -> None:
+            let_list_decide(t, self._set.row.id)
             keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
             difference.restate_by_list(t, snapshot.at, complete=snapshot.complete, anew=self._set.rescoped)
@@ -200,11 +202,12 @@ class Baseline:
         position = since = position_of_list(snapshot.at, claimed)
         if not rescoped:
             position = not_back(since, row.position)
-            asked = self._run.options.baseline or self._run.options.repair
+            asked = self._run.options.baseline or self._run.options.repair or self._set.is_doubted
             self._set.since = since if asked and since != position else None
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._run.database.write() as t:
             forget_documents(t, row.id)
+            forget_pushed(t, row.id)
             if snapshot.settled:
                 keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)
             t.run(

@@ -16,6 +16,7 @@ from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
 from headwater.sync.source_times import SECOND, format_micros
 from headwater.sync.state.facts import fact, keep_fact
+from headwater.sync.state.pushed_changes import let_changes_decide
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
 from headwater.sync.update.applier import Applier
@@ -68,6 +69,7 @@ class Increment:
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
+        self._set.is_doubted |= let_changes_decide(t, self._set.row.id, reading.position.time)
         difference.increment(t)
         difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
 

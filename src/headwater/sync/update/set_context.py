@@ -57,6 +57,9 @@ class SetContext:
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
+        self.is_doubted = False
+        """Whether payloads have told what the lists, which have led further since, do not tell (decision 054)."""
+
         self.is_listed = False
         """Whether `temp.listed` is the Resource List that this run has gone by."""
 

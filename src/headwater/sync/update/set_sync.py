@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from enum import Enum
 
-from headwater.errors import Exit, HeadwaterError, SourceFault
+from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE
 from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.copy.local_files import LocalFiles, find_damage
@@ -283,10 +283,25 @@ class SetSync:
             time.sleep(_ANNOUNCED_SECONDS if news else 0)
             self._increment.carry_out(once_more=True)
         self._applier.confirm()
+        self._judge_payloads()
         self._reconsider()
         self._applier.confirm()
         self._tell_loss()
         return SyncState.DONE
+
+    def _judge_payloads(self) -> None:
+        """What payloads have told, and lists that have led further do not, the Resource List judges (decision 054)."""
+        uri = self._set.offer.baseline_document
+        if not self._set.is_doubted or uri is None or self._baseline.applied:
+            return
+        self._set.warn("DST-C9", "a notification has told what no list tells: the Resource List is compared with", uri)
+        try:
+            self._baseline.carry_out(force=True)
+            self._increment.carry_out(once_more=True)
+        except (SourceFault, Undetermined) as fault:
+            self._set.report_fault(fault)
+        finally:
+            self._set.is_doubted = False
 
     def _tell_loss(self) -> None:
         """Until a newer Resource List is applied nobody knows what left a list before it was read (DST-C4, DST-F12)."""
