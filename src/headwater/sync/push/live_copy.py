@@ -184,7 +184,7 @@ class _OpenCopy:
         if reading.pending_count:
             held.report_process("push")
             applier.carry_out(
-                lambda t, difference: _plan(t, difference, held.row.id), table="changed", retry_queue=False
+                lambda t, difference: _plan(t, difference, held.row.id, began), table="changed", retry_queue=False
             )
             with self._database.write() as t:
                 keep_representations(t, held.row.id, whole=False)
@@ -237,13 +237,13 @@ class _OpenCopy:
                 return
 
 
-def _plan(t: Transaction, difference: Difference, set_id: int) -> None:
+def _plan(t: Transaction, difference: Difference, set_id: int, now: int) -> None:
     """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
 
     Nor do they go by what a payload has told: what was known before is kept for them.
     """
     difference.restate_by_changes(t)
-    keep_before_payload(t, set_id)
+    keep_before_payload(t, set_id, now)
     difference.increment(t)
 
 

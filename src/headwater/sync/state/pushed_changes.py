@@ -1,7 +1,8 @@
 """What payloads have changed and no list has told of yet: what was remembered of these resources before (decision 054).
 
-Among payloads the later change holds. A list is not bound by them: before what it says is done, what was remembered
-comes back, so that no time and no hash that a hub has told stands against it.
+Among payloads the later change holds, and it holds against lists that are older. Lists that have led further are not
+bound by it: before what they say is done, what was remembered comes back, so that no time and no hash that a hub has
+told stands against them.
 """
 
 from __future__ import annotations
@@ -12,32 +13,26 @@ from headwater.storage.sqlite.transaction import Transaction
 
 _KEEP: Final = (
     "INSERT INTO pushed(set_id, uri, at, was_known, changed_at, doomed_at)"
-    " SELECT ?1, c.uri, max(c.at), max(r.id IS NOT NULL), max(r.changed_at), max(r.doomed_at) FROM temp.changed c"
-    " LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending GROUP BY c.uri"
+    " SELECT ?1, c.uri, min(max(c.at), ?2), max(r.id IS NOT NULL), max(r.changed_at), max(r.doomed_at)"
+    " FROM temp.changed c LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending GROUP BY c.uri"
     " ON CONFLICT DO UPDATE SET at = max(coalesce(at, excluded.at), coalesce(excluded.at, at))"
 )
 _ANY: Final = "SELECT 1 FROM pushed WHERE set_id = ? LIMIT 1"
-_IS_TOLD: Final = "p.uri IN (SELECT uri FROM temp.changed WHERE pending)"
-_IS_UNTOLD: Final = f"SELECT 1 FROM pushed p WHERE p.set_id = ? AND p.at <= ? AND NOT {_IS_TOLD} LIMIT 1"  # noqa: S608
+_IS_NAMED: Final = "p.uri IN (SELECT uri FROM temp.changed WHERE pending)"
+_IS_TOLD: Final = (
+    "p.uri IN (SELECT c.uri FROM temp.changed c CROSS JOIN pushed q ON q.set_id = ?1 AND q.uri = c.uri"
+    " WHERE c.pending AND (NOT c.exact OR (c.at >= q.at) IS NOT 0))"
+)
+_IS_UNTOLD: Final = f"SELECT 1 FROM pushed p WHERE p.set_id = ?1 AND p.at <= ?2 AND NOT {_IS_NAMED} LIMIT 1"  # noqa: S608
 _HELD_BEFORE: Final = (
     "SELECT iif(p.was_known, p.changed_at, 0), p.doomed_at, r.id FROM pushed p"
-    " CROSS JOIN resources r ON r.set_id = p.set_id AND r.uri = p.uri WHERE p.set_id = ?"
+    " CROSS JOIN resources r ON r.set_id = p.set_id AND r.uri = p.uri WHERE p.set_id = ?1"
 )
 """What was not known before a payload named it is held since before all lists: one that does not have it removes it."""
 
-_JUDGED_BEFORE: Final = f"{_HELD_BEFORE} AND (p.at <= ? OR {_IS_TOLD})"
+_JUDGED_BEFORE: Final = f"{_HELD_BEFORE} AND (p.at <= ?2 OR {_IS_TOLD})"
 _BRING_BACK: Final = "UPDATE resources SET changed_at = ?, doomed_at = ? WHERE id = ?"
-_FORGET_TOLD: Final = f"DELETE FROM pushed AS p WHERE p.set_id = ? AND {_IS_TOLD}"  # noqa: S608
-_DELETED_LATER: Final = (
-    "SELECT c.n, c.uri, c.at FROM temp.changed c CROSS JOIN pushed p ON p.set_id = ?1 AND p.uri = c.uri"
-    " CROSS JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri"
-    " WHERE c.pending AND c.exact AND c.change = 'deleted' AND r.path IS NOT NULL AND r.changed_at > c.at"
-)
-_ASK: Final = (
-    "UPDATE temp.changed SET change = 'updated', (hash, length) = (SELECT r.listed_hash, r.listed_length"
-    " FROM resources r WHERE r.set_id = ? AND r.uri = changed.uri) WHERE n = ?"
-)
-_MAY_BE_ABSENT: Final = "INSERT INTO temp.second_choices(uri, at, is_absent) VALUES (?, ?, 1)"
+_FORGET_JUDGED: Final = f"DELETE FROM pushed AS p WHERE p.set_id = ?1 AND ({_IS_TOLD} OR (p.at <= ?2 AND {_IS_NAMED}))"  # noqa: S608
 _DELETED_BEFORE: Final = (
     "SELECT max(coalesce(r.changed_at, 0), c.at), r.id FROM temp.changed c"
     " CROSS JOIN resources r ON r.set_id = ? AND r.uri = c.uri"
@@ -45,26 +40,22 @@ _DELETED_BEFORE: Final = (
 )
 
 
-def keep_before_payload(t: Transaction, set_id: int) -> None:
-    """Note what is remembered of the resources of pending changes, which a payload has told."""
-    t.run(_KEEP, (set_id,))
+def keep_before_payload(t: Transaction, set_id: int, now: int) -> None:
+    """Note what is remembered of the resources of pending changes, which a payload has told by `now`."""
+    t.run(_KEEP, (set_id, now))
 
 
 def let_changes_decide(t: Transaction, set_id: int, reached: int | None) -> bool:
     """Bring back what was remembered before payloads; the pending changes, of lists that have led to `reached`, decide.
 
-    What payloads tell of a later time, and no list of, stays: these lists may be older. What is said to be deleted, and
-    a payload has brought later, the source is asked for. Returns whether payloads have told what these lists should
-    have and do not; that goes on until the Resource List has judged it.
+    What payloads tell of a later time stays, unless these lists tell of that time: they may be older. Returns whether
+    payloads have told what lists that have led further do not; that goes on until the Resource List has judged it.
     """
     if t.one(_ANY, (set_id,)) is None:
         return False
-    for n, uri, at in t.fetch(_DELETED_LATER, (set_id,)):
-        t.run(_ASK, (set_id, n))
-        t.run(_MAY_BE_ABSENT, (uri, at))
     t.many(_BRING_BACK, t.fetch(_JUDGED_BEFORE, (set_id, reached)))
     is_untold = t.one(_IS_UNTOLD, (set_id, reached)) is not None
-    t.run(_FORGET_TOLD, (set_id,))
+    t.run(_FORGET_JUDGED, (set_id, reached))
     t.many("UPDATE resources SET changed_at = ? WHERE id = ?", t.fetch(_DELETED_BEFORE, (set_id,)))
     return is_untold
 
