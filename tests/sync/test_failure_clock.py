@@ -172,6 +172,17 @@ def test_no_news_are_a_reason_to_ask_before_retry_after(
     assert tree(dest) == dict(site.files)
 
 
+@pytest.mark.parametrize("wait", ["31536000", "9" * 30, "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_retry_after_is_honoured_for_a_day_at_most(wait: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-F1: a proxy that asks for years does not keep a resource from the copy for years."""
+    source.pages[PATH] = Reply(b"", 503, {"Retry-After": wait})
+    assert asked(source, dest, 0)
+    source.pages[PATH] = Reply(site.files["f2.txt"])
+    assert not asked(source, dest, 86_390)
+    assert run(source, dest, 86_410).exit_status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def job(path: str) -> ScheduledFetch:
     return ScheduledFetch(Fetch(f"http://h.example/{path}"), FetchBatch())
 

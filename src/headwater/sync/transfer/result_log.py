@@ -26,6 +26,7 @@ _BACKOFF_SECONDS = 60
 _NO_ANSWER_BACKOFF_SECONDS = 5
 _SERVER_ERROR = 500
 _LONGEST_BACKOFF_SECONDS = 86_400
+"""Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
 _NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
@@ -244,7 +245,9 @@ class ResultLog:
         """There is no way left; `wait_seconds`: what the source asks for."""
         tries = (work.tries or 0) + 1
         next_at = now + failure_pause_seconds(tries, status) * SECOND
-        wait_until = None if wait_seconds is None else now + int(wait_seconds * SECOND)
+        wait_until = None
+        if wait_seconds is not None:
+            wait_until = now + int(min(wait_seconds, _LONGEST_BACKOFF_SECONDS) * SECOND)
         self._failed.append(
             _FailureRow(
                 set_id=self._set,
