@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Callable
 from email.utils import format_datetime as http_date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -339,3 +340,83 @@ def test_a_digest_that_cannot_be_computed_tells_of_another_state(source: Source,
     assert go(source.base, dest).status == DONE
     assert tree(dest)["f2.txt"] == b"body X\n"
     assert [path for path in source.requests() if "/resources/" in path] == ["/set/resources/f2.txt"]
+
+
+ELSEWHERE = {
+    "no address of the web": "file:///srv/list.xml",
+    "a host out of scope": "http://192.0.2.1/list.xml",
+    "a document of another kind": "{root}/capabilitylist.xml",
+}
+
+
+def misname(source: Source, site: Site, name: str, wrong: str) -> Reply:
+    """Have the Capability List name a list where it is not; returns the right one."""
+    right = source.reply("/set/capabilitylist.xml")
+    place = ELSEWHERE[wrong].format(root=site.root)
+    source.pages["/set/capabilitylist.xml"] = Reply(right.body.replace(f"{site.root}/{name}".encode(), place.encode()))
+    return right
+
+
+@pytest.mark.parametrize("wrong", ELSEWHERE)
+def test_a_mended_address_of_a_change_list(wrong: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-A7, DST-C5: the Capability List is asked as soon as what it had named cannot be used, not a day later."""
+    right = misname(source, site, "changelist.xml", wrong)
+    assert go(source.base, dest).status == SOURCE
+    source.pages["/set/capabilitylist.xml"] = right
+    site.put("g.txt", b"created")
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("wrong", ELSEWHERE)
+def test_a_mended_address_of_a_resource_list(wrong: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-A7, DST-C5: the same of a Resource List that a baseline needs."""
+    assert go(source.base, dest).status == DONE
+    right = misname(source, site, "resourcelist.xml", wrong)
+    page = source.reply("/.well-known/resourcesync")
+    source.pages["/.well-known/resourcesync"] = Reply(page.body + b"\n")  # so that the Capability List is read
+    assert go(source.base, dest, baseline=True).status == SOURCE
+    source.pages["/set/capabilitylist.xml"] = right
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == ALL
+
+
+@pytest.mark.parametrize("option", ["baseline", "repair"])
+def test_a_baseline_whose_changes_could_not_be_read(option: str, source: Source, site: Site, dest: Path) -> None:
+    """DST-5.3: the next run reads the changes after an older Resource List again, which settle what is gone by now."""
+    site.put("gone.txt", b"soon")
+    site.publish_list()
+    site.drop("gone.txt")
+    site.put("last.txt", b"later than that")
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    page = source.reply("/set/changelist.xml")
+    source.pages["/set/changelist.xml"] = Reply(b"", 503)
+    wanted: dict[str, Any] = {option: True}
+    assert go(source.base, dest, **wanted).status == SOURCE
+    source.pages["/set/changelist.xml"] = page
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failures) == (DONE, [])
+    assert tree(dest) == dict(site.files)
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert source.requests() == ["/.well-known/resourcesync", "/set/changelist.xml"]  # and once is enough
+
+
+def test_an_older_list_that_settles_a_failure_brings_no_other(source: Source, site: Site, dest: Path) -> None:
+    """DST-5.3, DST-F6: what came and went between two runs may be in a Resource List that is read for a failure."""
+    go(source.base, dest)
+    site.put("brief.txt", b"soon gone")
+    site.publish_list()
+    site.drop("brief.txt")
+    site.put("f1.txt", b"one, new")
+    site.publish_changes(10)
+    page = source.pages.pop("/set/resources/f1.txt")
+    ran = go(source.base, dest)
+    assert [failure.uri for failure in ran.one.failures] == [site.uri("f1.txt")]
+    source.pages["/set/resources/f1.txt"] = page
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failures) == (DONE, [])
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"

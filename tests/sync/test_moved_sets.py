@@ -684,6 +684,26 @@ def test_who_answered_once_does_not_keep_the_copy(source: Source, new: Source, d
     assert new.requests() == []
 
 
+@pytest.mark.parametrize("reply", [Reply(b"", 404), Reply(b"<html/>")], ids=["gone", "a web page"])
+def test_a_list_that_cannot_be_used_moves_no_set(reply: Reply, source: Source, dest: Path) -> None:
+    """DST-F10: the Capability List is asked where the list is; what it redirects to is compared with the copy first."""
+    site = publish(source)
+    assert go(source.base, dest).status == DONE
+    publish(source, "other", {name: b"evil " + body for name, body in BODIES.items()}).publish_description("set")
+    pages = dict(source.pages)
+    source.pages["/set/changelist.xml"] = reply
+    source.pages["/set/capabilitylist.xml"] = redirect(f"{source.base}/other/capabilitylist.xml", 301)
+    assert go(source.base, dest).status == SOURCE
+    assert tree(dest) == BODIES
+    source.pages = pages
+    site.put("d1/f1.txt", b"good\n")
+    site.publish_changes()
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == BODIES | {"d1/f1.txt": b"good\n"}
+    assert not [path for path in source.requests() if path.startswith("/other/")]
+
+
 def test_a_move_and_back(source: Source, new: Source, copied: Site, dest: Path) -> None:
     pages = source.pages
     publish(new)

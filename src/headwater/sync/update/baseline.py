@@ -8,10 +8,10 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_later_choices, keep_representations
-from headwater.sync.faults import MovedElsewhere, Moving, Unreachable, WrongDocument
+from headwater.sync.faults import MovedElsewhere, Moving, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
-from headwater.sync.lists.position import not_back, position_of_list
+from headwater.sync.lists.position import Position, not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
@@ -38,6 +38,8 @@ class Baseline:
         self._applier = applier
         self.tried = False
         self.applied = False
+        self._reads_again = context.run.options.baseline or context.run.options.repair
+        """Whether changes after a list that is older than the position are read again though they were done."""
 
     def carry_out(self, *, force: bool) -> bool:
         """A baseline from the Resource List; False when its position cannot be relied on."""
@@ -45,10 +47,15 @@ class Baseline:
         offer = self._set.offer
         uri = offer.baseline_document
         assert uri is not None
-        found = self._read_list(uri, force=force)
-        if isinstance(found, MissingDocument):
-            if self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri):
+        try:
+            found = self._read_list(uri, force=force)
+        except SourceFault as fault:
+            if not isinstance(fault, RedirectRefused) and self._is_elsewhere(uri):
                 return self.carry_out(force=force)
+            raise
+        if isinstance(found, MissingDocument | OtherDocument) and self._is_elsewhere(uri):
+            return self.carry_out(force=force)
+        if isinstance(found, MissingDocument):
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
         if isinstance(found, OtherDocument):
             return self._other_kind(uri, found.kind)
@@ -56,6 +63,10 @@ class Baseline:
             self._nothing_new(found)
             return True
         return self._apply(found)
+
+    def _is_elsewhere(self, uri: str) -> bool:
+        """Whether the Capability List names another document by now than the one that could not be used."""
+        return self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri)
 
     def reconsider(self, *, corrected: bool) -> None:
         """Apply a Resource List that is newer than that of the last baseline, if there is one (DST-B2, DST-F12).
@@ -72,6 +83,7 @@ class Baseline:
         try:
             found = self._listing().read(uri, held, None if corrected else done, done.components)
             if isinstance(found, ResourceListRead) and not self._is_stale(found):
+                self._reads_again = True
                 self._apply(found)
         except (SourceFault, Undetermined) as fault:
             self._set.warn(fault.rule or fault.code, fault.what, fault.where)
@@ -177,6 +189,7 @@ class Baseline:
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
 
+        self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
             return True
@@ -197,13 +210,10 @@ class Baseline:
         repair that was asked for they are read again too, but what is remembered stays where it was. To do changes
         again does no harm (DST-5.3, DST-B2).
         """
-        row, rescoped = self._set.row, self._set.rescoped
-        claimed = snapshot.at if self._set.offer.changes_document is None else snapshot.claimed_at
-        position = since = position_of_list(snapshot.at, claimed)
-        if not rescoped:
-            position = not_back(since, row.position)
-            asked = self._run.options.baseline or self._run.options.repair or self._set.is_doubted
-            self._set.since = since if asked and since != position else None
+        row = self._set.row
+        since = self._position_of(snapshot)
+        position = since if self._set.rescoped else not_back(since, row.position)
+        self._set.since = self._again_since(snapshot)
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._run.database.write() as t:
             forget_documents(t, row.id)
@@ -230,7 +240,29 @@ class Baseline:
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
             keep_position(t, row.id, position)
+            self._set.read_again(t, self._set.since)
         self._set.reload()
+
+    def _position_of(self, snapshot: ResourceListRead) -> Position:
+        claimed = snapshot.at if self._set.offer.changes_document is None else snapshot.claimed_at
+        return position_of_list(snapshot.at, claimed)
+
+    def _again_since(self, snapshot: ResourceListRead) -> Position | None:
+        """From where changes are read again after a list that is older than the position (DST-5.3)."""
+        if self._set.rescoped or not (self._reads_again or self._set.is_doubted):
+            return None
+        since = self._position_of(snapshot)
+        return None if since == not_back(since, self._set.row.position) else since
+
+    def _keep_since(self, snapshot: ResourceListRead) -> None:
+        """Remember it before anything of the list is done: what changes have deleted since then cannot be had.
+
+        A run that is killed, or whose Change List cannot be read, leaves failures that only these changes settle.
+        """
+        since = self._again_since(snapshot)
+        if since is not None and not self._run.options.dry_run:
+            with self._run.database.write() as t:
+                self._set.read_again(t, since)
 
 
 def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:

@@ -174,16 +174,23 @@ class Increment:
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._set.row.id, uri, etag, modified)
+                if self._set.since is not None:
+                    self._set.read_again(t, None)
                 if self._set.row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
         self._set.reload()
 
     def _not_back(self, reached: Position) -> Position:
-        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
+        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12).
+
+        So does the doubt whether others have left their list unread: what is read again does not settle it (DST-C4).
+        """
         held = self._set.row.position
         if self._set.since is None or held is None or held.time is None:
             return reached
-        return held if reached.time is None or reached.time < held.time else reached
+        if reached.time is None or reached.time < held.time:
+            return held
+        return msgspec.structs.replace(reached, lost=held.lost) if reached.lost is None else reached
 
 
 def _covers(reading: ChangeListReading) -> bool:

@@ -25,6 +25,7 @@ from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
+from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import CHANGE_LIST, Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
 from headwater.sync.update.disordered_changes import (
@@ -34,6 +35,9 @@ from headwater.sync.update.disordered_changes import (
     doubt_old_deletions,
     order_by_time,
 )
+from headwater.typed_decoding import from_json
+
+_SINCE = "changes of set {} since"  # a fact: the position from which they are to be read again
 
 
 class SetRelocated(Exception):
@@ -154,6 +158,31 @@ class SetContext:
             keep_position(t, self.row.id, Position())
         self.reload()
 
+    def read_again(self, t: Transaction, since: Position | None) -> None:
+        """From where changes are to be read again, whichever run comes to it; None: from nowhere but the position."""
+        if since is None:
+            t.run("DELETE FROM facts WHERE name = ?", (_SINCE.format(self.row.id),))
+        else:
+            keep_fact(t, _SINCE.format(self.row.id), msgspec.json.encode(since).decode())
+
+    def resume(self) -> None:
+        """Changes that an earlier run was to read again, and did not, are read by this one."""
+        with self.run.database.read() as t:
+            kept = fact(t, _SINCE.format(self.row.id))
+        position = self.row.position
+        if self.since is not None or kept is None or position is None or position.time is None:
+            return
+        since = from_json(kept, Position)
+        if since.time is None or since.time < position.time:
+            self.since = since
+
+    def stop_reading_again(self) -> None:
+        """Changes are read from the position, now and by the next run."""
+        self.since = None
+        if not self.run.options.dry_run:
+            with self.run.database.write() as t:
+                self.read_again(t, None)
+
     def take_along(self, listed: str) -> None:
         """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.
 
@@ -201,7 +230,7 @@ class SetContext:
         return True
 
     def refresh_offer(self) -> bool:
-        """Read the Capability List anew, and say whether it names other documents by now (DST-C5)."""
+        """Read the Capability List anew, and say whether it names other lists by now (DST-C5, DST-A7)."""
         uri = self.offer.capability_list
         if uri is None or self._refreshed:
             return False
@@ -214,6 +243,8 @@ class SetContext:
             return False
         fresh = offer_of(probe, self.offer.description, self.run.documents)
         fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
+        if probe.moved_to is not None and is_move(self.offer, fresh):
+            return False  # nothing of it is taken over before it was compared with the copy (DST-F10)
         changed = (fresh.baseline_document, fresh.changes_document) != (
             self.offer.baseline_document,
             self.offer.changes_document,

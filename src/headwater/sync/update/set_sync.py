@@ -164,21 +164,30 @@ class SetSync:
         return SyncState.SETTLE
 
     def _changes(self) -> SyncState:
-        """Changes from the position on (DST-5.1); a list may be missing because the Capability List names another."""
+        """Changes from the position on (DST-5.1).
+
+        A list may be missing, or be none, because the Capability List has named another one since.
+        """
         gap_until = self._set.row.hole_until
         if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
             self._baseline.carry_out(force=False)
+        self._set.resume()
         if self._increment.is_gap_due() and (closing := self._closed_gap()) is not None:
             self._reading = closing
             return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
-            self._set.since = None  # those since the Resource List are not on offer any more, and had been done once
+            self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
             reading = self._increment.carry_out()
-        if reading.outcome is ReadingOutcome.MISSING and self._set.refresh_offer():
+        if self._may_be_elsewhere(reading) and self._set.refresh_offer():
             reading = self._increment.carry_out()
         self._reading = reading
         return SyncState.BRIDGE if reading.outcome in _GAPS else SyncState.CHANGES_READ
+
+    def _may_be_elsewhere(self, reading: ChangeListReading) -> bool:
+        """Whether the Change List cannot be used; where it leads to another host, the set may have moved instead."""
+        is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
+        return is_unusable and not isinstance(reading.fault, RedirectRefused)
 
     def _closed_gap(self) -> ChangeListReading | None:
         """How far the Change Lists have led where they close a remembered gap; else the archive may (RS-ARC-34)."""
@@ -329,3 +338,14 @@ class SetSync:
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
         if doubtful or is_refused_daily or (position is not None and (position.rewound or position.lost is not None)):
             self._baseline.reconsider(corrected=doubtful)
+            self._changes_again()
+
+    def _changes_again(self) -> None:
+        """Do once more what was told after a Resource List that is older than the position, and was just applied.
+
+        What it lists and changes have deleted since cannot be had, and is no failure (DST-5.3).
+        """
+        if self._set.since is None or self._set.offer.changes_document is None:
+            return
+        if self._increment.carry_out(once_more=True).outcome is ReadingOutcome.GAP:
+            self._set.stop_reading_again()
