@@ -57,7 +57,7 @@ def test_a_failure_is_told_once_and_shown_until_nothing_fails() -> None:
     ],
 )
 def test_a_disk_that_fails_while_a_dump_is_packed_is_no_bug_of_ours(fault: OSError, code: str, text: str) -> None:
-    """The log and /health had HW-000, of which the reference says to report it."""
+    """The log and /health told them as bugs of the program, which the reference says to report."""
     heard: list[Notice | Progress] = []
     health = SetHealth(name="s")
     health.add(fault, heard.append, "it lags behind")

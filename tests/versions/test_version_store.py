@@ -129,7 +129,7 @@ def test_a_full_disk_costs_no_scan_its_result(store: FolderVersionStore, monkeyp
         spool = VersionSpool(intake.folders)
         name = spool.add(digest(b"one"), [b"one"])
         assert spool.settle() == {name.partition(":")[0]: 28}
-    with pytest.raises(VersionsUnusable, match="No space"):
+    with pytest.raises(VersionsUnusable, match="MiB left"):
         store.put(digest(b"one"), [b"one"])
 
 
