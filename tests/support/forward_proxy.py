@@ -72,4 +72,5 @@ def _pass_on(one: socket.socket, other: socket.socket) -> None:
     with suppress(OSError):
         while octets := one.recv(65_536):
             other.sendall(octets)
+    with suppress(OSError):  # also after a reset: else who waits for an answer waits for ever
         other.shutdown(socket.SHUT_WR)

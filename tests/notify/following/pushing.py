@@ -224,7 +224,11 @@ class Following:
 
     def at_work(self) -> None:
         """Wait until push is at work, and what it has to catch up with is done."""
-        until(lambda: self.heard("push is at work"), 30)
+        try:
+            until(lambda: self.heard("push is at work"), 30)
+        except AssertionError as late:
+            told = [f"{one.rule}: {one.message} ({one.where})" for one in self.notices]
+            raise AssertionError(f"{late}; reports: {len(self.reports)}, fault: {self.fault}, told: {told}") from None
 
     def at_rest(self) -> None:
         """Wait until the one subscription holds, and the poll that follows upon that is done."""
