@@ -214,6 +214,12 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["pipe", "x.nq"]
 
 
+def sleeps(pid: int) -> bool:
+    """Whether a process waits for something, as far as the system tells."""
+    told = Path(f"/proc/{pid}/stat")
+    return not told.exists() or told.read_text().rpartition(")")[2].split()[0] == "S"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_no_temporary_files(tmp_path: Path, number: signal.Signals) -> None:
     """While standard input is read; the status is that of the signal."""
@@ -221,6 +227,7 @@ def test_a_signal_leaves_no_temporary_files(tmp_path: Path, number: signal.Signa
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         until(lambda: list(tmp_path.glob("headwater-rdf-*/read-0")), what="the temporary file")
+        until(lambda: sleeps(process.pid), what="the read")  # a signal just before it is seen only after it
         process.send_signal(number)
         process.wait(DEADLINE)
     assert process.returncode == (-signal.SIGTERM if number is signal.SIGTERM else 130)

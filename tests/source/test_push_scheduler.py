@@ -93,7 +93,7 @@ def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
             record(source, name, f"a{number}")
         until(lambda: all(says(source, name, f"a{number}") for number, name in enumerate(NAMES)), what="all changes")
         assert {one.phase for one in source.sets_health} == {"following"}
-    assert threading.active_count() == before
+    assert threading.active_count() <= before, "threads of tests before may have ended"
 
 
 def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Path) -> None:
