@@ -63,7 +63,7 @@ _RELEARNED: Final = 16  # orders that one document may teach: a hostile one must
 
 
 class EntryColumns(NamedTuple):
-    """What a run of entries states, a column for each attribute, where none has a link or is a change.
+    """What entries without links state of their resources, a column for each attribute.
 
     Texts of the usual form, empty where an entry does not state it; those of `locs` without references.
     """
@@ -75,8 +75,8 @@ class EntryColumns(NamedTuple):
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> EntryColumns | None:
-        """The columns of entries; None where one of them says what has no column."""
-        if any(entry.links or entry.change or entry.datetime for entry in entries):
+        """The columns of entries; None where one of them has a link. That they are changes is in no column."""
+        if any(entry.links for entry in entries):
             return None
         rows = [(e.loc, e.hash or "", "" if e.length is None else str(e.length), e.path or "") for e in entries]
         return cls(*zip(*rows, strict=True)) if rows else None
