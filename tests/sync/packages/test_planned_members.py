@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import Exit
-from headwater.sync.copy.file_names import BELOW_IN_SQL, PATH_IN_SQL, natural_path
+from headwater.sync.copy.file_names import are_plain, natural_path
 from headwater.sync.packages.manifests import StagedManifest
 from headwater.sync.packages.planned_members import PlannedMembers
 from tests.support.copying import go
@@ -165,21 +164,20 @@ _LETTERS = st.sampled_from([*"aZ0._-/%?# ü~+", "..", "//", "/.", "%2f", "%41", 
 
 
 @settings(max_examples=examples(400))
-@given(st.lists(_LETTERS, max_size=12).map("".join), st.sampled_from([BASE, "http://h.example/"]))
-def test_a_path_that_is_made_in_sql_is_the_natural_one(rest: str, base: str) -> None:
-    values = {"uri": BASE + rest, "base": base, "base_length": len(base)}
-    query = f"SELECT {BELOW_IN_SQL}, CAST({PATH_IN_SQL} AS BLOB) FROM (SELECT :uri AS uri)"
-    connection = sqlite3.connect(":memory:")
-    is_plain, path = connection.execute(query, values).fetchone()
-    connection.close()
-    if is_plain:
-        assert natural_path(BASE + rest, base) == path
+@given(st.lists(st.lists(_LETTERS, max_size=12).map("".join), min_size=1, max_size=4))
+def test_a_path_that_is_told_plain_is_the_natural_one(rests: list[str]) -> None:
+    if are_plain("\n".join(f"/{rest}" for rest in rests), len(rests)):
+        assert [natural_path(BASE + rest, BASE) for rest in rests] == [rest.encode() for rest in rests]
 
 
 @pytest.mark.parametrize("rest", ["a", "0000/f000001.json", "a-b/_c/d.e.f", "a" * 200])
-def test_the_usual_paths_are_made_in_sql(rest: str) -> None:
-    connection = sqlite3.connect(":memory:")
-    values = {"uri": BASE + rest, "base": BASE, "base_length": len(BASE)}
-    found = connection.execute(f"SELECT {BELOW_IN_SQL} FROM (SELECT :uri AS uri)", values).fetchone()
-    connection.close()
-    assert found == (1,)
+def test_the_usual_paths_are_plain(rest: str) -> None:
+    assert are_plain(f"/{rest}", 1)
+    assert are_plain(f"/{rest}\n/b\n/{rest}", 3)
+
+
+@pytest.mark.parametrize("rest", ["", "a/", ".a", "a/.b", "a//b", "/a", "a b", "a%20b", "a?b", "a\nb", "ü", "a\0"])
+def test_what_has_to_be_looked_at_is_not_plain(rest: str) -> None:
+    """RS-EXT-07, DST-P3: wherever it stands among usual ones."""
+    for lines in ([rest], [rest, "b"], ["b", rest], ["b", rest, "c"]):
+        assert not are_plain("\n".join(f"/{line}" for line in lines), len(lines))

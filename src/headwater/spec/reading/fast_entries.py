@@ -276,9 +276,12 @@ class FastEntries:
 
     def _links_of(self, rows: list[tuple[str, ...]]) -> list[tuple[Link, ...]]:
         """The links of each row. Raises Unreadable at the first row whose links are not beyond doubt."""
+        texts = [row[-2] for row in rows]
+        if not any(texts):
+            return [()] * len(rows)
         known = self._links
         linked = []
-        for index, text in enumerate(row[-2] for row in rows):
+        for index, text in enumerate(texts):
             links = known.get(text)
             if links is None:
                 links = _links(text)

@@ -35,15 +35,9 @@ _DOTS = (b"", b".", b"..")
 _PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
 """A path of which nothing has to be looked at more closely, as most are."""
 
-BELOW_IN_SQL = (
-    "substr(uri, 1, :base_length) = :base AND length(uri) BETWEEN :base_length + 1 AND :base_length + 200"
-    " AND substr(uri, :base_length + 1) NOT GLOB '*[^A-Za-z0-9_./-]*'"
-    " AND substr(uri, :base_length) NOT GLOB '*/[./]*' AND substr(uri, -1) <> '/'"
-)
-"""In SQL, whether the natural path of a URI is `PATH_IN_SQL`, for a base that ends with a slash; where it is not so, it
-may be all the same."""
-
-PATH_IN_SQL = "substr(uri, :base_length + 1)"
+_PLAIN_LINES = re.compile(r"[A-Za-z0-9_./\n-]*+\Z")
+LONGEST_PLAIN = 200
+"""Characters of a path of which `are_plain` may be asked."""
 
 
 def base_folder(text: str) -> str:
@@ -81,6 +75,18 @@ def natural_path(uri: str, base: str) -> bytes | None:
     octets = rest.encode("utf-8", "surrogatepass")
     path = folder + (unquote_to_bytes(octets) if b"%" in octets else octets)
     return path if _is_safe(path) else None
+
+
+def are_plain(rests: str, count: int) -> bool:
+    """Whether what follows the base in each of so many URIs is its natural path; where not, it may be so all the same.
+
+    `rests`: lines without the last line feed, each from the slash on with which the base ends.
+    """
+    return (
+        rests.count("\n") == count - 1
+        and _PLAIN_LINES.match(rests) is not None
+        and not ("//" in rests or "/." in rests or "/\n" in rests or rests.endswith("/"))
+    )
 
 
 def escaped_path(uri: str) -> bytes:

@@ -185,6 +185,8 @@ class EntryFilter:
     def rows(self, entries: Sequence[Entry]) -> Sequence[Row]:
         """The staged rows of entries, quicker where all are usual: of one origin, with nothing to be normalised, and
         without links and foreign attributes."""
+        if entries and not entries[0].loc.startswith(self._prefix):
+            self.row(entries[0])  # shows the origin
         lines = "\n".join([entry.loc for entry in entries])
         if (
             not _PLAIN_LINES.match(lines)

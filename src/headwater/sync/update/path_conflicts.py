@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_names import (
-    BELOW_IN_SQL,
-    PATH_IN_SQL,
+    LONGEST_PLAIN,
+    are_plain,
     common_folder,
     escaped_path,
     natural_path,
@@ -37,11 +37,18 @@ _DELETIONS_IN_THE_WAY = (
     "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.deletions d ON d.id = r.id LIMIT 1",
 )
 
-_ALL_NEW = (
-    "INSERT OR REPLACE INTO temp.work(uri, loc, path, lastmod, length, hash, type, encoding, links, extra, known_at)"  # noqa: S608  our own names
-    f" SELECT uri, coalesce(loc, uri), CAST(:prefix || {PATH_IN_SQL} AS BLOB), lastmod, length, hash, type, encoding,"
-    f" links, extra, :at FROM temp.listed WHERE NOT refused AND {BELOW_IN_SQL} ORDER BY n"
+_CHUNK = 20_000
+_RESTS = (
+    "SELECT max(n), count(*), group_concat(substr(uri, :base_length), char(10)), max(length(uri)) - :base_length,"  # noqa: S608  our own names
+    " min(substr(uri, 1, :base_length) = :base)"
+    f" FROM (SELECT n, uri FROM temp.listed WHERE NOT refused AND n > :last ORDER BY n LIMIT {_CHUNK})"
 )
+_ALL_NEW = (
+    "INSERT OR REPLACE INTO temp.work(uri, loc, path, lastmod, length, hash, type, encoding, links, extra, known_at)"
+    " SELECT uri, coalesce(loc, uri), CAST(:prefix || substr(uri, :base_length + 1) AS BLOB), lastmod, length, hash,"
+    " type, encoding, links, extra, :at FROM temp.listed WHERE NOT refused ORDER BY n"
+)
+_NEW_PATHS = f"SELECT n, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 _ANY_KNOWN = (
     "SELECT 1 FROM resources WHERE set_id = ?1 UNION ALL SELECT 1 FROM failures WHERE set_id = ?1"
     " UNION ALL SELECT 1 FROM temp.work LIMIT 1"
@@ -109,12 +116,20 @@ class PathConflicts:
         """
         if not (self._base.endswith("/") and self._choice.takes_all) or t.one(_ANY_KNOWN, (self._set.id,)):
             return None
-        named: dict[str, str | int | None] = {"base": self._base, "base_length": len(self._base), "at": at}
-        planned = t.run(_ALL_NEW, {**named, "prefix": self._prefix.decode()})
-        if planned == t.value("SELECT count(*) FROM temp.listed WHERE NOT refused"):
-            return planned
-        t.run("DELETE FROM temp.work")
-        return None
+        if not self._are_plain(t):
+            return None
+        return t.run(_ALL_NEW, {"base_length": len(self._base), "at": at, "prefix": self._prefix.decode()})
+
+    def _are_plain(self, t: Transaction) -> bool:
+        """Whether all that is listed is below the base, and what follows it is the path of each."""
+        named: dict[str, str | int] = {"base": self._base, "base_length": len(self._base)}
+        last = 0
+        while True:
+            last, count, rests, longest, are_below = t.one(_RESTS, {**named, "last": last}) or (0, 0, "", 0, 1)
+            if not count:
+                return True
+            if not are_below or longest > LONGEST_PLAIN or not are_plain(rests, count):
+                return False
 
     @property
     def is_by_metadata(self) -> bool:
@@ -154,7 +169,7 @@ class PathConflicts:
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
         t.run("DELETE FROM temp.folders")
-        _fill_folders(t, (path for (path,) in t.rows("SELECT path FROM temp.work WHERE held IS NULL")))
+        _fill_folders(t)
         return any(t.one(query) is not None for query in _DELETIONS_IN_THE_WAY)
 
     def settle(self, t: Transaction) -> None:
@@ -177,7 +192,7 @@ class PathConflicts:
             self._escape(t, t.rows(_TAKEN, (self._set.id,)))
             self._escape(t, t.rows(_FOLDER_IN_USE))
         t.run("DELETE FROM temp.folders")
-        _fill_folders(t, (path for (path,) in t.rows("SELECT path FROM temp.work WHERE held IS NULL")))
+        _fill_folders(t)
         self._escape_below_files(t)
         self._escape(
             t,
@@ -198,19 +213,21 @@ class PathConflicts:
         t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
 
 
-def _fill_folders(t: Transaction, paths: Iterator[bytes]) -> None:
-    """Add every folder that leads to one of `paths` to `temp.folders`."""
+def _fill_folders(t: Transaction) -> None:
+    """Add every folder that leads to something new to `temp.folders`."""
     seen: set[bytes] = set()
-    last = b""
-    for path in paths:
-        folder = path.rpartition(b"/")[0]
-        if folder == last:
-            continue
-        last = folder
-        while folder and folder not in seen:
-            seen.add(folder)
-            folder = folder.rpartition(b"/")[0]
-        if len(seen) > 20_000:
+    number, last = 0, b""
+    while rows := t.fetch(_NEW_PATHS, (number,)):
+        number = rows[-1][0]
+        for _, path in rows:
+            folder = path.rpartition(b"/")[0]
+            if folder == last:
+                continue
+            last = folder
+            while folder and folder not in seen:
+                seen.add(folder)
+                folder = folder.rpartition(b"/")[0]
+        if len(seen) > _CHUNK:
             t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])
             seen.clear()
     t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])
