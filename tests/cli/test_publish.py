@@ -289,6 +289,21 @@ def test_emptying_a_folder_needs_consent_however_little_it_held(bench: Bench, co
     bench.check()
 
 
+def test_a_quiet_run_prints_only_what_is_wrong(bench: Bench) -> None:
+    """As cron wants it: what it prints is mailed to somebody."""
+    for number in range(3):
+        bench.put(f"f{number}")
+    assert (bench.run("-q"), bench.stderr) == ("", "")
+    assert bench.json("-q")["unchanged"] == 3
+    for path in bench.folder.iterdir():
+        path.unlink()
+    told = bench.run("-q", status=Exit.TRANSFERS_FAILED)
+    assert "deletions held back" in told
+    for other in ("--watch", "--dry-run"):
+        bench.run("-q", other, status=Exit.USAGE)
+        assert f"--quiet and {other} exclude each other" in bench.stderr
+
+
 def test_consent_is_a_share_or_a_percentage(bench: Bench) -> None:
     for number in range(30):
         bench.put(f"f{number}")

@@ -100,9 +100,10 @@ _HEADINGS = {
 @click.option("--watch", is_flag=True, help="Keep running and publish changes, until SIGTERM or Ctrl-C.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
 @json_option
 def command(
-    config: Path | None, watch: bool, log_format: str | None, dry_run: bool, as_json: bool, **given: Any
+    config: Path | None, watch: bool, log_format: str | None, dry_run: bool, quiet: bool, as_json: bool, **given: Any
 ) -> Exit:
     """Publish a folder as static files, with the documents by which others keep copies of it.
 
@@ -122,6 +123,9 @@ def command(
         raise UsageFault(f"--copy and {other} exclude each other", advice=advice)
     if watch and dry_run:
         raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
+    if quiet and (watch or dry_run):
+        other = "--watch" if watch else "--dry-run"
+        raise UsageFault(f"--quiet and {other} exclude each other", advice="Leave one of them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
     if log_format is not None:
         import msgspec
@@ -131,7 +135,7 @@ def command(
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
         return _watch(source, tree, as_json=as_json)
-    return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1)
+    return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
 
 
 def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
@@ -206,7 +210,7 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     return config, None
 
 
-def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
+def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
     from headwater.cli.source.dump_lines import dump_lines, withdrawn_offers
     from headwater.publish.status import set_statuses
     from headwater.source.configured_source import utc_now
@@ -215,9 +219,12 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     began = time.monotonic()
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
-    with listening() as listener, Source(config, tree=tree, listener=listener) as source:
+    with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
         withdrawn = withdrawn_offers(source.site.sets, source.catalog)
         worked = source.run_once()
+        status = Exit.TRANSFERS_FAILED if any(map(_is_incomplete, worked)) else Exit.DONE
+        if status is not Exit.DONE:
+            listener.close(status)
         counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
         dumped = {one.name for one in source.site.sets if one.dump or one.change_dump or one.archive}
@@ -226,13 +233,13 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     if as_json:
         sets = [_summary(one, count, where, seconds) for one, count in zip(worked, counts, strict=True)]
         for told in sets:
-            status = statuses.get(str(told["set"]))
-            told["resource_dump"] = status and msgspec.to_builtins(status.resource_dump)
-            told["change_dump"] = status and msgspec.to_builtins(status.change_dump)
-            told["archive"] = status and msgspec.to_builtins(status.archive)
+            offered = statuses.get(str(told["set"]))
+            told["resource_dump"] = offered and msgspec.to_builtins(offered.resource_dump)
+            told["change_dump"] = offered and msgspec.to_builtins(offered.change_dump)
+            told["archive"] = offered and msgspec.to_builtins(offered.archive)
             told["withdrawn"] = withdrawn.get(str(told["set"]), [])
         json_document({"sets": sets} if whole else sets[0])
-    else:
+    elif not quiet or status is not Exit.DONE:
         for one, count in zip(worked, counts, strict=True):
             click.echo(_told(one, count, where, seconds))
             for line in dump_lines(statuses[one.name]) if one.name in statuses else ():
@@ -244,7 +251,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 f"{counted(pushed, 'set')} left to `publish --watch` and `serve`, which follow what is announced, and"
                 " copies that are not there yet"
             )
-    return Exit.TRANSFERS_FAILED if any(_is_incomplete(one) for one in worked) else Exit.DONE
+    return status
 
 
 def _is_incomplete(worked: PipelineResult) -> bool:
