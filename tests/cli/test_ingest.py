@@ -112,12 +112,22 @@ def test_fifty_lines_that_are_refused_alike_are_told_once(place: Place, capfd: p
     assert "(50 times in all: line 1, line 2, line 3 …)" in told[1]
 
 
+def test_a_dry_run_leaves_no_state_where_there_was_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = tmp_path / "one"
+    name.write_bytes(b'{"path":"a"}\nnot json\n')
+    (tmp_path / "token").write_text("secret")
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "held"\nbase_url = "http://h.example/"\n[[set]]\nname = "s"\nfeed = "events"\ntoken_file = "token"\n'
+    )
+    for where in (["--state", str(tmp_path / "held"), "--url-prefix", "http://h.example/"], ["--config", str(config)]):
+        status, told = ingest(capfd, "events", str(name), "--set", "s", *where, "--dry-run")
+        assert (status, told["rejected"]) == (4, 1)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "source.toml", "token"]
+
+
 def place_is_empty(place: Place) -> bool:
-    catalog = SqliteCatalog(place.folder / "state" / "catalog.sqlite")
-    try:
-        return catalog.sets() == []
-    finally:
-        catalog.close()
+    return not (place.folder / "state").exists()
 
 
 def test_the_same_key_takes_the_same_lines_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from headwater.cli.output import json_option, some_of
 from headwater.cli.shared_options import catalog_option
@@ -73,6 +75,8 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     root = options["resource_root"] or (push_set.resource_root if push_set is not None else None)
     options["names"] = push_set.resource_sets if push_set is not None else ()
     with ExitStack() as stack:
+        if options["dry_run"] and not state.exists():  # of which nothing stays either
+            state = Path(stack.enter_context(TemporaryDirectory(prefix="headwater-"))) / "state"
         stack.callback(_locked(state).release)
         catalog = _catalog(options, state, listener)
         stack.callback(catalog.close)
@@ -122,7 +126,7 @@ def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalo
     from headwater.source.configured_source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:
-        return open_catalog(read_config(options["config"]), listener)
+        return open_catalog(msgspec.structs.replace(read_config(options["config"]), state=str(state)), listener)
     return CatalogArgument(str(options["catalog"] or state)).open(listener)
 
 
