@@ -225,6 +225,7 @@ def test_each_hub_has_its_own_pace(tmp_path: Path, far: Subscriber) -> None:
         health = source.hubs()
     assert [one["error_code"] for one in health] == ["HW-NTF-02", "HW-NTF-02", None, "HW-NTF-01"]
     assert "who are you?" in str(health[0]["error"])
+    assert "it cannot be connected to: Connection refused (" in str(health[3]["error"])
     assert [one["waiting"] for one in health] == [2, 2, 0, 2]
     assert len(changes_at(far, "/refuses")) == 1, "what was refused is sent again slowly"
     assert not [one for one in far.came if one.path == "/elsewhere"], "a token goes to no other place"

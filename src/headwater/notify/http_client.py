@@ -20,7 +20,7 @@ import msgspec
 
 from headwater.address_levels import literal_address
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpConnection, HttpFailure
-from headwater.notify.http_proxy import HttpProxy, connect_first, open_tunnel
+from headwater.notify.http_proxy import HttpProxy, connect_first, connection_fault, open_tunnel
 from headwater.spec import uris
 
 _IDLE_SECONDS: Final = 20.0
@@ -217,7 +217,7 @@ class HttpClient:
             except ssl.SSLError as error:
                 failure = f"TLS: {error.reason or error}"
             except (OSError, ValueError) as error:
-                failure = str(error)[:200]
+                failure = f"it cannot be connected to: {connection_fault(error)}"
             else:
                 return connection
         return HttpFailure(failure)
@@ -235,7 +235,7 @@ class HttpClient:
         except ssl.SSLError as error:
             return HttpFailure(f"TLS: {error.reason or error}")
         except (OSError, ValueError) as error:
-            return HttpFailure(f"the proxy cannot be asked: {str(error)[:200]}")
+            return HttpFailure(f"the proxy cannot be asked: {connection_fault(error)}")
         return connection
 
     async def _addresses(self, host: str) -> list[str]:

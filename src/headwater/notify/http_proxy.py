@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import Callable
@@ -110,6 +111,12 @@ async def connect_first(
         else:
             return transport, made
     raise failure
+
+
+def connection_fault(error: OSError | ValueError) -> str:
+    """Why nothing can be connected to, in the words of the system; asyncio's have numbers and internals in them."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error)[:200]
 
 
 def _refusal(said: list[bytes]) -> str:
