@@ -56,6 +56,12 @@ REFUSED = [
     ("another type", "ftp", "a"),
     ("a file of this machine", "url", "file:///srv/data/a"),
     ("a scheme that no destination fetches", "url", "ftp://example.org/a"),
+    ("a port that there is not", "url", "http://example.org:99999/a"),
+    ("port 0", "url", "http://example.org:0/a"),
+    ("a port that is no number", "url", "http://example.org:8a/a"),
+    ("a blank in the host", "url", "http://example org/a"),
+    ("a bracket that is not closed", "url", "http://[::1/a"),
+    ("what is in brackets and no IPv6 address", "url", "http://[example.org]/a"),
     ("a scheme of one's own", "url", "s3://bucket/a"),
     ("too long", "url", "http://a/" + "x" * 20_000),
 ]

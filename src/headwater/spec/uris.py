@@ -5,8 +5,10 @@ Every function takes any text whatever, in time linear to its length, and never 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
@@ -16,6 +18,9 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9.-]+\Z")
 _DELIMITER = re.compile(r"[\x00-\x20\x7f\"#%/:<>?@\[\\\]^`{|}]")
+_NO_NAME = re.compile(r"[:\[\]]")
+"""What is left of a host and port where the port is no number, or where a bracket is missing."""
+
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _LEGAL: Final = "!$&'()*+,;=:@/?#[]%~"
 _PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
@@ -160,6 +165,27 @@ def comparable_host(text: str) -> str:
 def is_wire_host(text: str) -> bool:
     """Whether what `comparable_host` has made can be looked up."""
     return "%" not in text or text.startswith("[")
+
+
+@lru_cache(maxsize=1_024)
+def is_connectable(scheme: str, authority: str) -> bool:
+    """Whether the host and the port of an http or https URI are such that a connection can be tried.
+
+    A host is a name, an IPv4 address, or an IPv6 address in brackets (RFC 3986, 3.2.2).
+    """
+    found = origin(f"{scheme}://{authority}")
+    return found.port is not None and 0 < found.port < 65_536 and _is_host(found.host)
+
+
+def _is_host(host: str) -> bool:
+    if not host or not is_wire_host(host):
+        return False
+    if not host.startswith("["):
+        return _NO_NAME.search(host) is None
+    try:
+        return host.endswith("]") and bool(ipaddress.IPv6Address(host[1:-1]))
+    except ValueError:
+        return False
 
 
 def _escapes(text: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.spec.uris import is_absolute, quote_path, split, to_ascii
+from headwater.spec.uris import is_absolute, is_connectable, quote_path, split, to_ascii
 
 URL: Final = "url"
 ABS_PATH: Final = "abs_path"
@@ -66,6 +66,10 @@ class Locations:
         uri = self.link(text)
         if text.strip().partition("://")[0].lower() not in ("http", "https"):
             what = f"an address that is neither http nor https, which no destination fetches: {text[:200]!a}"
+            raise BadLocation(what, rule="DST-S12")
+        parts = split(text.strip())
+        if not is_connectable(parts.scheme or "", parts.authority or ""):
+            what = f"an address whose host or port nobody can connect to: {text[:200]!a}"
             raise BadLocation(what, rule="DST-S12")
         return uri
 

@@ -5,7 +5,6 @@ Pure. What cannot be accepted is a `RequestRefusal`, whose text tells the sender
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Final
 from urllib.parse import parse_qsl
@@ -27,9 +26,6 @@ _DIGITS = re.compile(r"[0-9]+\Z")
 _FIELDS: Final = 200
 _NO_URL = re.compile(r"[\x00-\x20\x7f<>\"\\]")
 """The last four would end a URL in a `Link` header, or are read as something else by others."""
-
-_NO_NAME = re.compile(r"[:\[\]]")
-"""What is left of a host and port where the port is no number, or where a bracket is missing."""
 
 
 class RequestRefusal(msgspec.Struct, frozen=True):
@@ -99,22 +95,9 @@ def objection_to_url(url: str) -> str | None:
         return "it has a fragment"
     if "@" in parts.authority:
         return "it has a user or a password"
-    origin = uris.origin(url)
-    if not _is_host(origin.host) or origin.port is None or not 0 < origin.port < 65_536:
+    if not uris.is_connectable(parts.scheme or "", parts.authority):
         return "its host or port cannot be connected to"
     return None
-
-
-def _is_host(host: str) -> bool:
-    """Whether this is a name, or an address; an IPv6 one in brackets (RFC 3986, 3.2.2)."""
-    if not host or not uris.is_wire_host(host):
-        return False
-    if not host.startswith("["):
-        return _NO_NAME.search(host) is None
-    try:
-        return host.endswith("]") and bool(ipaddress.IPv6Address(host[1:-1]))
-    except ValueError:
-        return False
 
 
 def _single(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
