@@ -9,11 +9,13 @@ import gzip
 import os
 import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from headwater.sync.copy import destination_folder
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
+from headwater.sync.update import path_conflicts
 from tests.support.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
 from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
@@ -523,6 +525,31 @@ def test_empty_folders_go(source: Source, site: Site, dest: Path) -> None:
     site.publish_changes()
     assert go(source.base, dest).status == DONE
     assert not (dest / "a").exists()
+
+
+@pytest.mark.parametrize("odd", [None, "g5/a%20b", "g5/.hidden", "g5"])
+def test_a_plan_is_looked_at_a_part_at_a_time(
+    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, odd: str | None
+) -> None:
+    """Where all names but one are plain, and where a file has the name of a folder, in the first part or later."""
+    for query in ("_RESTS", "_NEW_PATHS"):
+        whole = getattr(path_conflicts, query)
+        assert "LIMIT 20000" in whole
+        monkeypatch.setattr(path_conflicts, query, whole.replace("LIMIT 20000", "LIMIT 3"))
+    for number in range(7):
+        site.put(f"g{number}/x{number}", b"%d" % number)
+    if odd:
+        site.put(odd, b"odd")
+    site.publish()
+    assert go(source.base, dest).status == DONE
+    expected = {unquote(name): body for name, body in site.files.items()}
+    if odd == "g5":
+        expected.pop("g5")
+    held = tree(dest)
+    assert {name: body for name, body in held.items() if not name.startswith("%uri/")} == expected
+    assert sorted(held.values()) == sorted(site.files.values())
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == held
 
 
 # the copy itself
