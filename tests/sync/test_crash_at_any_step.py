@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from headwater.files.whole_writes import write_all
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.network import response as reception
-from headwater.sync.network.response import write_all
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport

@@ -10,7 +10,6 @@ a folder on the way for a link meanwhile leads nobody out of the set's folder.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 import time
@@ -26,6 +25,7 @@ from headwater.files.file_placement import (
     is_placed,
     link,
 )
+from headwater.files.hash_functions import HASHERS
 from headwater.files.nofollow import OpenFolder, open_unlinked
 from headwater.files.version_copy import ALGORITHM, VersionFolders
 from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
@@ -54,17 +54,6 @@ _NOTHING: FileState = (0, 0, 0, 0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 18
 _SMALL = 1 << 20
-HASHERS: dict[str, Callable[..., Any]] = {
-    "md5": hashlib.md5,
-    "sha-1": hashlib.sha1,
-    "sha-224": hashlib.sha224,
-    "sha-256": hashlib.sha256,
-    "sha-384": hashlib.sha384,
-    "sha-512": hashlib.sha512,
-}
-"""Makers of hash objects, by the names that `hash` uses. To be called with `usedforsecurity=False`: some systems refuse
-MD5 else. A test holds the names to those of `spec.hashes`, which a hashing process does not import."""
-
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 
 
@@ -153,7 +142,7 @@ def _read_open(
         return READ, 0, state_of(before), began, changed, digests, aside
     version = spool.copy(before.st_size) if spool is not None else None
     sinks = [one for one in (copy, version) if one is not None]
-    hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
+    hashes = [HASHERS[name]() for name in algorithms]
     try:
         octets = _feed(
             descriptor, before.st_size, [*(one.update for one in hashes), *(one.write for one in sinks)], options.stop
@@ -185,7 +174,7 @@ def _read_aside(
     if octets != size or state_of(os.fstat(descriptor)) != state_of(before):
         raise FileChanged
     data = room[:size]
-    hashes = [HASHERS[name](data, usedforsecurity=False) for name in algorithms]
+    hashes = [HASHERS[name](data) for name in algorithms]
     return _hash_text(algorithms, hashes), spool.take(hashes[algorithms.index(ALGORITHM)].digest(), size)
 
 
@@ -217,7 +206,7 @@ def state_of(found: os.stat_result) -> FileState:
 
 def digests_of(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     """The number of octets that can be read from an open file, and their hex digests, from one reading."""
-    hashes = [HASHERS[name](usedforsecurity=False) for name in algorithms]
+    hashes = [HASHERS[name]() for name in algorithms]
     octets = 0
     while data := os.read(descriptor, _CHUNK):
         octets += len(data)

@@ -80,3 +80,9 @@ class BadManifest(BadPackage):
     code = "HW-PKG-09"
     rule_id = "RS-RDM-01"
     advice = "Nothing says what the members are: the package's operator must publish it again, with its manifest."
+
+
+def shown(name: str) -> str:
+    """A name as it may stand in a message: on one line, without control characters, not too long."""
+    text = ascii(name) if not name.isprintable() else f"'{name}'"
+    return text if len(text) <= 200 else f"{text[:200]}…"

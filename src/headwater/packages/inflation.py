@@ -1,15 +1,18 @@
-"""Inflates one member within bounds: octets of the file in, octets of the content out, in blocks or as a whole."""
+"""Inflates one member within bounds: octets of the file in, octets of the content out, in blocks or as a whole.
+
+A process that does nothing else imports this, and little beyond the standard library and the inflater.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from headwater.deflate import DeflateError, crc32, raw_inflater
-from headwater.packages.faults import BadPackage, PackageTooLarge
-from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import shown
+from headwater.packages.faults import BadPackage, PackageTooLarge, shown
+
+if TYPE_CHECKING:
+    from headwater.packages.limits import PackageLimits
 
 BLOCK = 1 << 18
 """Most octets of content that come out at a time: a short input may become a thousand times as long."""
@@ -75,25 +78,12 @@ class Inflation:
             raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
 
 
-class PackedBody(msgspec.Struct, frozen=True, gc=False):
-    """The body of a small member as it is in the package, and what its header says of the content."""
-
-    packed: bytes
-    plain_octets: int
-    crc: int
-    is_deflated: bool
-
-    def octets(self, name: str) -> bytes:
-        """The content of the member `name`. Raises BadPackage where length or CRC are not as stated."""
-        content = inflate_whole(name, self.packed, self.plain_octets) if self.is_deflated else self.packed
-        if crc32(content) != self.crc:
-            raise BadPackage(f"{shown(name)} has another CRC than its local header says")
-        return content
-
-
-def stored_body(content: bytes) -> PackedBody:
-    """The body of a member whose content is known."""
-    return PackedBody(content, len(content), crc32(content), is_deflated=False)
+def small_content(name: str, packed: bytes, octets: int, crc: int, *, is_deflated: bool) -> bytes:
+    """The content of the member `name`. Raises BadPackage where length or CRC are not as stated."""
+    content = inflate_whole(name, packed, octets) if is_deflated else packed
+    if crc32(content) != crc:
+        raise BadPackage(f"{shown(name)} has another CRC than its local header says")
+    return content
 
 
 def inflate_whole(name: str, body: bytes, octets: int) -> bytes:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
-from headwater.packages.faults import BadPath, PackageTooLarge
+from headwater.packages.faults import BadPath, PackageTooLarge, shown
 from headwater.packages.limits import PackageLimits
 
 MANIFEST = "manifest.xml"
@@ -81,12 +81,6 @@ def check_name(name: str) -> None:
         raise BadPath(f"the name {shown(name)} is refused")
     if not name.isascii() and _CLIMBS.search(unicodedata.normalize("NFKC", name)):
         raise BadPath(f"the name {shown(name)} is refused: normalised, it leads upwards")
-
-
-def shown(name: str) -> str:
-    """A name as it may stand in a message: on one line, without control characters, not too long."""
-    text = ascii(name) if not name.isprintable() else f"'{name}'"
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def folded(name: str) -> str:

@@ -9,10 +9,9 @@ from typing import BinaryIO
 import msgspec
 
 from headwater.deflate import crc32
-from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge
+from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge, shown
 from headwater.packages.inflation import Inflation
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import shown
 from headwater.packages.zip_format import (
     CENTRAL,
     CENTRAL_SIGNATURE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge
+from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge, shown
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import HERE, MANIFEST, MemberNames, is_plain, shown
+from headwater.packages.member_paths import HERE, MANIFEST, MemberNames, is_plain
 from headwater.packages.zip_format import (
     CENTRAL,
     DEFLATED,

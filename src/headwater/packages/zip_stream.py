@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from headwater.deflate import crc32
-from headwater.packages.faults import BadPackage, CutPackage, NeedsDirectory, NotPackage
-from headwater.packages.inflation import BLOCK, Inflation, PackedBody, inflate_whole
+from headwater.packages.faults import BadPackage, CutPackage, NeedsDirectory, NotPackage, shown
+from headwater.packages.inflation import BLOCK, Inflation, inflate_whole, small_content
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import shown
 from headwater.packages.zip_end import PackageEnd, agreement_key
 from headwater.packages.zip_format import (
     CENTRAL,
@@ -53,6 +52,24 @@ class MemberData(msgspec.Struct, frozen=True, gc=False):
     """Octets of the content of the member that began last."""
 
     octets: bytes
+
+
+class PackedBody(msgspec.Struct, frozen=True, gc=False):
+    """The body of a small member as it is in the package, and what its header says of the content."""
+
+    packed: bytes
+    plain_octets: int
+    crc: int
+    is_deflated: bool
+
+    def octets(self, name: str) -> bytes:
+        """The content of the member `name`. Raises BadPackage where length or CRC are not as stated."""
+        return small_content(name, self.packed, self.plain_octets, self.crc, is_deflated=self.is_deflated)
+
+
+def stored_body(content: bytes) -> PackedBody:
+    """The body of a member whose content is known."""
+    return PackedBody(content, len(content), crc32(content), is_deflated=False)
 
 
 class WholeMember(msgspec.Struct, frozen=True, gc=False):

@@ -18,8 +18,9 @@ from headwater.deflate import FAST_LEVEL, crc32, deflate_whole
 from headwater.errors import Exit
 from headwater.processes.pool import _Processes
 from headwater.storage.lock import LockHeld, lock_exclusive
+from headwater.sync.copy.file_placer import NewFile, Placement, PlacementOutcome
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.placing_process import NewFile, Placement, PlacementOutcome, PlacingProcess
+from headwater.sync.copy.placing_process import PlacingProcess
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.members import SMALL_OCTETS

@@ -14,6 +14,7 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
+from headwater.files.hash_functions import HASHERS
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.processors import processors
@@ -156,7 +157,7 @@ def _processes(count: int) -> int:
 def _algorithms(listed: str) -> tuple[str, ...]:
     """The algorithms of the digests that are listed; where one stands there alone, it need not be a digest as well."""
     name, _, rest = listed.partition(":")
-    if name in hashing.HASHERS and rest.isalnum():
+    if name in HASHERS and rest.isalnum():
         return (name,)
     return tuple(digest.algorithm for digest in digests_of(listed))
 

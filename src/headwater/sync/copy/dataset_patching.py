@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headwater.files.hashing import HASHERS
+from headwater.files.hash_functions import HASHERS
 from headwater.patches.faults import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.faults import BOUNDS, BadRdf
@@ -95,7 +95,7 @@ def _apply_step(lines: list[bytes], statement: bytes, signs: bytes) -> None:
 def _has(path: Path, digest: str) -> bool:
     algorithm, _, wanted = digest.partition(":")
     with path.open("rb") as file:
-        hasher = HASHERS[algorithm](usedforsecurity=False)
+        hasher = HASHERS[algorithm]()
         while piece := file.read(1 << 20):
             hasher.update(piece)
     return bool(hasher.hexdigest() == wanted)

@@ -15,10 +15,13 @@ import sys
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from headwater.sync.copy.backup import Backup
+from headwater.files.whole_writes import write_all
 from headwater.sync.faults import DestinationUnusable
-from headwater.sync.network.response import write_all
+
+if TYPE_CHECKING:
+    from headwater.sync.copy.backup import Backup
 
 _OPEN_FOLDERS = 200
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

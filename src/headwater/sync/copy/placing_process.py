@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from headwater.packages.faults import BadPackage
-from headwater.packages.inflation import PackedBody
 from headwater.processes.pool import JobQueue, WorkerProgram
-from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
+from headwater.sync.copy.file_placer import UNUSABLE, NewFile, PlacementOutcome, file_placer, placed
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import DestinationUnusable
-from headwater.sync.network.response import HASHERS
 
 _BLOCK_FILES = 50
 _BLOCK_OCTETS = 1 << 18
@@ -30,33 +26,6 @@ _AHEAD = 64
 """So many blocks are in its hands at most; what comes meanwhile the run places itself, and of these the last."""
 
 T = TypeVar("T")
-
-FileContent = tuple[bytes, int, int, bool, "str | None", "str | None"]
-"""The content of a file as it has come: octets, how many they are inflated, their CRC-32, whether they are deflated;
-algorithm and hex of the digest by which it is verified, None where it was verified before."""
-
-NewFile = tuple[str, bytes, "int | None", bytes, int, int, bool, "str | None", "str | None"]
-"""A file to be written, as a plain tuple, which goes between the processes as it is: its temporary name, its place, its
-modification time (ns), then its `FileContent`."""
-
-PlacementOutcome = tuple[int, int, int, str]
-"""What came of a file: a `Placement`; where it is PLACED, size and time (ns) there; else perhaps why it is not."""
-
-
-class Placement(IntEnum):
-    """What may come of a file. Of all but PLACED nothing is left."""
-
-    PLACED = 0
-    OCCUPIED = 1
-    DIFFERENT = 2
-    DAMAGED = 3
-    """It is not what its package says of it."""
-    UNUSABLE = 4
-    """The copy cannot be written at all."""
-
-
-_OCCUPIED, _DIFFERENT = (Placement.OCCUPIED.value, 0, 0, ""), (Placement.DIFFERENT.value, 0, 0, "")
-_PLACED, _DAMAGED, _UNUSABLE = Placement.PLACED.value, Placement.DAMAGED.value, Placement.UNUSABLE.value
 
 
 class PlacingProcess(Generic[T]):
@@ -121,46 +90,9 @@ class PlacingProcess(Generic[T]):
     def _told(self, answers: Iterator[tuple[list[T], list[PlacementOutcome]]]) -> Iterator[tuple[T, PlacementOutcome]]:
         for items, found in answers:
             for outcome in found:
-                if outcome[0] == _UNUSABLE:
+                if outcome[0] == UNUSABLE:
                     raise DestinationUnusable(outcome[-1], where=os.fsdecode(self._tree.root))
             yield from zip(items, found, strict=True)
 
     def _place_here(self, files: list[NewFile]) -> list[PlacementOutcome]:
-        return [_placed(self._tree, file) for file in files]
-
-
-def file_placer(settings: tuple[bytes, bytes]) -> Callable[[list[NewFile]], list[PlacementOutcome]]:
-    """What the process does: place a block of files, as long as its owner lives. `settings`: the folders of the copy
-    and of its temporary files."""
-    root, temp = settings
-    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)))
-    owner = os.getppid()
-
-    def place(files: list[NewFile]) -> list[PlacementOutcome]:
-        found = []
-        for file in files:
-            if os.getppid() != owner:
-                raise SystemExit
-            found.append(_placed(tree, file))
-        return found
-
-    return place
-
-
-def _placed(tree: FileTree, file: NewFile) -> PlacementOutcome:
-    temp, path, mtime_ns, packed, plain_octets, crc, is_deflated, algorithm, digest = file
-    try:
-        content = PackedBody(packed, plain_octets, crc, is_deflated).octets(printable_path(path))
-    except BadPackage as fault:
-        return _DAMAGED, 0, 0, fault.what
-    if algorithm is not None and HASHERS[algorithm](content).hexdigest() != digest:
-        return _DIFFERENT
-    try:
-        size, kept_ns = tree.write(temp, content, mtime_ns)
-        tree.place(temp, path)
-    except PathOccupied:
-        tree.discard(temp)
-        return _OCCUPIED
-    except DestinationUnusable as fault:
-        return _UNUSABLE, 0, 0, fault.what
-    return _PLACED, size, kept_ns, ""
+        return [placed(self._tree, file) for file in files]

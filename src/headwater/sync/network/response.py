@@ -7,14 +7,13 @@ small body is kept short: one list append when it comes, one hash and one write 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections import deque
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.spec.hashes import HASHLIB
+from headwater.files.hash_functions import HASHERS
+from headwater.files.whole_writes import write_all
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
 from headwater.sync.network.range_requests import PartialBody, end_of, misfit, strong_validator
 
@@ -38,11 +37,6 @@ LASTING_OCTETS = 1 << 20
 
 ERROR_BODY_OCTETS = 64 * 1024
 """More of a body that is no content (an error page, a redirect's text) is not listened to."""
-
-HASHERS: dict[str, Callable[..., _Hash]] = {
-    name: partial(getattr(hashlib, function), usedforsecurity=False) for name, function in HASHLIB.items()
-}
-"""A new hash object for each algorithm that can be checked."""
 
 
 def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
@@ -312,13 +306,3 @@ class ResponseReceiver:
 
 def _store_failure(error: OSError) -> FetchFailure:
     return FetchFailure(FailureKind.STORE, f"{error.strerror or error}: {error.filename or 'temporary file'}")
-
-
-def write_all(descriptor: int, octets: bytes) -> None:
-    """Write to the end: the kernel may take a part at a time."""
-    written = os.write(descriptor, octets)
-    if written == len(octets):
-        return
-    rest = memoryview(octets)
-    while rest := rest[written:]:
-        written = os.write(descriptor, rest)

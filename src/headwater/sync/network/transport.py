@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from headwater.errors import Interrupted, UsageFault
+from headwater.files.hash_functions import HASHERS
 from headwater.retry_times import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
 from headwater.sync.network.authentication import SignInCredentials
@@ -23,7 +24,7 @@ from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailu
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
 from headwater.sync.network.range_requests import PartialBody
 from headwater.sync.network.request_headers import RequestHeaders
-from headwater.sync.network.response import HASHERS, ResponseReceiver
+from headwater.sync.network.response import ResponseReceiver
 from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch
 from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer, StreamReceiver
 from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit

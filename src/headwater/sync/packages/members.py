@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from headwater.packages.faults import BadPackage, NeedsDirectory, PackageTooLarge
-from headwater.packages.inflation import stored_body
 from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_directory import read_directory
-from headwater.packages.zip_stream import MemberBegin, MemberData, MemberEnd, WholeMember, ZipStream
+from headwater.packages.zip_stream import MemberBegin, MemberData, MemberEnd, WholeMember, ZipStream, stored_body
 
 MANIFEST = "manifest.xml"
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.files.hash_functions import HASHERS
 from headwater.quantities import human_octets
 from headwater.sync.network.fetch import FailureKind, Fetch, Objection
 from headwater.sync.network.range_requests import PartialBody, misfit, strong_validator
-from headwater.sync.network.response import HASHERS
 from headwater.sync.network.scheduler import site_of
 from headwater.sync.network.streaming import StreamBroken, StreamedAnswer
 from headwater.sync.network.transport import Transport

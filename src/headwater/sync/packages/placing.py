@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from headwater.deflate import crc32
+from headwater.files.hash_functions import HASHERS
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored
 from headwater.spec.hashes import Digest
+from headwater.sync.copy.file_placer import FileContent, NewFile, Placement, PlacementOutcome
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
-from headwater.sync.copy.placing_process import FileContent, NewFile, Placement, PlacementOutcome, PlacingProcess
+from headwater.sync.copy.placing_process import PlacingProcess
 from headwater.sync.lists.entries import canonical_hash_of
-from headwater.sync.network.response import HASHERS
 from headwater.sync.transfer.result_log import PlacedWork, ResultLog
 from headwater.sync.transfer.verification import strongest_of, strongest_text
 from headwater.sync.transfer.work_queue import PlanCounts, Work, mtime_ns

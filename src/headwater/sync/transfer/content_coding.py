@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from headwater.files.hashing import HASHERS
+from headwater.files.hash_functions import HASHERS
 
 _CHUNK = 1 << 17
 _RATIO = 250
@@ -20,7 +20,7 @@ def decode_file(source: str, target: str, coding: str, algorithm: str, most: int
     """Decode `source` into the new file `target`; returns its octets and hex digest. Raises CannotDecode."""
     if coding not in ("gzip", "x-gzip", "deflate"):
         raise CannotDecode("unknown")
-    hasher = HASHERS[algorithm](usedforsecurity=False)
+    hasher = HASHERS[algorithm]()
     octets = 0
     with open(source, "rb") as coded, open(target, "xb") as decoded:
         for piece in _decoded(iter(lambda: coded.read(_CHUNK), b""), coding):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headwater.files.hashing import HASHERS
+from headwater.files.hash_functions import HASHERS
 from headwater.patches.faults import LARGEST, PatchRefused
 from headwater.patches.registry import format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
@@ -175,4 +175,4 @@ class Patching:
 
 def _has(octets: bytes, digest: str) -> bool:
     algorithm, _, wanted = digest.partition(":")
-    return bool(HASHERS[algorithm](octets, usedforsecurity=False).hexdigest() == wanted)
+    return bool(HASHERS[algorithm](octets).hexdigest() == wanted)
