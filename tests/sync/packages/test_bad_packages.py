@@ -17,8 +17,9 @@ from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, etag_of, zipped
 from tests.support.fake_source import Handler, Reply, at, document, sha, url
 from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
+from tests.sync.packages.test_planned_members import manifest_is_read
 
-__all__ = ["dumps"]
+__all__ = ["dumps", "manifest_is_read"]
 
 
 def is_whole(dumps: Dumps, dest: Path, rule: str | None = None, **options: Any) -> int:

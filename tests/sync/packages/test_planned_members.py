@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import Exit
 from headwater.sync.copy.file_names import are_plain, natural_path
+from headwater.sync.packages import manifests
+from headwater.sync.packages.dump_package import DumpPackage
 from headwater.sync.packages.manifests import StagedManifest
 from headwater.sync.packages.planned_members import PlannedMembers
 from tests.support.copying import go
@@ -36,6 +38,15 @@ def tabulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(StagedManifest, "tabulate", noted)
     return found
+
+
+@pytest.fixture(params=["at once", "in pieces"], autouse=True)
+def manifest_is_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether a manifest is read whole before its first member, or as far as the members that have come."""
+    if request.param == "in pieces":
+        monkeypatch.setattr(manifests, "READ_FIRST", 1)
+        monkeypatch.setattr(manifests, "_PIECE_OCTETS", 400)
+    return str(request.param)
 
 
 @pytest.fixture(params=["run", "process"])
@@ -103,6 +114,69 @@ def test_the_usual_packages_need_no_table(
     assert tree(dest) == dumps.site.files
     assert tabulated == []
     assert rows(dest)
+
+
+def test_members_are_placed_while_a_manifest_is_still_to_be_read(
+    dumps: Dumps, dest: Path, manifest_is_read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read: list[bool] = []
+    small = DumpPackage.small
+
+    def noted(package: DumpPackage, members: object) -> None:
+        is_read.append(package._manifest.is_read)
+        small(package, members)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DumpPackage, "small", noted)
+    monkeypatch.setattr("headwater.packages.zip_stream.ZipStream._whole_members", lambda _stream: iter(()))
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran), ran.notices) == (Exit.DONE, {"Resource Dump": COUNT + 1}, [])
+    assert is_read[0] is (manifest_is_read == "at once")
+
+
+BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "it ends in the middle": (lambda text: text[: len(text) * 2 // 3], "DST-P2"),
+    "it is no XML from the middle on": (lambda text: text[: len(text) // 2] + b"<<" + text[len(text) // 2 :], "DST-P2"),
+    "it goes on after its end": (lambda text: text + b"<more/>", "DST-P2"),
+}
+
+
+@pytest.mark.usefixtures("placed_by")
+@pytest.mark.parametrize(("broken", "rule"), BROKEN.values(), ids=BROKEN)
+def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
+    dumps: Dumps, dest: Path, broken: Callable[[bytes], bytes], rule: str
+) -> None:
+    """What was placed before is what the list says; the rest is asked for, and the fault is told."""
+    names = list(dumps.site.files)
+    dumps.publish_packages(dumps.package(manifest=broken(dumps.manifest(names))))
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert ran.status == Exit.DONE
+    assert tree(dest) == dumps.site.files
+    assert rule in ran.rules(), ran.notices
+    assert rows(dest)
+    assert not list((dest / ".headwater" / "tmp").iterdir())
+
+
+@pytest.mark.usefixtures("placed_by")
+@pytest.mark.parametrize("at", [1, 12, COUNT])
+def test_dst_p1_resources_without_a_hash_further_on_make_the_package_be_stored(
+    dumps: Dumps, dest: Path, at: int
+) -> None:
+    """DST-P5: they come from a package that was verified as a whole, whenever the manifest names them."""
+    names = list(dumps.site.files)
+    resource = dumps.site.resource
+    dumps.site.resource = lambda name, **more: resource(  # type: ignore[method-assign]
+        name, **(more | ({"hash": None} if name == names[at] else {}))
+    )
+    dumps.site.publish_list()
+    dumps.publish_packages(dumps.package())
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1}), ran.notices
+    assert tree(dest) == dumps.site.files
+    assert fetched(dumps) == []
 
 
 def test_too_many_for_the_memory_have_the_table(

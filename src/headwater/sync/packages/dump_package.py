@@ -17,7 +17,7 @@ from headwater.sync.packages.placing import (
     algorithms_for,
     temporary_name,
 )
-from headwater.sync.packages.planned_members import PlannedMembers
+from headwater.sync.packages.planned_members import TAKEN_AHEAD, PlannedMembers
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, Work
@@ -46,7 +46,8 @@ class NeedsWholePackage(SourceFault):
 
 
 class DumpPackage:
-    """Takes the members of one package of a dump (a `MemberConsumer`). Call `flush` at its end, `discard` else.
+    """Takes the members of one package of a dump (a `MemberConsumer`). Call `finish` at its end, `flush` where it
+    broke off, `discard` after both.
 
     `whole`: what is listed of the package itself has been verified, or the package is read to its end without a
     contradiction; only then what has no listed digest may come from it (DST-P1, DST-P5).
@@ -103,17 +104,24 @@ class DumpPackage:
     def manifest(self, octets: bytes) -> None:
         """The next octets of the manifest. Raises BadPackage."""
         self._before.catch_up()
-        self._manifest.feed(octets)
+        self._manifest.feed(octets, may_wait=not self._before.is_there)
 
     def manifest_end(self) -> None:
         """Raises NothingWanted, and NeedsWholePackage."""
         self._before.settle()
-        self._manifest.close()
+        self._manifest.end()
+        if not self._manifest.is_worth_it:
+            self._manifest.read_rest()
+        if self._manifest.is_read:
+            self._judge()
+        self._planned = self._manifest.planned
+
+    def _judge(self) -> None:
+        """What the whole manifest says: whether the package is to be taken, and as it comes."""
         if not self._manifest.is_worth_it:
             raise NothingWanted
         if self._manifest.unverifiable and not self._whole:
             raise NeedsWholePackage("it has resources without a listed hash")
-        self._planned = self._manifest.planned
 
     def small(self, members: Sequence[WholeMember]) -> None:
         """Whole members. Raises BadPackage where one before them is not what the package says of it."""
@@ -132,7 +140,7 @@ class DumpPackage:
 
     def _place_next(self, members: Sequence[WholeMember]) -> int:
         """Place as many of these members as are the next ones of the manifest; gives how many."""
-        planned = self._planned
+        planned = self._planned_to(self._place + len(members))
         if planned is None:
             return 0
         names = [member.name for member in members]
@@ -145,15 +153,37 @@ class DumpPackage:
             self._placing.planned(((self._next_works(planned, 1)[0], member),))
         return len(members)
 
+    def _planned_to(self, count: int) -> PlannedMembers | None:
+        """The members that are in the order of the plan, read so far that there are `count`, where the manifest has so
+        many; None from where on they are not. Raises BadPackage, and as `manifest_end` does."""
+        planned = self._planned
+        if planned is None or count <= len(planned.names) or self._manifest.is_read:
+            return planned
+        most = len(planned.names) + min(len(planned.names), TAKEN_AHEAD)
+        while self._manifest.has_waiting and len(planned.names) < max(count, most):
+            self._manifest.read_next()
+            self._placing.catch_up()
+            if self._manifest.planned is None:
+                self._look_up()
+                return None
+        return planned
+
     def _is_next(self, planned: PlannedMembers, name: str) -> bool:
         """Whether a member is the next one of the manifest. From the first on that is not, members are looked up by
         their names."""
         if self._place < len(planned.names) and planned.names[self._place] == name:
             return True
+        self._look_up()
+        return False
+
+    def _look_up(self) -> None:
+        """From here on members are looked up by their names. Raises BadPackage, and as `manifest_end` does."""
         self._leave_ahead()
         self._planned, self._is_ordered = None, False
+        if not self._manifest.is_read:
+            self._manifest.read_rest()
+            self._judge()
         self._manifest.tabulate()
-        return False
 
     def _next_works(self, planned: PlannedMembers, count: int) -> list[Work | None]:
         """The work of so many members that are the next ones. Raises BadPackage as `small` does."""
@@ -199,8 +229,9 @@ class DumpPackage:
 
     def _work_of(self, name: str) -> tuple[Work, StatedByManifest | None] | None:
         """The work of one member, and what its manifest states where that may count."""
-        if self._planned is not None and self._is_next(self._planned, name):
-            work = self._next_works(self._planned, 1)[0]
+        planned = self._planned_to(self._place + 1)
+        if planned is not None and self._is_next(planned, name):
+            work = self._next_works(planned, 1)[0]
             return None if work is None else (work, None)
         found = list(self._taken((name,)))
         for _, work, _ in found[1:]:
@@ -222,6 +253,11 @@ class DumpPackage:
         work, member, stated = self._large
         self._large = None
         self._placing.file(work, member.octets, member.close(), stated)
+
+    def finish(self) -> None:
+        """The package is whole. Raises BadPackage where a member or the manifest is not what it has to be."""
+        self._manifest.read_rest()
+        self.flush()
 
     def flush(self) -> None:
         """Nothing more comes: place what has come. Raises BadPackage where a member is not what the package says."""

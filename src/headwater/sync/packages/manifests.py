@@ -7,6 +7,7 @@ The manifest inside the package counts (DST-P2). What it says of the package's m
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from headwater.packages.faults import BadPackage, BadPath
@@ -51,6 +52,12 @@ _WANTED = (
     f" FROM temp.packed p {WORK_OF_MEMBERS} WHERE w.n IS NOT NULL AND NOT coalesce({_ANOTHER}, 0))"
     " SELECT count(*), count(*) - count(hash), coalesce(sum(octets), 0) FROM wanted"
 )
+
+READ_FIRST = 1_000
+"""So many members are known by the manifest before the first of them is placed, where the rest of it may wait."""
+
+_PIECE_OCTETS = 1 << 16
+_MOST_WAITING = 8 << 20
 
 MANIFESTS = {
     Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST,
@@ -111,7 +118,11 @@ class ManifestReader:
 
 
 class StagedManifest:
-    """The manifest of one package, staged as it comes, in place of that of the package before."""
+    """The manifest of one package, staged as it comes, in place of that of the package before.
+
+    One that names the resources in the order of the plan need not be read to its end before the first members are
+    placed: the rest of it, up to 8 MiB, waits to be read by `read_next` (decision 067).
+    """
 
     def __init__(
         self,
@@ -130,14 +141,20 @@ class StagedManifest:
         self._uris = EntryFilter(scope)
         self._warn = warn
         self._planned: PlannedMembers | None = PlannedMembers(database, self._uris.uri)
+        self._waiting: deque[bytes] = deque()
+        """Pieces that have not been read."""
+
+        self._waiting_octets = 0
+        self.is_read = False
+        """Whether it has been read to its end."""
+
         self.declared = 0
-        """Entries that name a member; their places are counted from 1. When it is whole: the members that they name."""
+        """Entries that name a member; their places are counted from 1. When it is read: the members that they name."""
 
         self.linked = 0
         """Members that links of entries name: patches (RS-CDM-11)."""
 
-        self.wanted = Demand(0, 0)
-        """Resources of the work among them, as far as they are said to be in the listed state."""
+        self._wanted = Demand(0, 0)
 
         self.unverifiable = 0
         """Of these: those of which the list gives no digest, so that only a verified package may bring them."""
@@ -150,24 +167,59 @@ class StagedManifest:
             t.run("DROP INDEX IF EXISTS temp.packed_name")
             t.run("DROP INDEX IF EXISTS temp.packed_uri")
 
-    def feed(self, octets: bytes) -> None:
-        """Take the next octets. Raises BadPackage."""
-        self._stage(self._reader.feed(octets))
+    def feed(self, octets: bytes, *, may_wait: bool) -> None:
+        """Take the next octets; `may_wait`: what is not needed yet need not be read at once. Raises BadPackage."""
+        self._waiting.extend(octets[at : at + _PIECE_OCTETS] for at in range(0, len(octets), _PIECE_OCTETS))
+        self._waiting_octets += len(octets)
+        while self._waiting and not (may_wait and self._is_ahead and self._waiting_octets <= _MOST_WAITING):
+            self.read_next()
 
-    def close(self) -> None:
-        """It is whole. Raises BadPackage."""
+    @property
+    def _is_ahead(self) -> bool:
+        is_known = self._reader.document is not None  # of which kind it is
+        return is_known and self.planned is not None and len(self.planned.names) >= READ_FIRST
+
+    def end(self) -> None:
+        """Nothing more comes; it `is_read` then unless a part of it waits. Raises BadPackage."""
+        if not self._waiting:
+            self._close()
+
+    def read_next(self) -> None:
+        """Read the next piece of what waits. Raises BadPackage."""
+        piece = self._waiting.popleft()
+        self._waiting_octets -= len(piece)
+        self._stage(self._reader.feed(piece))
+
+    def read_rest(self) -> None:
+        """Read it to its end, when nothing more comes. Raises BadPackage."""
+        while self._waiting:
+            self.read_next()
+        if not self.is_read:
+            self._close()
+
+    def _close(self) -> None:
         self._stage(self._reader.close())
-        if self.planned is not None:
-            self.wanted = self.planned.wanted
-        else:
+        self.is_read = True
+        if self.planned is None:
             with self._database.write() as t:
                 if self.is_list:
                     t.run("CREATE INDEX IF NOT EXISTS temp.packed_uri ON packed(uri)")
                 resources, self.unverifiable, octets = t.one(_WANTED) or (0, 0, 0)
                 self.declared = int(t.value(_DECLARED) or 0)
-            self.wanted = Demand(resources, octets)
+            self._wanted = Demand(resources, octets)
         assert self._reader.document is not None
         tell_moments(self._warn, self._package, self._reader.document)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a part of it has not been read."""
+        return bool(self._waiting)
+
+    @property
+    def wanted(self) -> Demand:
+        """Resources of the work among its members so far, as far as they are said to be in the listed state; where they
+        are not in the order of the plan, none before it is read to its end."""
+        return self._wanted if self.planned is None else self.planned.wanted
 
     @property
     def planned(self) -> PlannedMembers | None:
@@ -188,7 +240,7 @@ class StagedManifest:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether what is wanted is worth the rest of the package (DST-D), known when the manifest is whole."""
+        """Whether what is wanted of it, as far as it is read, is worth the rest of the package (DST-D)."""
         return bool(self.wanted.resources) and self._is_worth(self._package, self.wanted)
 
     def _take_columns(self, found: EntryColumns) -> bool:

@@ -229,7 +229,7 @@ class PackageTransfer:
         try:
             with contextlib.closing(download.chunks()) as chunks:
                 read_stream(chunks, reading, PackageLimits())
-            reading.flush()
+            reading.finish()
             is_given = True
             return reading
         except NothingWanted:
@@ -260,7 +260,7 @@ class PackageTransfer:
         try:
             download.into(path)
             read_file(path, reading, PackageLimits())
-            reading.flush()
+            reading.finish()
             placing.settle()
             placing.check()
             if reading.unverifiable and chosen.package.digest is None:

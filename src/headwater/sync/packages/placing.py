@@ -271,6 +271,11 @@ class UnsettledPackage:
         """All members of a package were given to `placing`; `then` is to be done when they have their places."""
         self._placing, self._then = placing, then
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is one."""
+        return self._placing is not None
+
     def catch_up(self) -> None:
         """Keep the process at work. Raises DestinationUnusable."""
         if self._placing is not None:
