@@ -28,7 +28,8 @@ USUAL_OCTETS = 16 << 10
 
 LEAST_SHARE = 0.1
 """Who prefers dumps gets packages of which at least this share of the octets is wanted: not all of a dump for one
-resource. Up to LARGE_OCTETS a package is fetched for any share of it."""
+resource. Up to LARGE_OCTETS a package is fetched for any share of it, and so is one that takes the least time: of many
+tiny resources most of a package is headers."""
 
 SINGLE_SECONDS = 100e-6
 MEMBER_SECONDS = 40e-6
@@ -106,10 +107,11 @@ def choose_packages(
     if prefer is Prefer.ONLY_DUMPS:
         return WayDecision(taken=True, why=f"{said}, which only dumps list")
     if prefer is Prefer.DUMPS:
-        if length is not None and length > LARGE_OCTETS and wanted.octets < LEAST_SHARE * length:
-            share = f"{human_octets(wanted.octets)} of {human_octets(length)}"
-            return WayDecision(taken=False, why=f"{said}, {share}: less than a tenth")
-        return WayDecision(taken=True, why=f"{said}, dumps are preferred")
+        if length is None or length <= LARGE_OCTETS or wanted.octets >= LEAST_SHARE * length:
+            return WayDecision(taken=True, why=f"{said}, dumps are preferred")
+        soonest = choose_packages(length, wanted, network, limits, Prefer.AUTO)
+        share = f"{human_octets(wanted.octets)} of {human_octets(length)}"
+        return soonest if soonest.taken else WayDecision(taken=False, why=f"{said}, {share}: less than a tenth")
     if wanted.resources < LEAST_RESOURCES:
         return WayDecision(taken=False, why=f"only {said}", compared=False)
     whole = package_seconds(length, wanted, network)
