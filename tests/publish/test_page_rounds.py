@@ -93,6 +93,28 @@ def test_pages_of_a_round_state_its_time_and_no_creation_since(
     assert [one.touched > one.rendered for one in world.catalog.pages("files")] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("count", "events"),
+    [
+        (6, (Delete("r0"), Delete("r1"), Delete("r2"), put("r0", 1))),  # of two pages one is left, and a new one comes
+        (3, tuple(put(f"new{number}", 1) for number in range(6))),  # of one page, which stays as it was, three
+    ],
+    ids=["an index would end", "an index begins"],
+)
+def test_a_list_whose_form_changes_leaves_out_no_page_of_its_round(
+    tmp_path_factory: pytest.TempPathFactory, count: int, events: tuple[Event, ...]
+) -> None:
+    """RS-TIME-05: its `at` is the round's, so that no change tells of what a page has that would come later."""
+    world, clock = begun(tmp_path_factory, count)
+    world.record(*events)
+    clock.moment += dt.timedelta(hours=1)
+    world.publish()
+    assert world.look().state == world.truth()
+    reader = ClassicReader(world.fetch)
+    reader.look()
+    assert reader.state == truth(world)
+
+
 def test_lists_for_old_harvesters_state_no_time_that_a_new_page_passes(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

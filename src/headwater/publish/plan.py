@@ -14,7 +14,7 @@ Pages are expensive and can wait, because the open Change List carries what they
 Whatever a crash leaves `pending` is rendered as well, and what it may have written (`writing`) all at once. Two rules
 hold always. A page that is not in the list yet is rendered with the last of those whose `at` is older than the round:
 else the list's `at` could pass the creation of resources that it does not name. And a list that becomes an index, or
-stops being one, has all its pages rendered: their names and `index` links change.
+stops being one, has all its pages rendered, those of the round as well: their names and `index` links change.
 """
 
 from __future__ import annotations
@@ -120,7 +120,10 @@ def plan_pages(
         due |= filled - listed
     if refresh in (Refresh.DUE, Refresh.REPAIR):
         due, left = _slice(due, pages, publication, round_ if goes_on else None)
-    after = tuple(sorted((listed - due) | (listed | due) & filled))
+    after = _listed_after(listed, due, filled)
+    if len(after) < 2 or not publication.indexed:  # the list's `at` would be the round's: no page of it may be left out
+        due, left = due | left, set()
+        after = _listed_after(listed, due, filled)
     if len(after) < 2 or not publication.indexed:  # names and `index` links change: nothing is left as it was
         due |= set(after)
         after = tuple(number for number in after if number in filled)
@@ -133,6 +136,11 @@ def plan_pages(
         left=tuple(sorted(left - due)),
         goes_on=goes_on,
     )
+
+
+def _listed_after(listed: set[int], due: set[int], filled: set[int]) -> tuple[int, ...]:
+    """The pages that the list has when those that are due have been rendered, or dropped where they are empty."""
+    return tuple(sorted((listed - due) | (listed | due) & filled))
 
 
 def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSettings, now: dt.datetime) -> set[int]:
