@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_members_are_placed_while_a_manifest_is_still_to_be_read(
     small = DumpPackage.small
 
     def noted(package: DumpPackage, members: object) -> None:
-        is_read.append(package._manifest.is_read)
+        is_read.append(not package._manifest.has_waiting)
         small(package, members)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DumpPackage, "small", noted)
@@ -157,6 +158,29 @@ def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
     assert rule in ran.rules(), ran.notices
     assert rows(dest)
     assert not list((dest / ".headwater" / "tmp").iterdir())
+
+
+@pytest.mark.usefixtures("placed_by")
+def test_a_package_that_is_under_way_is_taken_to_its_end(
+    dumps: Dumps, dest: Path, manifest_is_read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-D: where an entry turns out to be otherwise, the few that are left then are not compared with all of it."""
+    if manifest_is_read == "in pieces":
+        monkeypatch.setattr(manifests, "READ_FIRST", 5)  # of which more than a tenth of the octets is known
+    monkeypatch.setattr("headwater.sync.packages.planned_members.TAKEN_AHEAD", 1)
+    monkeypatch.setattr("headwater.sync.packages.dump_package.TAKEN_AHEAD", 1)
+    monkeypatch.setattr("headwater.sync.packages.dump_package._CATCH_UP", 1)
+    names = list(dumps.site.files)
+    for number, name in enumerate(names):
+        octets = 60_000 if number < COUNT - 5 else 1_000
+        dumps.site.put(name, random.Random(name).randbytes(octets), change=False)
+    dumps.site.publish_list()
+    dumps.publish_packages(dumps.package([*names[:-2], names[-1], names[-2]], deflate=False))
+    dumps.publish("resourcedump")
+    ran = go(dumps.site.source.base, dest, prefer="dumps")
+    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
+    assert tree(dest) == dumps.site.files
+    assert fetched(dumps) == []
 
 
 @pytest.mark.usefixtures("placed_by")
@@ -238,10 +262,14 @@ _LETTERS = st.sampled_from([*"aZ0._-/%?# ü~+", "..", "//", "/.", "%2f", "%41", 
 
 
 @settings(max_examples=examples(400))
-@given(st.lists(st.lists(_LETTERS, max_size=12).map("".join), min_size=1, max_size=4))
-def test_a_path_that_is_told_plain_is_the_natural_one(rests: list[str]) -> None:
+@given(
+    st.lists(st.lists(_LETTERS, max_size=12).map("".join), min_size=1, max_size=4),
+    st.sampled_from([BASE, "http://h.example/"]),
+)
+def test_a_path_that_is_told_plain_is_the_natural_one(ends: list[str], base: str) -> None:
+    rests = [(BASE + end)[len(base) :] for end in ends]
     if are_plain("\n".join(f"/{rest}" for rest in rests), len(rests)):
-        assert [natural_path(BASE + rest, BASE) for rest in rests] == [rest.encode() for rest in rests]
+        assert [natural_path(base + rest, base) for rest in rests] == [rest.encode() for rest in rests]
 
 
 @pytest.mark.parametrize("rest", ["a", "0000/f000001.json", "a-b/_c/d.e.f", "a" * 200])

@@ -112,14 +112,12 @@ class DumpPackage:
         self._manifest.end()
         if not self._manifest.is_worth_it:
             self._manifest.read_rest()
-        if self._manifest.is_read:
-            self._judge()
+            if not self._manifest.is_worth_it:
+                raise NothingWanted
+        self._check_verifiable()
         self._planned = self._manifest.planned
 
-    def _judge(self) -> None:
-        """What the whole manifest says: whether the package is to be taken, and as it comes."""
-        if not self._manifest.is_worth_it:
-            raise NothingWanted
+    def _check_verifiable(self) -> None:
         if self._manifest.unverifiable and not self._whole:
             raise NeedsWholePackage("it has resources without a listed hash")
 
@@ -155,12 +153,12 @@ class DumpPackage:
 
     def _planned_to(self, count: int) -> PlannedMembers | None:
         """The members that are in the order of the plan, read so far that there are `count`, where the manifest has so
-        many; None from where on they are not. Raises BadPackage, and as `manifest_end` does."""
+        many; None from where on they are not. Raises BadPackage, and NeedsWholePackage."""
         planned = self._planned
-        if planned is None or count <= len(planned.names) or self._manifest.is_read:
+        if planned is None or count <= len(planned.names):
             return planned
-        most = len(planned.names) + min(len(planned.names), TAKEN_AHEAD)
-        while self._manifest.has_waiting and len(planned.names) < max(count, most):
+        enough = len(planned.names) + min(len(planned.names), TAKEN_AHEAD)  # to be noted at a time
+        while self._manifest.has_waiting and len(planned.names) < max(count, enough):
             self._manifest.read_next()
             self._placing.catch_up()
             if self._manifest.planned is None:
@@ -177,12 +175,11 @@ class DumpPackage:
         return False
 
     def _look_up(self) -> None:
-        """From here on members are looked up by their names. Raises BadPackage, and as `manifest_end` does."""
+        """From here on members are looked up by their names. Raises BadPackage, and NeedsWholePackage."""
         self._leave_ahead()
         self._planned, self._is_ordered = None, False
-        if not self._manifest.is_read:
-            self._manifest.read_rest()
-            self._judge()
+        self._manifest.read_rest()
+        self._check_verifiable()
         self._manifest.tabulate()
 
     def _next_works(self, planned: PlannedMembers, count: int) -> list[Work | None]:

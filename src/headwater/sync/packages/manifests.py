@@ -145,8 +145,7 @@ class StagedManifest:
         """Pieces that have not been read."""
 
         self._waiting_octets = 0
-        self.is_read = False
-        """Whether it has been read to its end."""
+        self._is_closed = False
 
         self.declared = 0
         """Entries that name a member; their places are counted from 1. When it is read: the members that they name."""
@@ -157,7 +156,7 @@ class StagedManifest:
         self._wanted = Demand(0, 0)
 
         self.unverifiable = 0
-        """Of these: those of which the list gives no digest, so that only a verified package may bring them."""
+        """Wanted resources of which the list gives no digest, so that only a verified package may bring them."""
 
         self.is_list = False
         """Whether this manifest is what lists the resources that are wanted of its package (DST-D)."""
@@ -180,7 +179,7 @@ class StagedManifest:
         return is_known and self.planned is not None and len(self.planned.names) >= READ_FIRST
 
     def end(self) -> None:
-        """Nothing more comes; it `is_read` then unless a part of it waits. Raises BadPackage."""
+        """Nothing more comes: it is read to its end, unless a part of it waits. Raises BadPackage."""
         if not self._waiting:
             self._close()
 
@@ -194,12 +193,12 @@ class StagedManifest:
         """Read it to its end, when nothing more comes. Raises BadPackage."""
         while self._waiting:
             self.read_next()
-        if not self.is_read:
+        if not self._is_closed:
             self._close()
 
     def _close(self) -> None:
         self._stage(self._reader.close())
-        self.is_read = True
+        self._is_closed = True
         if self.planned is None:
             with self._database.write() as t:
                 if self.is_list:
