@@ -10,6 +10,8 @@ import os
 import secrets
 import stat
 
+from headwater.files.whole_writes import write_all
+
 LINK, COPY = "link", "copy"
 """How a file gets its place in a static tree: as a hard link (a copy where that cannot be), or always as a copy."""
 
@@ -162,10 +164,8 @@ class FileCopy:
 
     def write(self, data: bytes) -> None:
         """Take the next octets."""
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            write_all(self._descriptor, data)
         except OSError as cause:
             raise PlacementFailed(cause) from cause
 

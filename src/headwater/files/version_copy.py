@@ -12,6 +12,8 @@ import os
 import secrets
 from typing import NamedTuple
 
+from headwater.files.whole_writes import write_all
+
 ALGORITHM = "sha-256"
 """By its digest a version is found."""
 SMALL_OCTETS = 1 << 20
@@ -73,7 +75,7 @@ class VersionCopy:
             self._held.append(data)
             return
         try:
-            _write(self._descriptor, data)
+            write_all(self._descriptor, data)
         except OSError as cause:
             self._fail(cause)
 
@@ -135,9 +137,3 @@ def _is_kept(place: bytes, octets: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

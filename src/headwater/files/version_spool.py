@@ -15,6 +15,7 @@ import sys
 from typing import Final
 
 from headwater.files.version_copy import VersionCopy, VersionFolders, refuse_little_room
+from headwater.files.whole_writes import write_all
 
 PACKED_OCTETS: Final = 128 << 10
 """Versions up to this size are kept in packs. Above it, a file of its own costs little beside the octets themselves."""
@@ -94,7 +95,7 @@ class VersionSpool:
                 path = self._folders.aside + b"/" + os.fsencode(self._name)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
                 self._descriptor = os.open(path, flags, 0o600)
-            _write_all(self._descriptor, self._buffer[:octets])
+            write_all(self._descriptor, self._buffer[:octets])
             _begin_writeback(self._descriptor, self._end, octets)
             self._end += octets
         except OSError as cause:
@@ -142,11 +143,6 @@ class SpooledCopy:
     def discard(self) -> None:
         """Leave nothing behind, unless it is finished. Raises nothing."""
         self._held = []
-
-
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:  # a signal, or a disk that is about to be full
-        data = data[os.write(descriptor, data) :]
 
 
 def _begin_writeback(descriptor: int, start: int, octets: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def write_all(descriptor: int, octets: bytes) -> None:
+def write_all(descriptor: int, octets: bytes | memoryview) -> None:
     """Write to the end: the kernel may take a part at a time."""
     written = os.write(descriptor, octets)
     if written == len(octets):

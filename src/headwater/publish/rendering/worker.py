@@ -17,6 +17,7 @@ import msgspec
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.files.whole_writes import write_all
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.links.link_sources import EntryPlace
 from headwater.publish.publication_state import PageRound
@@ -104,9 +105,7 @@ def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:
     octets = 0
     for block in blocks:
         octets += len(block)
-        view = memoryview(block)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, block)
     return octets
 
 
