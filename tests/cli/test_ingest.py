@@ -93,7 +93,7 @@ def test_a_run_of_one_batch_takes_away_what_is_too_old(place: Place, capfd: pyte
 def test_bad_lines_are_named_and_the_others_taken(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     name = place.file("bad", b'{"path":"a"}\nnot json\n{"path":"../b"}\n\x00\xff\n{"path":"c"}')
     assert run(["ingest", "events", name, *place.options, "--dry-run"]) == 4
-    assert place_is_empty(place)
+    assert not (place.folder / "state").exists()
     said = capfd.readouterr()
     assert "3 would be refused" in said.out
     assert run(["ingest", "events", name, *place.options]) == 4
@@ -124,10 +124,6 @@ def test_a_dry_run_leaves_no_state_where_there_was_none(tmp_path: Path, capfd: p
         status, told = ingest(capfd, "events", str(name), "--set", "s", *where, "--dry-run")
         assert (status, told["rejected"]) == (4, 1)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "source.toml", "token"]
-
-
-def place_is_empty(place: Place) -> bool:
-    return not (place.folder / "state").exists()
 
 
 def test_the_same_key_takes_the_same_lines_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 
 from headwater.cli.output import json_option, some_of
 from headwater.cli.shared_options import catalog_option
@@ -60,6 +58,7 @@ def push_target_options(function: Command) -> Command:
 def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
     import datetime as dt
+    from tempfile import TemporaryDirectory
 
     from headwater.ingest.push.feed import Feed
     from headwater.ingest.push.old_state_check import refuse_old_memory
@@ -121,6 +120,8 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 
 
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
+    import msgspec
+
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.source.config import read_config
     from headwater.source.configured_source import open_catalog

@@ -64,10 +64,10 @@ class Locations:
     def url(self, text: str) -> str:
         """The catalog's URI of a resource's address: one that a destination can fetch (DST-S12)."""
         uri = self.link(text)
-        if text.strip().partition("://")[0].lower() not in ("http", "https"):
+        parts = split(text.strip())
+        if (parts.scheme or "").lower() not in ("http", "https"):
             what = f"an address that is neither http nor https, which no destination fetches: {text[:200]!a}"
             raise BadLocation(what, rule="DST-S12")
-        parts = split(text.strip())
         if not is_connectable(parts.scheme or "", parts.authority or ""):
             what = f"an address whose host or port nobody can connect to: {text[:200]!a}"
             raise BadLocation(what, rule="DST-S12")

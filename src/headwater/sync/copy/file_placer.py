@@ -41,7 +41,7 @@ class Placement(IntEnum):
 
 
 _OCCUPIED, _DIFFERENT = (Placement.OCCUPIED.value, 0, 0, ""), (Placement.DIFFERENT.value, 0, 0, "")
-_PLACED, _DAMAGED, UNUSABLE = Placement.PLACED.value, Placement.DAMAGED.value, Placement.UNUSABLE.value
+_PLACED, _DAMAGED, _UNUSABLE = Placement.PLACED.value, Placement.DAMAGED.value, Placement.UNUSABLE.value
 
 
 def file_placer(settings: tuple[bytes, bytes]) -> Callable[[list[NewFile]], list[PlacementOutcome]]:
@@ -56,13 +56,14 @@ def file_placer(settings: tuple[bytes, bytes]) -> Callable[[list[NewFile]], list
         for file in files:
             if os.getppid() != owner:
                 raise SystemExit
-            found.append(placed(tree, file))
+            found.append(place_file(tree, file))
         return found
 
     return place
 
 
-def placed(tree: FileTree, file: NewFile) -> PlacementOutcome:
+def place_file(tree: FileTree, file: NewFile) -> PlacementOutcome:
+    """Verify one file, write it aside and rename it to its place. Raises nothing: what came of it is in the outcome."""
     temp, path, mtime_ns, packed, plain_octets, crc, is_deflated, algorithm, digest = file
     try:
         content = small_content(printable_path(path), packed, plain_octets, crc, is_deflated=is_deflated)
@@ -77,5 +78,5 @@ def placed(tree: FileTree, file: NewFile) -> PlacementOutcome:
         tree.discard(temp)
         return _OCCUPIED
     except DestinationUnusable as fault:
-        return UNUSABLE, 0, 0, fault.what
+        return _UNUSABLE, 0, 0, fault.what
     return _PLACED, size, kept_ns, ""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from headwater.processes.pool import JobQueue, WorkerProgram
-from headwater.sync.copy.file_placer import UNUSABLE, NewFile, PlacementOutcome, file_placer, placed
+from headwater.sync.copy.file_placer import NewFile, Placement, PlacementOutcome, file_placer, place_file
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import DestinationUnusable
 
@@ -24,6 +24,8 @@ _FOLDER = "placing"
 
 _AHEAD = 64
 """So many blocks are in its hands at most; what comes meanwhile the run places itself, and of these the last."""
+
+_UNUSABLE = Placement.UNUSABLE.value
 
 T = TypeVar("T")
 
@@ -90,9 +92,9 @@ class PlacingProcess(Generic[T]):
     def _told(self, answers: Iterator[tuple[list[T], list[PlacementOutcome]]]) -> Iterator[tuple[T, PlacementOutcome]]:
         for items, found in answers:
             for outcome in found:
-                if outcome[0] == UNUSABLE:
+                if outcome[0] == _UNUSABLE:
                     raise DestinationUnusable(outcome[-1], where=os.fsdecode(self._tree.root))
             yield from zip(items, found, strict=True)
 
     def _place_here(self, files: list[NewFile]) -> list[PlacementOutcome]:
-        return [placed(self._tree, file) for file in files]
+        return [place_file(self._tree, file) for file in files]

@@ -186,7 +186,7 @@ class EntryFilter:
         """The staged rows of entries, quicker where all are usual: of one origin, with nothing to be normalised, and
         without links and foreign attributes."""
         if entries and not entries[0].loc.startswith(self._prefix):
-            self.row(entries[0])  # shows the origin
+            self._judge(entries[0].loc, normalise(entries[0].loc))  # learns the origin
         lines = "\n".join([entry.loc for entry in entries])
         if (
             not _PLAIN_LINES.match(lines)
