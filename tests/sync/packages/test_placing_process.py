@@ -189,9 +189,12 @@ def test_only_what_verifies_gets_its_place(
     assert list((tmp_path / "temp" / "placing").iterdir()) == []
 
 
-def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess[str], tmp_path: Path) -> None:
+def test_what_the_process_has_no_room_for_is_placed_here(
+    placing: PlacingProcess[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process stands still; what it has got is placed once it goes on."""
-    names = [f"{number}" for number in range(64 * 70)]
+    monkeypatch.setattr("headwater.sync.copy.placing_process._MOST_FILES", 64)
+    names = [f"{number}" for number in range(64 * 40)]
     placed: dict[str, int] = {}
     for number, name in enumerate(names):
         file = new_file(name, b"x" * 99, number=number)
@@ -204,6 +207,67 @@ def test_what_the_process_has_no_room_for_is_placed_here(placing: PlacingProcess
     placed |= {item: outcome[0] for item, outcome in placing.rest()}
     assert placed == dict.fromkeys(names, Placement.PLACED)
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == sorted(names)
+
+
+def _hundreds(folders: dict[str, int]) -> dict[str, bytes]:
+    return {
+        f"{path}/{n:03d}": b"%d in %s" % (n, path.encode()) * 9 for path, count in folders.items() for n in range(count)
+    }
+
+
+def placed_of(placing: PlacingProcess[str], files: list[NewFile]) -> dict[str, Placement]:
+    """What came of files, in lists of 38 as a package brings them, by their paths."""
+    found: list[tuple[str, PlacementOutcome]] = []
+    for start in range(0, len(files), 38):
+        found += placing.give([(file[1].decode(), file) for file in files[start : start + 38]])
+    found += placing.rest()
+    assert len(found) == len(files)
+    return {path: Placement(outcome[0]) for path, outcome in found}
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_folders_that_are_new_get_their_places_as_a_whole(
+    placing: PlacingProcess[str], tmp_path: Path, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies there already, the files are the same as one by one; nothing is left aside."""
+    if here:
+        monkeypatch.setattr("headwater.processes.pool.JobQueue.has_room", False)
+    copy = tmp_path / "copy"
+    content = _hundreds({"d": 200, "d/e": 3, "d/f": 30, "held": 60, "held/in": 60, "long": 900, "x/y/z": 120, "z": 5})
+    (copy / "held").mkdir()
+    (copy / "held" / "other").write_bytes(b"of before")
+    placed = placed_of(
+        placing,
+        [new_file(path, octets, number=n, deflate=n % 2 == 0) for n, (path, octets) in enumerate(content.items())],
+    )
+    assert placed == dict.fromkeys(content, Placement.PLACED)
+    found = {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert found == content | {"held/other": b"of before"}
+    assert {path.stat().st_mtime_ns for path in copy.rglob("*") if path.is_file() and path.name != "other"} == {10**9}
+    assert list((tmp_path / "temp" / "placing").iterdir()) == []
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_of_a_new_folder_only_what_verifies_gets_its_place(
+    placing: PlacingProcess[str], tmp_path: Path, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-P5; a folder of which nothing verifies is not made."""
+    if here:
+        monkeypatch.setattr("headwater.processes.pool.JobQueue.has_room", False)
+    content = _hundreds({"bad": 60, "mixed": 60})
+    files = []
+    for number, (path, octets) in enumerate(content.items()):
+        is_wrong = path.startswith("bad/") or number % 3 == 0
+        files.append(new_file(path, octets, number=number, digest="0" * 64 if is_wrong else ""))
+    wanted = {
+        path: Placement.DIFFERENT if path.startswith("bad/") or number % 3 == 0 else Placement.PLACED
+        for number, path in enumerate(content)
+    }
+    assert placed_of(placing, files) == wanted
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["mixed"]
+    there = {f"mixed/{path.name}" for path in (tmp_path / "copy" / "mixed").iterdir()}
+    assert there == {path for path, placement in wanted.items() if placement is Placement.PLACED}
+    assert list((tmp_path / "temp" / "placing").iterdir()) == []
 
 
 def test_a_copy_that_cannot_be_written_ends_the_run(placing: PlacingProcess[str], tmp_path: Path) -> None:

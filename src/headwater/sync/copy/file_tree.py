@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import stat
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -63,18 +64,10 @@ class FileTree:
     def write(self, temp: str, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
         """Make a temporary file; returns its size and mtime, as the file system keeps them."""
         try:
-            descriptor = os.open(temp, _NEW, 0o666, dir_fd=self._temp)
-            try:
-                write_all(descriptor, octets)
-                if mtime_ns is not None:
-                    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-                found = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
+            return _write(self._temp, temp, octets, mtime_ns)
         except OSError as cause:
             self.discard(temp)
             raise _unusable(cause, os.fsencode(temp)) from cause
-        return found.st_size, found.st_mtime_ns
 
     def stamp(self, temp: str, mtime_ns: int | None) -> tuple[int, int]:
         """Give a finished temporary file its modification time; returns its size and mtime."""
@@ -88,14 +81,56 @@ class FileTree:
 
     def place(self, temp: str, path: bytes) -> None:
         """Rename a finished temporary file to its place. Raises PathOccupied."""
-        folder, _, name = path.rpartition(b"/")
         try:
-            target = self._folder(folder)
-            if self._backup is not None:
-                self._backup.keep(target, name, path)
-            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
+            try:
+                self._place(temp, path)
+            except FileNotFoundError:
+                self._forget()  # a folder that is open here has been removed, or replaced by a `NewFolder`
+                self._place(temp, path)
         except OSError as cause:
             raise _fault(cause, path) from cause
+
+    def _place(self, temp: str, path: bytes) -> None:
+        folder, _, name = path.rpartition(b"/")
+        target = self._folder(folder)
+        if self._backup is not None:
+            self._backup.keep(target, name, path)
+        os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
+
+    def new_folder(self, temp: str, path: bytes) -> NewFolder | None:
+        """A temporary folder that may become the one at `path`.
+
+        None where something is at `path`, where a folder made there would take its group or its access list from the
+        one above it, or where none can be made.
+        """
+        if sys.platform != "linux" or not path or path in self._folders:
+            return None
+        try:
+            if self._has(path) or _hands_down(self._nearest(path)):
+                return None
+            os.mkdir(temp, dir_fd=self._temp)
+            return NewFolder(temp, path, os.open(temp, _FOLDER, dir_fd=self._temp))
+        except OSError:
+            return None
+
+    def place_folder(self, new: NewFolder) -> bool:
+        """Rename a temporary folder to its place, with what was written to it; false where something else has it."""
+        parent, _, name = new.path.rpartition(b"/")
+        try:
+            os.rename(new.temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(parent))
+        except OSError:
+            return False
+        self._keep_open(new.path, new.descriptor)
+        return True
+
+    def discard_folder(self, new: NewFolder) -> None:
+        """Remove a temporary folder and what was written to it."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(new.descriptor):
+                os.unlink(name, dir_fd=new.descriptor)
+        os.close(new.descriptor)
+        with contextlib.suppress(OSError):
+            os.rmdir(new.temp, dir_fd=self._temp)
 
     def rename(self, temp: str, other: str) -> None:
         """Give a temporary file another name."""
@@ -181,10 +216,30 @@ class FileTree:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=above)
             descriptor = os.open(name, _FOLDER, dir_fd=above)
+        self._keep_open(path, descriptor)
+        return descriptor
+
+    def _keep_open(self, path: bytes, descriptor: int) -> None:
         self._folders[path] = descriptor
         while len(self._folders) > _OPEN_FOLDERS:
             os.close(self._folders.popitem(last=False)[1])
-        return descriptor
+
+    def _has(self, path: bytes) -> bool:
+        """Whether anything is at `path`, whatever it is."""
+        folder, _, name = path.rpartition(b"/")
+        try:
+            os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _nearest(self, path: bytes) -> int:
+        """The lowest folder above `path` that is there."""
+        while path:
+            path = path.rpartition(b"/")[0]
+            with contextlib.suppress(FileNotFoundError):
+                return self._existing(path)
+        return self._root
 
     def _prune(self, folder: bytes) -> None:
         while folder:
@@ -202,6 +257,43 @@ class FileTree:
         for descriptor in self._folders.values():
             os.close(descriptor)
         self._folders.clear()
+
+
+class NewFolder:
+    """A folder that is filled under a temporary name: one rename gives all of its files their places."""
+
+    __slots__ = ("descriptor", "path", "temp")
+
+    def __init__(self, temp: str, path: bytes, descriptor: int) -> None:
+        self.temp = temp
+        self.path = path
+        self.descriptor = descriptor
+
+    def write(self, name: bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
+        """Make a file in it; returns size and mtime, as `FileTree.write`. Raises OSError."""
+        return _write(self.descriptor, name, octets, mtime_ns)
+
+
+def _write(folder: int, name: str | bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
+    descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+    try:
+        write_all(descriptor, octets)
+        if mtime_ns is not None:
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return found.st_size, found.st_mtime_ns
+
+
+def _hands_down(folder: int) -> bool:
+    """Whether a folder made in this one gets the group or the access list from it."""
+    if os.fstat(folder).st_mode & stat.S_ISGID:
+        return True
+    try:
+        return bool(sys.platform == "linux" and os.getxattr(folder, "system.posix_acl_default"))
+    except OSError:
+        return False
 
 
 def _fault(cause: OSError, path: bytes) -> Exception:

@@ -13,16 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from headwater.processes.pool import JobQueue, WorkerProgram
-from headwater.sync.copy.file_placer import NewFile, Placement, PlacementOutcome, file_placer, place_file
+from headwater.sync.copy.file_placer import NewFile, Placement, PlacementOutcome, file_placer, folder_of, place_files
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import DestinationUnusable
 
 _BLOCK_FILES = 50
-_BLOCK_OCTETS = 1 << 18
+"""A block has so many files, and goes on to the end of a folder, which gets its place as a whole where it is new."""
+
+_MOST_FILES, _MOST_OCTETS = 400, 1 << 19
+"""However far that end is."""
+
 _FOLDER = "placing"
 """The folder of its temporary files: in one folder, two processes that make and rename files wait for each other."""
 
-_AHEAD = 64
+_AHEAD = 32
 """So many blocks are in its hands at most; what comes meanwhile the run places itself, and of these the last."""
 
 _UNUSABLE = Placement.UNUSABLE.value
@@ -51,13 +55,15 @@ class PlacingProcess(Generic[T]):
         self._queue: JobQueue[list[T]] = JobQueue(program, self._place_here, processes=1, ahead=_AHEAD)
         self._files: list[tuple[T, NewFile]] = []
         self._octets = 0
+        self._seen = 0
+        """So many of the files are known to be of one block."""
 
     def give(self, files: Sequence[tuple[T, NewFile]]) -> Iterable[tuple[T, PlacementOutcome]]:
         """Have files placed; gives what has come of earlier ones. Raises DestinationUnusable."""
         self._files += files
         self._octets += sum([len(file[3]) for _, file in files])
-        if len(self._files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS:
-            return self._send()
+        if len(self._files) > _BLOCK_FILES or self._octets >= _MOST_OCTETS:
+            return self._send_blocks()
         return ()
 
     def take(self) -> Iterable[tuple[T, PlacementOutcome]]:
@@ -66,8 +72,9 @@ class PlacingProcess(Generic[T]):
 
     def help(self) -> Iterator[tuple[T, PlacementOutcome]]:
         """Place what the process has not got yet; gives what has come of files. Raises DestinationUnusable."""
+        yield from self._send_blocks()
         if self._files:
-            yield from self._send()
+            yield from self._send(len(self._files))
         yield from self._told(self._queue.help())
 
     def rest(self) -> Iterator[tuple[T, PlacementOutcome]]:
@@ -80,9 +87,27 @@ class PlacingProcess(Generic[T]):
         self._queue.close()
         shutil.rmtree(self._temp, ignore_errors=True)
 
-    def _send(self) -> Iterator[tuple[T, PlacementOutcome]]:
-        items, files = [item for item, _ in self._files], [file for _, file in self._files]
-        self._files, self._octets = [], 0
+    def _send_blocks(self) -> Iterator[tuple[T, PlacementOutcome]]:
+        while count := self._block():
+            yield from self._send(count)
+
+    def _block(self) -> int:
+        """How many of the files make the next block; 0 as long as more belong to it."""
+        files, known = self._files, max(self._seen, _BLOCK_FILES)
+        if len(files) > known:
+            folder = folder_of(files[known - 1][1][1])
+            for number in range(known, min(len(files), _MOST_FILES)):
+                if folder_of(files[number][1][1]) != folder:
+                    return number
+        self._seen = len(files)
+        is_full = len(files) >= _MOST_FILES or self._octets >= _MOST_OCTETS
+        return min(len(files), _MOST_FILES) if is_full else 0
+
+    def _send(self, count: int) -> Iterator[tuple[T, PlacementOutcome]]:
+        items, files = [item for item, _ in self._files[:count]], [file for _, file in self._files[:count]]
+        del self._files[:count]
+        self._octets = sum([len(file[3]) for _, file in self._files])
+        self._seen = 0
         yield from self._told(self._queue.take())
         if self._queue.has_room:
             yield from self._told(self._queue.give(items, files))
@@ -97,4 +122,4 @@ class PlacingProcess(Generic[T]):
             yield from zip(items, found, strict=True)
 
     def _place_here(self, files: list[NewFile]) -> list[PlacementOutcome]:
-        return [place_file(self._tree, file) for file in files]
+        return place_files(self._tree, files)
