@@ -370,11 +370,18 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
     assert "HW-ING-21" in bench.stderr
     assert bench.tree.replayed() == before
     assert len(bench.tree.resources()) == 30
+    status = run_here("status", str(bench.out), "--json").stdout
+    (held,) = json.loads(status)["held_back"]
+    assert held["reason"] in text
+    assert f"{held['set']}: deletions are held back: {held['reason']}" in run_here("status", bench.out).stdout.decode()
     if accident == "missing":
-        return
-    assert "would hold deletions back" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
-    bench.run("--max-delete", "1")
+        bench.folder.with_name("away").rename(bench.folder)
+        bench.run()
+    else:
+        assert "would hold deletions back" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
+        bench.run("--max-delete", "1")
     bench.check()
+    assert "held_back" not in json.loads(run_here("status", str(bench.out), "--json").stdout)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
+    from headwater.ingest.held_deletions import HeldBack
     from headwater.publish.status import SourceSetStatus
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
@@ -138,6 +139,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.status import dataset_statuses
     from headwater.ingest.copy.copy_status import copy_lags
+    from headwater.ingest.held_deletions import held_back
     from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
@@ -158,6 +160,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         for key, found in (
             ("copies", list(copy_lags(catalog, names))),
             ("datasets", list(dataset_statuses(catalog, names))),
+            ("held_back", list(held_back(catalog, names))),
         )
         if found
     }
@@ -210,6 +213,9 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     datasets = report.get("datasets", [])
     assert isinstance(datasets, list)
     show_some([_dataset_line(one) for one in datasets], _EXAMPLES, rest=" (--json lists them)")
+    held = report.get("held_back", [])
+    assert isinstance(held, list)
+    show_some([_held_line(one) for one in held], _EXAMPLES, rest=" (--json lists them)")
     waiting, free = report["waiting"], report["free_octets"]
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
@@ -232,6 +238,10 @@ def _dataset_line(dataset: DatasetStatus) -> str:
     statements, patches = counted(dataset.statements, "statement"), counted(dataset.patches, "patch")
     held = f"{statements}, {human_octets(dataset.octets)}, {patches}"
     return printable(f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else ""))
+
+
+def _held_line(held: HeldBack) -> str:
+    return printable(f"{held.set}: deletions are held back: {held.reason}")
 
 
 def _unpaired_line(pairs: dict[str, Any]) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from enum import Enum
+from typing import Final
 
 import msgspec
 
+from headwater.catalog.interface import Catalog
+from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.deletion_guard import FLOOR, consent_for, needs_consent
+
+_ROW: Final[RowKey] = ("folder", "held back")
 
 
 class HoldReason(Enum):
@@ -47,3 +53,27 @@ def judge(held: int, vanished: int, found: int, share: float, *, device_changed:
     if not needs_consent(vanished, held, share, floor=0 if device_changed or share == 0 else FLOOR):
         return None
     return DeletionHold(HoldReason.ALL_GONE if vanished >= held else HoldReason.TOO_MANY, vanished, held)
+
+
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A set whose deletions are held back, and why."""
+
+    set: str
+    reason: str
+
+
+def hold_update(catalog: Catalog, name: str, hold: DeletionHold | None) -> StateUpdate | None:
+    """The rows by which it is noted that deletions are held back, or that none are; None where they say so already."""
+    noted = catalog.rows(name, [_ROW]).get(_ROW)
+    if hold is None:
+        return None if noted is None else StateUpdate(delete=[_ROW])
+    row = StateRow(*_ROW, str(hold).encode())
+    return None if noted == row else StateUpdate(put=[row])
+
+
+def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBack]:
+    """The sets whose deletions were held back when their folders were last looked at; of all, where none is named."""
+    for name in sorted(catalog.sets_with_rows(_ROW[0])):
+        row = catalog.rows(name, [_ROW]).get(_ROW) if not names or name in names else None
+        if row is not None:
+            yield HeldBack(set=name, reason=row.value.decode("utf-8", "replace"))

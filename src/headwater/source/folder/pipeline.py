@@ -18,6 +18,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import RootFault, Walk
+from headwater.ingest.held_deletions import DeletionHold, hold_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
@@ -131,6 +132,7 @@ class FolderPipeline:
         if history is not None:
             history.begin()
         scanned = self._scanner.scan()
+        self._note(scanned.held_back)
         if history is not None and scanned.opened:
             history.begin()
         self._is_overtaken = False
@@ -145,9 +147,18 @@ class FolderPipeline:
         if self._fence is None:
             self._put_up_fence()
         scanned = self._hinted.rescan(paths)
+        if scanned.held_back is not None:
+            self._note(scanned.held_back)
         if not scanned.changes or self._is_unsure():
             return PipelineResult(name=self.name, scanned=scanned, published=None)
         return self._publish(scanned, before, Refresh.DUE, verify=False)
+
+    def _note(self, hold: DeletionHold | None) -> None:
+        """Have `headwater status` say whether deletions are held back."""
+        update = hold_update(self._catalog, self.name, hold)
+        if update is not None:
+            self._context.may_record()
+            self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
 
     def _put_up_fence(self) -> None:
         if isinstance(self._catalog, SharedCatalog):
