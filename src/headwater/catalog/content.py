@@ -6,7 +6,6 @@ change while it is read: `recorded_blocks` gives the octets, and tells at the en
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -14,7 +13,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.spec.hashes import HASHLIB, STRONGEST, Digest, parse_hash
+from headwater.files.hash_functions import HASHERS
+from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.storage.objects.interface import OpenOctets, octets_of
 
 
@@ -119,7 +119,7 @@ def recorded_blocks(content: OpenContent, metadata: Metadata) -> Iterator[bytes]
     if content.octets != expected:
         raise ContentChanged("the resource has another length")
     digest = None if content.is_vouched else strongest_digest(metadata)
-    hasher = None if digest is None else hashlib.new(HASHLIB[digest.algorithm], usedforsecurity=False)
+    hasher = None if digest is None else HASHERS[digest.algorithm]()
     octets = 0
     for block in octets_of(content, 0, content.octets):
         octets += len(block)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
+from headwater.files.hash_functions import HASHERS
 from headwater.ingest.folder.media_types import media_type
 from headwater.simulate.prng import Prng, key_of
 from headwater.simulate.settings import SourceSettings
-from headwater.spec.hashes import HASHLIB
 from headwater.spec.records import ChangeKind
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class Filler:
     def __init__(self, seed: int, algorithms: tuple[str, ...]) -> None:
         self._block = hashlib.shake_128(key_of(seed, "filler")).hexdigest(_BLOCK // 2).encode()
         self._algorithms = algorithms
-        self._states: dict[int, tuple[_Hash, ...]] = {
-            0: tuple(hashlib.new(HASHLIB[name], usedforsecurity=False) for name in algorithms)
-        }
+        self._states: dict[int, tuple[_Hash, ...]] = {0: tuple(HASHERS[name]() for name in algorithms)}
 
     def read(self, start: int, end: int) -> bytes:
         """The octets from `start` to before `end`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.interface import Metadata
+from headwater.files.hash_functions import HASHERS
 from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.folder_settings import CanonicalHashes
 from headwater.rdf.canonical_hash import HASHED_OCTETS, CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import syntax_of
 from headwater.spec.extensions import EMPTY_DATASET, canonical_attribute
-from headwater.spec.hashes import HASHLIB, parse_hash
+from headwater.spec.hashes import parse_hash
 
 
 class DocumentHashes:
@@ -66,5 +66,5 @@ def _octets(path: bytes, metadata: Metadata) -> bytes | None:
     except OSError:
         return None
     known = parse_hash(metadata.hash or "").digests
-    is_same = bool(known) and all(hashlib.new(HASHLIB[one.algorithm], octets).hexdigest() == one.hex for one in known)
+    is_same = bool(known) and all(HASHERS[one.algorithm](octets).hexdigest() == one.hex for one in known)
     return octets if is_same else None
