@@ -167,6 +167,17 @@ def test_a_folder_that_is_removed_or_replaced_is_found_again(tree: FileTree, cop
     assert sorted(content(copy)) == [*NAMES, "d/z"]
 
 
+def test_a_file_is_removed_from_the_folder_that_is_there_now(tree: FileTree, copy: Path) -> None:
+    place_files(tree, files(*NAMES))
+    tree.remove(b"d/c")
+    subprocess.run(["rm", "-r", copy / "d"], check=True)
+    with FileTree(copy, copy.parent / "temp") as another:
+        place_files(another, files(*NAMES))
+    for name in ("d/a", "d/never", "d/b"):
+        tree.remove(name.encode())
+    assert sorted(content(copy)) == ["d/c", "d/e", "d/f"]
+
+
 def test_two_that_place_into_the_same_new_folders_lose_nothing(
     tree: FileTree, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ class FileTree:
             try:
                 self._place(temp, path)
             except FileNotFoundError:
-                self._forget()  # a folder that is open here has been removed, or replaced by a `NewFolder`
+                self._forget()  # a folder that is open here was removed, and there may be another with its name
                 self._place(temp, path)
         except OSError as cause:
             raise _fault(cause, path) from cause
@@ -163,12 +163,15 @@ class FileTree:
 
     def remove(self, path: bytes) -> None:
         """Remove a held file, if it is there, and the folders that it leaves empty."""
-        folder, _, name = path.rpartition(b"/")
+        folder = path.rpartition(b"/")[0]
         try:
-            where = self._existing(folder)
-            if self._backup is not None:
-                self._backup.keep(where, name, path)
-            os.unlink(name, dir_fd=where)
+            try:
+                self._remove(path)
+            except FileNotFoundError:
+                if folder not in self._folders:
+                    raise
+                self._forget()  # as for `place`: the file may be in the folder that is there now
+                self._remove(path)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as cause:
@@ -177,6 +180,13 @@ class FileTree:
                     f"cannot remove a file: {cause.strerror}", where=printable_path(path)
                 ) from cause
         self._prune(folder)
+
+    def _remove(self, path: bytes) -> None:
+        folder, _, name = path.rpartition(b"/")
+        where = self._existing(folder)
+        if self._backup is not None:
+            self._backup.keep(where, name, path)
+        os.unlink(name, dir_fd=where)
 
     def stat(self, path: bytes) -> os.stat_result | None:
         """The plain file at `path`, or None when there is none (also behind a symbolic link)."""
