@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,7 @@ def _text(path: Path) -> Path:
 
 
 def _another_program(path: Path) -> Path:
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE bookmark (url TEXT)")
     other.close()
     return path
@@ -245,7 +246,7 @@ def test_a_truncated_file_is_named(path: Path) -> None:
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     made(path, [up("a")]).close()
-    with sqlite3.connect(path) as newer:
+    with closing(sqlite3.connect(path)) as newer, newer:
         newer.execute("PRAGMA user_version = 99")
     newer.close()
     before = path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_every_version_has_its_file() -> None:
 
 @pytest.mark.parametrize("version", range(1, SCHEMA.version + 1))
 def test_an_older_catalog_opens_as_what_it_was(tmp_path: Path, version: int) -> None:
-    with sqlite3.connect(tmp_path / "old.db") as old:
+    with closing(sqlite3.connect(tmp_path / "old.db")) as old, old:
         old.executescript((DATA / f"catalog-{version}.sql").read_text(encoding="utf-8"))
     old.close()
     catalog = SqliteCatalog(tmp_path / "old.db", SMALL)
@@ -62,7 +63,7 @@ def write(folder: Path) -> None:
     catalog = SqliteCatalog(folder / "catalog.db", SMALL)
     story(catalog)
     catalog.close()
-    with sqlite3.connect(folder / "catalog.db") as made:
+    with closing(sqlite3.connect(folder / "catalog.db")) as made, made:
         text = MARKS.format(SCHEMA.application_id, SCHEMA.version) + "\n".join(made.iterdump()) + "\n"
     made.close()
     (DATA / f"catalog-{SCHEMA.version}.sql").write_text(text, encoding="utf-8")

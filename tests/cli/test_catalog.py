@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,7 @@ def test_verify_tells_discrepancies(world: tuple[Path, Path]) -> None:
     told = json.loads(headwater("catalog", "verify", state, "--json").stdout)
     assert (told["sound"], told["file"]) == (True, [])
     assert told["sets"] == [{"name": "files", "resources": 8, "changes": 2, "discrepancies": []}]
-    with sqlite3.connect(state / "catalog.sqlite") as wrong:
+    with closing(sqlite3.connect(state / "catalog.sqlite")) as wrong, wrong:
         wrong.execute("UPDATE page SET count = count + 1")
     wrong.close()
     done = headwater("catalog", "verify", state, status=Exit.FINDINGS)
@@ -176,7 +177,7 @@ def test_verify_tells_discrepancies(world: tuple[Path, Path]) -> None:
 
 def test_verify_tells_what_is_wrong_with_the_file(world: tuple[Path, Path]) -> None:
     file = world[1] / ".headwater" / "catalog.sqlite"
-    with sqlite3.connect(file) as wrong:
+    with closing(sqlite3.connect(file)) as wrong, wrong:
         wrong.execute("PRAGMA writable_schema = ON")
         wrong.execute("DELETE FROM sqlite_schema WHERE name = 'resource_uri'")
     wrong.close()

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -181,7 +182,7 @@ def test_an_older_catalog_is_migrated_and_that_is_said(
 
 
 def test_a_newer_catalog_is_refused_and_left_as_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with sqlite3.connect(file) as newer:
+    with closing(sqlite3.connect(file)) as newer, newer:
         newer.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
     newer.close()
     before = file.read_bytes()

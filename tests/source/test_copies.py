@@ -6,8 +6,10 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
@@ -198,13 +200,14 @@ def test_a_copy_made_from_scratch_takes_nothing_away_before_it_is_whole(
         running.shows({"f0.txt", "f2.txt"})
         assert [(one.change.value, one.uri) for one in running.changes()] == [("deleted", "f1.txt")]
         assert whole is not None
-        with sqlite3.connect(state_of(dest)) as state:  # a baseline that has not ended
+        # by the library that the server uses: another one in this process would give up its locks with its own
+        with closing(apsw.Connection(str(state_of(dest)))) as state, state:  # a baseline that has not ended
             state.execute("UPDATE sets SET baseline_done = 0")
             state.execute("UPDATE facts SET value = 'another' WHERE name = 'journal id'")
             state.execute("DELETE FROM resources WHERE uri LIKE '%f2.txt'")
         until(lambda: notices.COPY_INCOMPLETE in codes(running))
         assert running.resources().keys() == {"f0.txt", "f2.txt"}
-        with sqlite3.connect(state_of(dest)) as state:
+        with closing(apsw.Connection(str(state_of(dest)))) as state, state:
             state.execute("UPDATE sets SET baseline_done = 1")
         running.shows({"f0.txt"})
 
@@ -267,7 +270,7 @@ def test_a_copy_of_an_older_version_is_read_when_no_run_is_at_work(
     os.close(lock)
     CopyStateReader(dest).close()
     assert go(origin.base, dest).status == DONE
-    with sqlite3.connect(state_of(dest)) as state:
+    with closing(sqlite3.connect(state_of(dest))) as state, state:
         state.execute(f"PRAGMA user_version = {SCHEMA.version + 1}")
     with pytest.raises(SchemaTooNew):
         CopyStateReader(dest)

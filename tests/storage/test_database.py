@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -470,7 +471,7 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rollback_journal_file_is_brought_into_wal_mode(path: Path) -> None:
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         old.executescript(f"{ONE} PRAGMA user_version = 1; PRAGMA application_id = {MARK};")
     old.close()
     with Database(path, V2) as database:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -655,7 +656,7 @@ def test_a_newer_state_is_left_alone(source: Source, site: Site, dest: Path) -> 
     go(source.base, dest)
     import sqlite3
 
-    with sqlite3.connect(dest / ".headwater" / "state.sqlite") as state:
+    with closing(sqlite3.connect(dest / ".headwater" / "state.sqlite")) as state, state:
         state.execute("PRAGMA user_version = 99")
     state.close()
     assert go(source.base, dest).status == STORE

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +296,7 @@ def test_while_a_run_is_at_work_it_is_told_and_nothing_is_changed(
 def _as_of_version(path: Path, version: int) -> None:
     """Write the state as an older version would have: its tables and columns, with what is in them by now."""
     older = path.with_name("older.sqlite")
-    with sqlite3.connect(older) as old:
+    with closing(sqlite3.connect(older)) as old, old:
         old.executescript("\n".join(SCHEMA.migrations[:version]))
         old.execute(f"PRAGMA application_id = {SCHEMA.application_id}")
         old.execute(f"PRAGMA user_version = {version}")

@@ -88,7 +88,7 @@ def publish(folder: Path) -> Done:
 
 
 def test_an_older_catalog_is_brought_forward_and_says_so(left: Path) -> None:
-    with sqlite3.connect(left / "state/catalog.sqlite") as old:
+    with closing(sqlite3.connect(left / "state/catalog.sqlite")) as old, old:
         assert old.execute("PRAGMA user_version").fetchone() == (1,)
     done = run_here("status", left / "state")
     assert done.returncode == DONE

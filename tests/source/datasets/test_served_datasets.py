@@ -7,6 +7,7 @@ import gzip
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -148,10 +149,9 @@ def test_an_endpoint_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_positions_of_an_endpoint_that_a_sync_keeps_are_none_of_the_dataset(tmp_path: Path) -> None:
     """What `sync --sparql` notes there says something of the store, and changes when nothing else does."""
     with sparql_server() as server:
-        store = SparqlStore(
-            SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url)), *["u:d"] * 3
-        )
-        store.load(put(tmp_path / "d.nq", triples(1)), StorePosition("u:d", "a" * 64, 1))
+        with closing(SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url))) as address:
+            store = SparqlStore(address, *["u:d"] * 3)
+            store.load(put(tmp_path / "d.nq", triples(1)), StorePosition("u:d", "a" * 64, 1))
         with dataset_server(tmp_path / "state", [endpoint(server)]) as running:
             shows(running, triples(1).replace(" .", " <u:d> ."))
 
