@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tools.engines.certificates import Authority
 
 from headwater import cli
 from headwater.errors import Exit
+from tests.support.fake_source import document
 
 
 @contextmanager
@@ -57,6 +59,50 @@ def test_a_certificate_that_is_not_trusted_is_told_apart(tmp_path: Path, capsys:
     with answering(404, made.certificate, made.key) as port:
         assert cli.run(["explore", f"https://localhost:{port}/"]) == Exit.SOURCE
     assert "by --ca" in capsys.readouterr().err
+
+
+def test_a_certificate_that_has_expired_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(tmp_path / "tls")
+    made = authority.issue(("DNS:localhost",), days=-1)
+    with answering(404, made.certificate, made.key) as port:
+        address, own = f"https://localhost:{port}/", str(authority.own.certificate)
+        assert cli.run(["explore", "--ca", own, address]) == Exit.SOURCE
+    assert "must renew it" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_cut_where_tls_has_not_ended_is_not_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DST-F1: without Content-Length nothing but the end of TLS tells that this is all."""
+    authority = Authority(tmp_path / "tls")
+    made = authority.issue(("DNS:localhost",))
+    text = document([], capability="capabilitylist")
+
+    def cut(server: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made.certificate, made.key)
+        while True:
+            try:
+                connection = context.wrap_socket(server.accept()[0], server_side=True)
+            except OSError:
+                return
+            while not connection.recv(1 << 16).endswith(b"\r\n\r\n"):
+                pass
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n" + text)
+            plain = socket.socket(fileno=connection.detach())
+            plain.shutdown(socket.SHUT_RDWR)
+            plain.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=cut, args=(server,))
+        thread.start()
+        address = f"https://localhost:{server.getsockname()[1]}/capabilitylist.xml"
+        try:
+            assert cli.run(["explore", "--ca", str(authority.own.certificate), address]) == Exit.SOURCE
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert "the connection was cut, and TLS not ended" in capsys.readouterr().err
 
 
 def test_anything_else_is_the_address_or_the_network(capsys: pytest.CaptureFixture[str]) -> None:

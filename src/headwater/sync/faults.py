@@ -10,6 +10,8 @@ _CERTIFICATE = "Check the files of --cert and --key: they belong together, in PE
 _SPECIAL = {
     "client certificate": _CERTIFICATE,
     "private key": _CERTIFICATE,
+    "certificate has expired": "The source's operator must renew it; check the clock of this machine, too.",
+    "certificate is not yet valid": "Check the clock of this machine; if it is right, the source's operator must help.",
     "certificate": "Use the host name of the source's certificate; give the file of a private CA by --ca.",
     "does not speak TLS": "Begin the address with http://, or name the port at which the server speaks TLS.",
     "HTTP status 407": "Give the proxy with user and password, by HTTPS_PROXY or --proxy.",

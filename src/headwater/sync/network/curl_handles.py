@@ -66,6 +66,9 @@ _FAILURES: dict[int, tuple[FailureKind, bool]] = {
 _NO_TLS = ("wrong version number", "packet length too long", "http request")
 """Words of OpenSSL for what is no TLS, above all an answer in plain HTTP."""
 
+_CUT = "unexpected eof"
+"""Its words for a connection that has ended where TLS had not: the answer may be longer (RFC 8446, 6.1)."""
+
 
 class _Socket(socket.socket):
     """A socket for libcurl, which takes a duplicate of its descriptor and has no use for it afterwards."""
@@ -214,6 +217,8 @@ class EasyHandle:
             return FetchFailure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
         if code == pycurl.E_SSL_CONNECT_ERROR and any(sign in text for sign in _NO_TLS):
             return FetchFailure(FailureKind.TLS, "what answers there does not speak TLS")
+        if code == pycurl.E_RECV_ERROR and _CUT in text:
+            return FetchFailure(FailureKind.TRUNCATED, "the connection was cut, and TLS not ended", passing=True)
         kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
         return FetchFailure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
 
