@@ -69,5 +69,6 @@ def _doubts(evidence: Evidence, filled: Filled) -> list[str]:
         told = f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}" if hole else ""
         found.append(f"no document of the source tells all that the set had at {when}{told}")
     if filled.doubtful:
-        found.append(f"of {filled.doubtful:,} resources no list tells in which state they were at {when}, or whether")
+        which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
+        found.append(f"no list tells whether {which} there at {when}, and in which state")
     return found
