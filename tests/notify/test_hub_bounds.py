@@ -24,7 +24,7 @@ from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailu
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.outgoing import delivery, topics, verification
-from headwater.notify.hub.policy import AddressPolicy, HubLimits
+from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits
 from headwater.notify.hub.records import Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore
@@ -461,6 +461,32 @@ def test_what_was_stored_by_a_later_clock_is_not_waited_for(tmp_path: Path, subs
     del subscriber.answers["/late"]
     with_hub(tmp_path, succeed)
     assert [one.body for one in subscriber.deliveries("/late")][-1] == b"1"
+
+
+def test_a_clock_that_is_set_back_prolongs_no_lease(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WS-H-09: it ends after as long as was granted; after a restart, too, it ends some day."""
+    clock, day = time.time, 86_400
+
+    async def end(hub: Hub) -> None:
+        await subscribe(hub, TOPIC, f"{subscriber.url}/a")
+        monkeypatch.setattr(time, "time", lambda: clock() - day)
+        await until(lambda: not hub.store.counts().subscriptions)
+
+    async def last(hub: Hub) -> None:
+        ends = hub.store.next_lease_end()
+        assert ends is not None
+        assert ends <= clock() + MOST_LEASE
+
+    with_hub(tmp_path, end, least_lease=2, most_lease=2)
+    monkeypatch.setattr(time, "time", clock)
+    with_hub(tmp_path, lambda hub: subscribe(hub, TOPIC, f"{subscriber.url}/a"))
+    store = HubStore(tmp_path, HubLimits())
+    with store.database.write() as tx:
+        assert tx.run("UPDATE subscriptions SET expires_at = expires_at + ?", (3_650 * day,)) == 1
+    store.close()
+    with_hub(tmp_path, last)
 
 
 def test_the_last_subscription_there_is_room_for_is_given_once(tmp_path: Path, subscriber: Subscriber) -> None:

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headwater.notify.http_client import HttpClient
+from headwater.notify.subscriber.discovery import DiscoveredTopic
 from headwater.notify.subscriber.intents import IntentQuery
-from headwater.notify.subscriber.records import Subscription, SubscriptionState
+from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.subscriber.store import SubscriberStore
 from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
 from headwater.notify.subscriber.subscriber import Subscriber
@@ -77,4 +79,42 @@ def test_a_hub_that_takes_an_end_is_asked_for_what_has_waited(source: Source, tm
 
     asyncio.run(main())
     assert hub.of(TOPIC, "unsubscribe")
+    store.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_set_back_delays_no_renewal(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    """WS-S-08: the hub counts by a clock of its own."""
+    hub, clock, day = Hub(source, verifies=False), time.time, 86_400
+    store = SubscriberStore(tmp_path)
+    now = clock() + (day if is_restarted else 0)  # by a clock that was a day ahead
+    topic, times = "http://127.0.0.1:1/topic", {"asked_at": now, "next_at": now + 1, "ends_at": now + 900}
+    named = {"topic": topic, "channel": topic, "hub": hub.url}
+    store.add(msgspec.structs.replace(HELD, state=SubscriptionState.ACTIVE, **named, **times))
+    channel = NotificationChannel(kind=HELD.kind, identity=HELD.identity, topic=topic, hubs=(hub.url,))
+
+    async def main() -> None:
+        copy = SubscribedCopy(store, lambda: None, lambda _what, _where: None)
+        client = HttpClient(lambda _address: None, user_agent="test")
+        subscriber = Subscriber(client, "http://127.0.0.1:1/")
+        subscriber.add(copy)
+        subscriber.want(copy, [channel])
+        await asyncio.sleep(0)
+        copy.discovered[topic] = DiscoveredTopic(topic, (hub.url,))  # nothing but the renewal asks
+        if not is_restarted:
+            monkeypatch.setattr(time, "time", lambda: clock() - day)
+        assert not copy.is_pushed(topic, now + 950)
+        assert not is_restarted or not copy.is_pushed(topic, clock() + 950)
+        work = asyncio.ensure_future(subscriber.run())
+        async with asyncio.timeout(30):
+            while not hub.of(topic):
+                await asyncio.sleep(0.02)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await copy.writer.close()
+        client.close()
+
+    asyncio.run(main())
     store.close()

@@ -24,6 +24,7 @@ from headwater.notify.hub.policy import AddressPolicy
 from headwater.notify.hub.records import ChangedTopic, DueSubscription, Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore, host_of
+from headwater.notify.lease_clock import lease_time
 from headwater.storage.lock import LockHeld, lock_exclusive
 
 _TIDY_SECONDS: Final = 5.0
@@ -83,9 +84,10 @@ class Hub:
 
     def start(self) -> None:
         """Take up what was left, then go on. Raises the store's faults."""
-        now = time.time()
+        now = lease_time()
         with self.store.database.write() as tx:
             self.store.end_leases(tx, now)
+            self.store.bound_leases(tx, now)
             self.store.tidy(tx, now)
         self.deliveries.add(self.store.due())
         for intent in self.store.intents():
@@ -125,7 +127,7 @@ class Hub:
     async def _subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
         if why := await self._client.early_objection_to(request.callback):  # no word of ours could reach it (WS-H-17)
             return RequestRefusal(403, f"hub.callback cannot be used: {why}, and this hub asks no such address")
-        now = time.time()
+        now = lease_time()
         self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now)))
         return None
 
@@ -150,7 +152,7 @@ class Hub:
             if why := await self._client.objection_to(topic):
                 hint = f"; {_ALLOWING}" if is_trusted else ""
                 return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
-        now = time.time()
+        now = lease_time()
         noted = await self._writer.write(
             lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)
         )
@@ -175,7 +177,7 @@ class Hub:
         await self._distribute(payload, once=True)
 
     async def _distribute(self, payload: Payload, *, once: bool) -> None:
-        now = time.time()
+        now = lease_time()
         added = await self._writer.write(lambda tx: self.store.add(tx, payload, now, once=once))
         if added is not None:
             self.published += 1
@@ -212,7 +214,7 @@ class Hub:
             await asyncio.sleep(_TIDY_SECONDS)
             self._client.drop_idle(time.monotonic())
             with self._told_faults():
-                await self._writer.write(lambda tx: self.store.tidy(tx, time.time()))
+                await self._writer.write(lambda tx: self.store.tidy(tx, lease_time()))
 
     async def _end_leases(self) -> None:
         """End each lease soon after its time; none is delivered to after that in any case."""
@@ -220,8 +222,8 @@ class Hub:
             await asyncio.sleep(_LEASE_SECONDS)
             with self._told_faults():
                 end = await asyncio.to_thread(self.store.next_lease_end)
-                if end is not None and end <= time.time():
-                    self.deliveries.forget(await self._writer.write(lambda tx: self.store.end_leases(tx, time.time())))
+                if end is not None and end <= lease_time():
+                    self.deliveries.forget(await self._writer.write(lambda tx: self.store.end_leases(tx, lease_time())))
 
     @contextlib.contextmanager
     def _told_faults(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.notify.hub.policy import HubLimits
+from headwater.notify.hub.policy import MOST_LEASE, HubLimits
 from headwater.notify.hub.records import (
     Added,
     ChangedTopic,
@@ -303,6 +303,11 @@ class HubStore:
     def end_leases(self, tx: Transaction, now: float) -> list[int]:
         """End leases that are over (WS-H-09); the ids of their subscriptions."""
         return [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
+
+    def bound_leases(self, tx: Transaction, now: float) -> None:
+        """End no lease later than the longest there may be: the clock may have been set back since (WS-H-09)."""
+        longest = now + max(self._limits.most_lease, MOST_LEASE)
+        tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
 
     def tidy(self, tx: Transaction, now: float) -> None:
         """Drop messages that nobody waits for, that are too old or too many, and topics of which nothing is left."""

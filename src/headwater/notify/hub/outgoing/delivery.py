@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -22,6 +21,7 @@ from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
+from headwater.notify.lease_clock import lease_time
 from headwater.notify.signatures import signature
 
 SECONDS: Final = 8.0
@@ -149,7 +149,7 @@ class Deliveries:
     async def _deliver(self, one: DueSubscription, queue: FairQueue[DueSubscription]) -> None:
         try:
             while self._due.get(one.id) is one:
-                if one.expires_at <= time.time():
+                if one.expires_at <= lease_time():
                     self.forget([one.id])  # its lease is over (WS-H-09)
                     return
                 message = await self._next_message(one)
@@ -172,7 +172,7 @@ class Deliveries:
                 if self._last.get(one.topic_id, 0) <= message.seq:
                     self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
                     return
-                self._settle(DeliveryOutcome(one.id, message.seq, 0, time.time(), None))
+                self._settle(DeliveryOutcome(one.id, message.seq, 0, lease_time(), None))
         except HeadwaterError as fault:  # our own store: the subscription stays due
             self._context.on_fault(fault)
             self._put_off(one, pause_seconds(3, random.random()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import random
 import secrets
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +19,7 @@ from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
 from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import DueSubscription, Intent
+from headwater.notify.lease_clock import lease_time
 from headwater.spec import uris
 
 SECONDS: Final = 5.0
@@ -118,7 +118,7 @@ class Verifications:
             self.counts.denied += 1
             await self._end(intent, 0.0, is_confirmed=False)
             return
-        asked_at, challenge = time.time(), secrets.token_urlsafe(32)
+        asked_at, challenge = lease_time(), secrets.token_urlsafe(32)
         url = verification_url(
             intent.callback,
             mode="unsubscribe" if intent.is_unsubscribe else "subscribe",
