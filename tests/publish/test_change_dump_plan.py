@@ -72,6 +72,13 @@ def begun(*packages: ChangePackage, packed: float | None = None) -> ChangeDumpSt
             begun(package(0, 1, 3, final=False), packed=0), [segment(0, 1, 4)], 60, (0, 1, 4, 10, None), id="it is time"
         ),
         pytest.param(
+            begun(package(0, 1, 3, final=False), packed=86_400),
+            [segment(0, 1, 4)],
+            60,
+            (0, 1, 4, 10, None),
+            id="it is time, by a clock that was set back",
+        ),
+        pytest.param(
             begun(package(0, 1, 3, final=False), packed=0), [segment(0, 1, 11)], 0, (0, 1, 11, 10, None), id="full"
         ),
         pytest.param(

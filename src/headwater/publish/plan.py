@@ -186,7 +186,7 @@ def is_due(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
         return False
     if page.touched - page.rendered >= settings.refresh_changes:
         return True
-    return page.stale_at is not None and (now - page.stale_at).total_seconds() >= settings.refresh_seconds
+    return page.stale_at is not None and _apart(now, page.stale_at) >= settings.refresh_seconds
 
 
 def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
@@ -198,8 +198,12 @@ def affordable_pages(publication: PublicationState, now: dt.datetime) -> int | N
     """How many pages may be rendered now within DUTY of the time since the last were; None: no limit is known."""
     if publication.refreshed_at is None or publication.page_seconds <= 0:
         return None
-    elapsed = max(0.0, (now - publication.refreshed_at).total_seconds())
-    return int(DUTY.work_after(elapsed) / publication.page_seconds)
+    return int(DUTY.work_after(_apart(now, publication.refreshed_at)) / publication.page_seconds)
+
+
+def _apart(now: dt.datetime, since: dt.datetime) -> float:
+    """The seconds since then; where the clock was set back, what waits does not wait until it has caught up."""
+    return abs((now - since).total_seconds())
 
 
 class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,7 +84,7 @@ def next_package(
 def _is_time(state: ChangeDumpState, settings: SetSettings, now: dt.datetime) -> bool:
     if state.packed_at is None:
         return True
-    return (now - state.packed_at).total_seconds() >= settings.change_dump_seconds
+    return abs((now - state.packed_at).total_seconds()) >= settings.change_dump_seconds  # the clock may be set back
 
 
 def package(plan: PackagePlan, last: Change, octets: int, sha256: str) -> ChangePackage:
