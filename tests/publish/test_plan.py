@@ -58,6 +58,13 @@ CASES = [
     ("nothing is stale", [page(0), page(1)], shown(0, 1), Refresh.DUE, ()),
     ("stale for a while only", [page(0, events=1, stale=99), page(1)], shown(0, 1), Refresh.DUE, ()),
     ("stale for long enough", [page(0, events=1, stale=100), page(1)], shown(0, 1), Refresh.DUE, (0,)),
+    (
+        "stale, and rendered last, by a clock that was set back since",
+        [page(0, events=1, stale=-100), page(1)],
+        shown(0, 1, page_seconds=0.01, refreshed_at=ago(-100)),
+        Refresh.DUE,
+        (0,),
+    ),
     ("many events", [page(0, events=10, stale=1), page(1)], shown(0, 1), Refresh.DUE, (0,)),
     ("forced", [page(0, events=1, stale=1), page(1)], shown(0, 1), Refresh.STALE, (0,)),
     ("grown old", [page(0, at=1000), page(1)], shown(0, 1), Refresh.DUE, (0,)),
