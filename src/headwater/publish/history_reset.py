@@ -18,7 +18,6 @@ comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import re
 import secrets
 from itertools import chain
@@ -59,11 +58,6 @@ class StoredHistory(msgspec.Struct, frozen=True):
     latest: dt.datetime | None
     generations: frozenset[str]
     change_lists: tuple[str, ...]
-
-
-def uri_fingerprint(base_url: str, resource_prefix: str) -> str:
-    """A digest of what shapes the URIs of a set's documents and resources."""
-    return hashlib.sha256(msgspec.json.encode((base_url, resource_prefix))).hexdigest()[:32]
 
 
 class HistoryReset:
@@ -116,8 +110,7 @@ class HistoryReset:
             stored = self._stored(state.name)
             is_foreign = bool(stored.generations - {publication.generation or "none"})
             return is_foreign or (stored.last is not None and not self._is_logged(state, stored.last))
-        uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(state.name))
-        moved = bool(publication.open.name) and publication.uris not in ("", uris)
+        moved = bool(publication.open.name) and publication.is_moved(self._site, state.name)
         return moved or self._is_newer(state, publication)
 
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
@@ -150,7 +143,6 @@ class HistoryReset:
             closed = self._catalog.close_segment(name, late)
         if stored.newest is not None and stored.latest is not None:
             self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
-        uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(name))
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,
@@ -159,7 +151,7 @@ class HistoryReset:
             history=closed.number + 1,
             at=closed.until,
             shown=(),
-            archive=publication.archive if publication.uris in ("", uris) else None,
+            archive=None if publication.is_moved(self._site, name) else publication.archive,
         )
 
     def _close(self, name: str, until: dt.datetime) -> None:

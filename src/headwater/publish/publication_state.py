@@ -312,6 +312,10 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         """Whether documents of this shape, and all that is offered, were published."""
         return self.fingerprint == fingerprint(site, settings) and self.offers == offers(settings)
 
+    def is_moved(self, site: Site, name: str) -> bool:
+        """Whether resources had other addresses in what was published last than they have now."""
+        return self.uris not in ("", uri_fingerprint(site.base_url, site.resource_prefix(name)))
+
 
 def decode_publication(data: bytes) -> PublicationState:
     """The note that `data` holds; one that cannot be read counts as none, and all documents are written again."""
@@ -361,6 +365,11 @@ def fingerprint(site: Site, settings: SetSettings) -> str:
         *(("dataset",) if settings.dataset else ()),
     )
     return hashlib.sha256(msgspec.json.encode(shape)).hexdigest()[:32]
+
+
+def uri_fingerprint(base_url: str, resource_prefix: str) -> str:
+    """A digest of what shapes the URIs of a set's documents and resources."""
+    return hashlib.sha256(msgspec.json.encode((base_url, resource_prefix))).hexdigest()[:32]
 
 
 def offers(settings: SetSettings) -> tuple[str, ...]:

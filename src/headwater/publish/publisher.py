@@ -36,7 +36,7 @@ from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.context import PublishContext, always, nobody
 from headwater.publish.datasets.renderer import DatasetDocuments
-from headwater.publish.history_reset import HistoryReset, uri_fingerprint
+from headwater.publish.history_reset import HistoryReset
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.links.stale_pages import with_stale_pages
 from headwater.publish.patches.maker import PatchMaker
@@ -48,6 +48,7 @@ from headwater.publish.publication_state import (
     encode_publication,
     fingerprint,
     offers,
+    uri_fingerprint,
 )
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists

@@ -34,6 +34,7 @@ from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
 from tests.publish.archives.archive_reader import ArchivedDocument, read_archives
 from tests.publish.change_history import ChangingCatalog
+from tests.publish.dump_reader import read_named
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 from tests.support.published import BASE, PublishedCatalog, put
 from tests.support.waiting import START
@@ -476,3 +477,23 @@ def test_a_history_that_begins_anew(tmp_path: Path, is_moved: bool) -> None:
     after = read_archives(world.fetch)[CHANGES]
     assert decode_publication(world.catalog.state("files").notes).history > 0
     assert [one.entry for one in after] == ([] if is_moved else [one.entry for one in before])
+
+
+def test_no_snapshot_is_taken_of_lists_with_other_addresses(tmp_path: Path) -> None:
+    """RS-ARC-31: what is in the store as the addresses become others are lists of before."""
+    world = world_of(tmp_path, segment_seconds=HOUR)
+    world.begin(3)
+    world.publish()
+    live_for_a_day(world, 1)
+    assert read_archives(world.fetch)[LISTS]
+    world.record(put("r0", 99))  # so that the list that is stored is another than the one archived last
+    world.publish(force=True)
+    world.site = Site(base_url=BASE, sets=(SetSettings(**ARCHIVED, resource_base="http://other.example/"),))
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    for _time in range(4):
+        world.publish()
+        for one in read_archives(world.fetch)[LISTS]:
+            _, entries = read_named(world.fetch, one.entry.loc)
+            assert {entry.loc.rpartition("/")[0] for entry in entries} == {"http://other.example"}
+        world.clock.sleep(DAY / 2)
+    assert read_archives(world.fetch)[LISTS], "of what has the new addresses"

@@ -159,8 +159,9 @@ class Archives:
     def _with_snapshots(self, state: ArchiveState) -> ArchiveState:
         """With a snapshot, when it is time and nothing is in the middle of being rendered."""
         job, publication = self._job, self._job.publication
-        if publication.is_first or publication.pending or publication.writing or publication.at is None:
-            self._left = int(publication.is_first)
+        is_moved = publication.is_moved(self._site, job.name)  # what is stored has the addresses of before
+        if publication.is_first or is_moved or publication.pending or publication.writing or publication.at is None:
+            self._left = int(publication.is_first or is_moved)
             return state
         if state.looked_at is not None:
             elapsed = (job.now - state.looked_at).total_seconds()
