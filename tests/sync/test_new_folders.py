@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,3 +203,20 @@ def test_one_that_is_not_placed_is_not_left_either(tree: FileTree, copy: Path) -
     assert not tree.place_folder(new)
     tree.discard_folder(new)
     assert content(copy) == {"d/a": "other"}
+
+
+def test_an_interruption_as_it_gets_its_place_takes_nothing_away(
+    tree: FileTree, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may have its place already, and files of another process."""
+    rename = os.rename
+
+    def interrupted(*names: Any, **folders: Any) -> None:
+        rename(*names, **folders)
+        (copy / "d" / "other").write_text("placed by another process")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwater.sync.copy.file_tree.os.rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        place_files(tree, files(*NAMES))
+    assert sorted(content(copy)) == [*NAMES, "d/other"]

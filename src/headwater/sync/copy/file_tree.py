@@ -124,12 +124,15 @@ class FileTree:
         return True
 
     def discard_folder(self, new: NewFolder) -> None:
-        """Remove a temporary folder and what was written to it."""
-        with contextlib.suppress(OSError):
-            for name in os.listdir(new.descriptor):
-                os.unlink(name, dir_fd=new.descriptor)
+        """Remove a temporary folder and what was written to it; nothing, where it has its place after all."""
         os.close(new.descriptor)
         with contextlib.suppress(OSError):
+            descriptor = os.open(new.temp, _FOLDER, dir_fd=self._temp)
+            try:
+                for name in os.listdir(descriptor):
+                    os.unlink(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
             os.rmdir(new.temp, dir_fd=self._temp)
 
     def rename(self, temp: str, other: str) -> None:
