@@ -23,6 +23,15 @@ from tests.support.fake_source import Source
 _COUNT = 100
 
 
+async def _run_until_asked(subscriber: Subscriber, hub: Hub, topic: str) -> None:
+    work = asyncio.ensure_future(subscriber.run())
+    async with asyncio.timeout(30):
+        while not hub.of(topic):
+            await asyncio.sleep(0.02)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
 def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
     """WS-S-06, WS-S-13: a hub verifies while its answer is noted, or denies at once what it has verified."""
     store = SubscriberStore(tmp_path)
@@ -69,12 +78,7 @@ def test_a_hub_that_takes_an_end_is_asked_for_what_has_waited(source: Source, tm
         subscriber._hubs.failing.failed(hub.url, now, now - 60, 0.5)
         await asyncio.sleep(0)
         copy.put(waiting)  # what was asked for at the start has failed since
-        work = asyncio.ensure_future(subscriber.run())
-        async with asyncio.timeout(30):
-            while not hub.of(TOPIC):
-                await asyncio.sleep(0.02)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        await _run_until_asked(subscriber, hub, TOPIC)
         client.close()
 
     asyncio.run(main())
@@ -107,12 +111,7 @@ def test_a_clock_that_is_set_back_delays_no_renewal(
             monkeypatch.setattr(time, "time", lambda: clock() - day)
         assert not copy.is_pushed(topic, now + 950)
         assert not is_restarted or not copy.is_pushed(topic, clock() + 950)
-        work = asyncio.ensure_future(subscriber.run())
-        async with asyncio.timeout(30):
-            while not hub.of(topic):
-                await asyncio.sleep(0.02)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        await _run_until_asked(subscriber, hub, topic)
         await copy.writer.close()
         client.close()
 

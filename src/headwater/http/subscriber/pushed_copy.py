@@ -23,7 +23,7 @@ from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule
 from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
 from headwater.notify.subscriber.store import MODE, SubscriberStore
@@ -367,7 +367,7 @@ class PushedCopy:
         return all(topic not in self._suspect and self._has_subscription(topic) for topic in topics)
 
     def _has_subscription(self, topic: str) -> bool:
-        return self._subscribed is not None and self._subscribed.is_pushed(topic, lease_time())
+        return self._subscribed is not None and self._subscribed.is_pushed(topic, monotonic_unix_time())
 
     def _tell_mode(self) -> None:
         """Say it when push comes to work, and when it does not any more."""

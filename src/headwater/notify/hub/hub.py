@@ -17,14 +17,13 @@ from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.context import HubContext, HubOptions
 from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.notify.hub.outgoing.delivery import Deliveries
-from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.outgoing.verification import Verifications
 from headwater.notify.hub.policy import AddressPolicy
 from headwater.notify.hub.records import ChangedTopic, DueSubscription, Intent, Payload
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore, host_of
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.storage.lock import LockHeld, lock_exclusive
 
 _TIDY_SECONDS: Final = 5.0
@@ -84,7 +83,7 @@ class Hub:
 
     def start(self) -> None:
         """Take up what was left, then go on. Raises the store's faults."""
-        now = lease_time()
+        now = monotonic_unix_time()
         with self.store.database.write() as tx:
             self.store.end_leases(tx, now)
             self.store.bound_leases(tx, now)
@@ -127,7 +126,7 @@ class Hub:
     async def _subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
         if why := await self._client.early_objection_to(request.callback):  # no word of ours could reach it (WS-H-17)
             return RequestRefusal(403, f"hub.callback cannot be used: {why}, and this hub asks no such address")
-        now = lease_time()
+        now = monotonic_unix_time()
         self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now)))
         return None
 
@@ -152,7 +151,7 @@ class Hub:
             if why := await self._client.objection_to(topic):
                 hint = f"; {_ALLOWING}" if is_trusted else ""
                 return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
-        now = lease_time()
+        now = monotonic_unix_time()
         noted = await self._writer.write(
             lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)
         )
@@ -177,7 +176,7 @@ class Hub:
         await self._distribute(payload, once=True)
 
     async def _distribute(self, payload: Payload, *, once: bool) -> None:
-        now = lease_time()
+        now = monotonic_unix_time()
         added = await self._writer.write(lambda tx: self.store.add(tx, payload, now, once=once))
         if added is not None:
             self.published += 1
@@ -201,7 +200,7 @@ class Hub:
         drivers = (self.deliveries, self.verifications, self.fetches)
         while True:
             self._wake.clear()
-            now = retry_time()
+            now = monotonic_unix_time()
             for driver in drivers:
                 driver.start_due(now)
             due = min((at for driver in drivers if (at := driver.next_due()) is not None), default=None)
@@ -214,7 +213,7 @@ class Hub:
             await asyncio.sleep(_TIDY_SECONDS)
             self._client.drop_idle(time.monotonic())
             with self._told_faults():
-                await self._writer.write(lambda tx: self.store.tidy(tx, lease_time()))
+                await self._writer.write(lambda tx: self.store.tidy(tx, monotonic_unix_time()))
 
     async def _end_leases(self) -> None:
         """End each lease soon after its time; none is delivered to after that in any case."""
@@ -222,8 +221,10 @@ class Hub:
             await asyncio.sleep(_LEASE_SECONDS)
             with self._told_faults():
                 end = await asyncio.to_thread(self.store.next_lease_end)
-                if end is not None and end <= lease_time():
-                    self.deliveries.forget(await self._writer.write(lambda tx: self.store.end_leases(tx, lease_time())))
+                if end is not None and end <= monotonic_unix_time():
+                    self.deliveries.forget(
+                        await self._writer.write(lambda tx: self.store.end_leases(tx, monotonic_unix_time()))
+                    )
 
     @contextlib.contextmanager
     def _told_faults(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.notify.http_client import HttpClient
 from headwater.notify.http_connection import AnswerBounds
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
 from headwater.notify.subscriber.hub_requests import ANSWER_OCTETS, FORM_HEAD, RequestOutcome, outcome_of
 from headwater.notify.subscriber.records import NotificationChannel
@@ -97,13 +97,13 @@ class HubClient:
         url = hub
         for number in range(_REDIRECTS):
             async with self._place(url):
-                asked_at = lease_time()
+                asked_at = monotonic_unix_time()
                 if not number and (wait := self.failing.wait_seconds(hub, asked_at)) > 0:
                     return RequestOutcome(wait_seconds=wait)
                 told = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
             outcome = outcome_of(told, url)
             if outcome.is_down:
-                self.failing.failed(hub, asked_at, lease_time(), random.random())
+                self.failing.failed(hub, asked_at, monotonic_unix_time(), random.random())
             if outcome.location is None:
                 return outcome
             url = outcome.location

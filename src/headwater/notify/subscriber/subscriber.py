@@ -18,7 +18,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.notify.http_client import HttpClient
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber import leases
 from headwater.notify.subscriber.deliveries import GONE, DeliveryAnswer, judge, judge_early
 from headwater.notify.subscriber.discovery import DiscoveredTopic
@@ -61,10 +61,11 @@ class Subscriber:
         for one in list(copy.held.values()):
             self._by_token[one.token] = (copy, one.id)
             if one.state is SubscriptionState.REQUESTED:  # what became of it is not known: it is asked for at once
-                at = lease_time() + _SPREAD_SECONDS * random.random()
+                at = monotonic_unix_time() + _SPREAD_SECONDS * random.random()
                 copy.put(msgspec.structs.replace(one, asked_at=None, failures=0, next_at=min(one.next_at, at)))
-            elif one.ends_at and (one.asked_at or 0.0) > lease_time():  # the clock was set back: who knows when it ends
-                ends_at = min(one.ends_at, lease_time() + leases.ASSUMED_SECONDS)
+            elif one.ends_at and (one.asked_at or 0.0) > monotonic_unix_time():
+                # the clock was set back: who knows when it ends
+                ends_at = min(one.ends_at, monotonic_unix_time() + leases.ASSUMED_SECONDS)
                 copy.put(msgspec.structs.replace(one, asked_at=None, ends_at=ends_at, next_at=0.0))
         self._wake.set()
 
@@ -82,7 +83,7 @@ class Subscriber:
         try:
             while True:
                 self._wake.clear()
-                now = lease_time()
+                now = monotonic_unix_time()
                 due = min((self._start_due(copy, now) for copy in self._copies), default=now + _LONGEST_SLEEP)
                 self._client.drop_idle(time.monotonic())
                 with contextlib.suppress(TimeoutError):
@@ -138,7 +139,7 @@ class Subscriber:
         if not told.is_taken:
             self._doubt(copy, held, told)
             return told
-        now = lease_time()
+        now = monotonic_unix_time()
         if not await copy.writer.write(lambda t: copy.store.queue(t, held, body, now)):
             return _FULL
         if (present := copy.held.get(held.id)) is not None:  # not ended meanwhile
@@ -158,7 +159,7 @@ class Subscriber:
     # -- what becomes of subscriptions --------------------------------------------------------------------------------
 
     async def _confirmed(self, copy: SubscribedCopy, held: Subscription, asked: IntentQuery) -> None:
-        now, lease = lease_time(), leases.granted_seconds(asked.lease_seconds)
+        now, lease = monotonic_unix_time(), leases.granted_seconds(asked.lease_seconds)
         was_active = held.state is SubscriptionState.ACTIVE
         new = msgspec.structs.replace(
             held,
@@ -180,7 +181,7 @@ class Subscriber:
     async def _denied(self, copy: SubscribedCopy, held: Subscription, reason: str) -> None:
         why = f"the hub denies the subscription{': ' if reason else ''}{reason[:200]}"
         copy.tell(why, held.hub)
-        now = lease_time()
+        now = monotonic_unix_time()
         await self._change(
             copy,
             msgspec.structs.replace(
@@ -190,7 +191,7 @@ class Subscriber:
 
     async def _retire(self, copy: SubscribedCopy, held: Subscription) -> None:
         state = SubscriptionState.RETIRED
-        await self._change(copy, msgspec.structs.replace(held, state=state, next_at=lease_time(), failures=0))
+        await self._change(copy, msgspec.structs.replace(held, state=state, next_at=monotonic_unix_time(), failures=0))
 
     async def _change(self, copy: SubscribedCopy, new: Subscription) -> None:
         """Hold it as it is by now. By the queue of writes: what is held last is on disk last, too."""
@@ -263,7 +264,7 @@ class Subscriber:
         found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
-            copy.tried[channel.topic] = tries, lease_time() + 30 * leases.pause_seconds(tries, random.random())
+            copy.tried[channel.topic] = tries, monotonic_unix_time() + 30 * leases.pause_seconds(tries, random.random())
             if tries == 1:
                 copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
             return
@@ -323,7 +324,7 @@ class Subscriber:
 
     async def _follow_up(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Renew by another subscription, which takes the place of this one once it is verified."""
-        now = lease_time()
+        now = monotonic_unix_time()
         pending = any(one.state is SubscriptionState.REQUESTED and one.hub == held.hub for one in copy.of(held.channel))
         if (held.ends_at or 0) <= now:
             copy.tell("the lease has ended, and the hub has not renewed it", held.hub)
@@ -341,7 +342,7 @@ class Subscriber:
 
     async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub; its verification comes later, or in the midst of it."""
-        now, failures = lease_time(), held.failures
+        now, failures = monotonic_unix_time(), held.failures
         if held.asked_at is not None:
             failures += 1
             self._tell_fault(copy, held, _UNVERIFIED)
@@ -355,7 +356,7 @@ class Subscriber:
         if present is None or present.state is not SubscriptionState.REQUESTED:
             return  # verified, or denied, meanwhile
         if outcome.wait_seconds > 0:
-            copy.put(msgspec.structs.replace(held, next_at=lease_time() + outcome.wait_seconds, fault=fault))
+            copy.put(msgspec.structs.replace(held, next_at=monotonic_unix_time() + outcome.wait_seconds, fault=fault))
             return
         if outcome.fault is None:
             await self._change(copy, waiting)
@@ -363,7 +364,7 @@ class Subscriber:
         self._tell_fault(copy, held, outcome.fault)
         pause = 0.0 if outcome.is_down else leases.pause_seconds(failures + 1, random.random())
         again = msgspec.structs.replace(
-            held, asked_at=None, next_at=lease_time() + pause, failures=failures + 1, fault=outcome.fault
+            held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=outcome.fault
         )
         await self._change(copy, again)
         copy.on_news()
@@ -379,13 +380,13 @@ class Subscriber:
         for copy in self._copies:
             for one in list(copy.held.values()):
                 if one.hub == hub and one.state is SubscriptionState.REQUESTED and one.asked_at is None:
-                    at = lease_time() + _SPREAD_SECONDS * random.random()
+                    at = monotonic_unix_time() + _SPREAD_SECONDS * random.random()
                     copy.put(msgspec.structs.replace(one, next_at=min(one.next_at, at)))
         self._wake.set()
 
     async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub to end it; it is forgotten once that is verified, or the lease is over."""
-        now = lease_time()
+        now = monotonic_unix_time()
         if (held.ends_at or now) <= now or not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)
             return
@@ -394,7 +395,7 @@ class Subscriber:
         if held.id not in copy.held:
             return  # verified meanwhile
         if outcome.wait_seconds > 0:
-            copy.put(msgspec.structs.replace(held, next_at=lease_time() + outcome.wait_seconds))
+            copy.put(msgspec.structs.replace(held, next_at=monotonic_unix_time() + outcome.wait_seconds))
             return
         failures = held.failures + 1
         again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)

@@ -17,11 +17,10 @@ from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import link_header
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import pause_seconds
-from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.signatures import signature
 
 SECONDS: Final = 8.0
@@ -97,11 +96,11 @@ class Deliveries:
             if known is not None:
                 known.callback, known.secret, known.expires_at = one.callback, one.secret, one.expires_at
                 if known.failures and not known.is_busy:  # it has subscribed again, so it answers
-                    known.due_at = retry_time()
+                    known.due_at = monotonic_unix_time()
                     self._queue(known)
                 continue
             if one.failures:  # what is stored may be of a clock that has been set back since
-                one.due_at = min(one.due_at, retry_time() + pause_seconds(one.failures, 1.0))
+                one.due_at = min(one.due_at, monotonic_unix_time() + pause_seconds(one.failures, 1.0))
             self._due[one.id] = one
             self._queue(one)
 
@@ -149,7 +148,7 @@ class Deliveries:
     async def _deliver(self, one: DueSubscription, queue: FairQueue[DueSubscription]) -> None:
         try:
             while self._due.get(one.id) is one:
-                if one.expires_at <= lease_time():
+                if one.expires_at <= monotonic_unix_time():
                     self.forget([one.id])  # its lease is over (WS-H-09)
                     return
                 message = await self._next_message(one)
@@ -172,7 +171,7 @@ class Deliveries:
                 if self._last.get(one.topic_id, 0) <= message.seq:
                     self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
                     return
-                self._settle(DeliveryOutcome(one.id, message.seq, 0, lease_time(), None))
+                self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
         except HeadwaterError as fault:  # our own store: the subscription stays due
             self._context.on_fault(fault)
             self._put_off(one, pause_seconds(3, random.random()))
@@ -180,7 +179,7 @@ class Deliveries:
             queue.done(one.host)
 
     def _put_off(self, one: DueSubscription, seconds: float) -> None:
-        one.due_at = retry_time() + seconds
+        one.due_at = monotonic_unix_time() + seconds
         one.is_busy = False
         self._failing.add(one.host, one, one.due_at)
 
@@ -215,7 +214,7 @@ class Deliveries:
             return
         self.counts.failed += 1
         one.failures += 1
-        one.due_at = retry_time() + pause_seconds(one.failures, random.random())
+        one.due_at = monotonic_unix_time() + pause_seconds(one.failures, random.random())
         self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, judgement.error))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:

@@ -12,12 +12,12 @@ from headwater.errors import HeadwaterError
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.records import ChangedTopic, Payload
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.hub.store import host_of
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.topic_links import topic_links
 from headwater.spec import uris
 
@@ -146,7 +146,7 @@ class TopicFetches:
                 has_room=known if changed.is_trusted else has_room,
             )
             if isinstance(found, TopicFault) and found.is_passing and tries < len(_PAUSES):
-                due_at = retry_time() + _PAUSES[tries] * (0.75 + random.random() / 2)
+                due_at = monotonic_unix_time() + _PAUSES[tries] * (0.75 + random.random() / 2)
                 self._queue.add(host, (changed, tries + 1), due_at)
                 return
             if isinstance(found, TopicFault):
@@ -158,7 +158,7 @@ class TopicFetches:
                 del self._latest[changed.topic]
         except HeadwaterError as fault:  # our own store
             self._context.on_fault(fault)
-            self._queue.add(host, (changed, tries), retry_time() + _PAUSES[1])
+            self._queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSES[1])
         finally:
             self._octets.give_back(host, octets)
             self._queue.done(host)

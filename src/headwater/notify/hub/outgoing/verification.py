@@ -16,10 +16,9 @@ from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
-from headwater.notify.hub.outgoing.retry_clock import retry_time
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.records import DueSubscription, Intent
-from headwater.notify.lease_clock import lease_time
+from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.spec import uris
 
 SECONDS: Final = 5.0
@@ -77,7 +76,7 @@ class Verifications:
         self._latest[_pair(intent)] = intent.id
         due_at = 0.0
         if intent.tries:  # what is stored may be of a clock that has been set back since
-            due_at = min(intent.due_at, retry_time() + _pause_seconds(intent.tries, 1.0))
+            due_at = min(intent.due_at, monotonic_unix_time() + _pause_seconds(intent.tries, 1.0))
         self._queue.add(intent.host, intent, due_at)
         self._wake.set()
 
@@ -102,7 +101,7 @@ class Verifications:
             await self._ask(intent)
         except HeadwaterError as fault:  # our own store: tried again later
             self._context.on_fault(fault)
-            self._queue.add(intent.host, intent, retry_time() + VERIFICATION_PAUSES[-1])
+            self._queue.add(intent.host, intent, monotonic_unix_time() + VERIFICATION_PAUSES[-1])
         finally:
             self._queue.done(intent.host)
 
@@ -118,7 +117,7 @@ class Verifications:
             self.counts.denied += 1
             await self._end(intent, 0.0, is_confirmed=False)
             return
-        asked_at, challenge = lease_time(), secrets.token_urlsafe(32)
+        asked_at, challenge = monotonic_unix_time(), secrets.token_urlsafe(32)
         url = verification_url(
             intent.callback,
             mode="unsubscribe" if intent.is_unsubscribe else "subscribe",
@@ -137,7 +136,7 @@ class Verifications:
         tries = intent.tries + 1
         if not may_try_again(answer, tries):
             return False
-        due_at = retry_time() + _pause_seconds(tries, random.random())
+        due_at = monotonic_unix_time() + _pause_seconds(tries, random.random())
         later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
         await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
         self._queue.add(later.host, later, due_at)
