@@ -135,15 +135,11 @@ def test_names_that_cannot_be_are_found_one_by_one(
     tree: FileTree, copy: Path, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = place_files(tree, files(*names))
+    (copy.parent / "other").mkdir()
     with monkeypatch.context() as patched, FileTree(copy.parent / "other", copy.parent / "temp") as other:
         patched.setattr(file_placer, "_TOGETHER", 10**9)
         assert [outcome[0] for outcome in place_files(other, files(*names))] == [outcome[0] for outcome in found]
     assert content(copy) == content(copy.parent / "other")
-
-
-@pytest.fixture(autouse=True)
-def other(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
 
 
 def test_what_is_left_of_another_time_is_no_hindrance(tree: FileTree, copy: Path) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,15 +208,11 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
-    copies = report.get("copies", [])
-    assert isinstance(copies, list)
-    show_some([_copy_line(one) for one in copies], _EXAMPLES, rest=" (--json lists them)")
-    datasets = report.get("datasets", [])
-    assert isinstance(datasets, list)
-    show_some([_dataset_line(one) for one in datasets], _EXAMPLES, rest=" (--json lists them)")
-    held = report.get("held_back", [])
-    assert isinstance(held, list)
-    show_some([_held_line(one) for one in held], _EXAMPLES, rest=" (--json lists them)")
+    lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line, "held_back": _held_line}
+    for key, line in lines.items():
+        found = report.get(key, [])
+        assert isinstance(found, list)
+        show_some([line(one) for one in found], _EXAMPLES, rest=" (--json lists them)")
     waiting, free = report["waiting"], report["free_octets"]
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""

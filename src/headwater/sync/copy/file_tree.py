@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -82,13 +83,20 @@ class FileTree:
     def place(self, temp: str, path: bytes) -> None:
         """Rename a finished temporary file to its place. Raises PathOccupied."""
         try:
-            try:
-                self._place(temp, path)
-            except FileNotFoundError:
-                self._forget()  # a folder that is open here was removed, and there may be another with its name
-                self._place(temp, path)
+            self._within(path, lambda: self._place(temp, path))
         except OSError as cause:
             raise _fault(cause, path) from cause
+
+    def _within(self, path: bytes, change: Callable[[], None]) -> None:
+        """Make a change in the folder of `path`; once more where the one that is open here was removed meanwhile, since
+        there may be another with its name."""
+        try:
+            change()
+        except FileNotFoundError:
+            if path.rpartition(b"/")[0] not in self._folders:
+                raise
+            self._forget()
+            change()
 
     def _place(self, temp: str, path: bytes) -> None:
         folder, _, name = path.rpartition(b"/")
@@ -168,13 +176,7 @@ class FileTree:
         """Remove a held file, if it is there, and the folders that it leaves empty."""
         folder = path.rpartition(b"/")[0]
         try:
-            try:
-                self._remove(path)
-            except FileNotFoundError:
-                if folder not in self._folders:
-                    raise
-                self._forget()  # as for `place`: the file may be in the folder that is there now
-                self._remove(path)
+            self._within(path, lambda: self._remove(path))
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as cause:
