@@ -20,32 +20,12 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, kept_bound, select, supported
-from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart
+from headwater.sync.lists.position import IndexedList, Position, is_gap, select, supported
+from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart, settle_done
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import micros
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
-
-_UPSIDE_DOWN = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
-"""In a list that stands newest first it is the first entry of a resource that counts."""
-
-_KNOWN_TO_BE_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending AND at IS NOT ?"
-"""By the fingerprint: only of what times alone decide something may have been missed.
-
-Changes at T stay until all lists are read: another list may tell of that time, and what of it is done again may be
-overtaken by one of them."""
-
-_DONE_AT_T = "SELECT n FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
-_BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
-_ALSO_AGAIN = """
-UPDATE temp.changed SET pending = 1 WHERE n = ? AND EXISTS (SELECT 1 FROM temp.changed AS other
-  WHERE other.uri = changed.uri AND other.pending AND other.list <> changed.list AND other.at = changed.at)"""
-_STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
-
-_ALSO_DELETED = """
-SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
-  (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
 
 _FAILING = (
     "SELECT uri, hash, length, changed_at FROM failures"
@@ -168,10 +148,7 @@ class ChangeListReader:
         if not self._pending:
             return reading
         with self._database.write() as t:
-            if self._done_at_t:
-                t.run(_BY_URI)
-                for step in (_ALSO_AGAIN, _STILL_DONE):
-                    t.many(step, ((n,) for n in self._done_at_t))
+            settle_done(t, self._done_at_t)
             if self._context.restate is not None:
                 self._context.restate(t, self._set_id)
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
@@ -402,16 +379,16 @@ class ChangeListReader:
         passed = evaluate(answer, staged, self._start, reading.position)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
-        self._mark(passed.intervals, staged, {*passed.pending, *staged.corrected})
-        if staged.print.done and staged.rows:
+        if staged.rows:
+            pending = {*passed.pending, *staged.corrected}
             with self._database.write() as t:
-                t.run(_KNOWN_TO_BE_DONE, (self._lists, staged.print.done, self._start.time))
-                self._done_at_t.extend(n for (n,) in t.rows(_DONE_AT_T, (self._lists, staged.print.done)))
-        if passed.newest_first:
-            with self._database.write() as t:
-                t.run(_UPSIDE_DOWN, (self._lists,))
-        elif passed.disordered:
-            self._doubt_deletions(staged)
+                staged.mark(t, passed.intervals, pending)
+                self._done_at_t.extend(staged.drop_done(t))
+                if passed.newest_first:
+                    staged.reverse(t)
+                elif passed.disordered:
+                    staged.doubt_deletions(t)
+            self._pending = self._pending or bool(pending)
         reading.position = passed.position
         self._promised = passed.position.closed_at if passed.position.open else None
         if answer.is_package:
@@ -427,43 +404,3 @@ class ChangeListReader:
         reading.max_age = answer.max_age
         self._lists += 1
         self._in_vain = False
-
-    def _doubt_deletions(self, staged: ChangeListStaging) -> None:
-        """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
-
-        Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
-        """
-        lows = [times.low for times in staged.times()]
-        changes: dict[str, list[tuple[int, str]]] = {}
-        with self._database.write() as t:
-            for uri, ordinal, change in t.rows(_ALSO_DELETED, (self._lists, self._lists)):
-                changes.setdefault(uri, []).append((ordinal, change))
-            for told in changes.values():
-                alive = [(lows[n] or 0, n) for n, change in told if change != "deleted"]
-                gone = max((lows[n] or 0 for n, change in told if change == "deleted"), default=0)
-                if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
-                    others = [(self._lists, n) for n, _ in told if n != max(alive)[1]]
-                    t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
-
-    def _mark(self, intervals: list[Interval], staged: ChangeListStaging, pending: set[int]) -> None:
-        """Give the staged entries of a list their times, and say which of them are to be done."""
-        if not staged.rows:
-            return
-        with self._database.write() as t:
-            t.many(
-                "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ?"
-                " WHERE list = ? AND ordinal = ?",
-                (
-                    (
-                        int(n in pending),
-                        intervals[n].low,
-                        kept_bound(intervals[n].high),
-                        int(intervals[n].exact),
-                        staged.stated(n),
-                        self._lists,
-                        n,
-                    )
-                    for n in staged.rows
-                ),
-            )
-        self._pending = self._pending or bool(pending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -17,13 +17,21 @@ from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
 from headwater.sync.lists.fingerprints import ChangeListFingerprint
-from headwater.sync.lists.position import IndexedList, Position, Style10, Times, is_past, mark_of
+from headwater.sync.lists.position import IndexedList, Interval, Position, Style10, Times, is_past, kept_bound, mark_of
 from headwater.sync.source_times import last_micros, micros
 
 _INSERT = (
     f"INSERT INTO temp.changed(list, ordinal, {STAGED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
     f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
 )
+_MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
+_REVERSE = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
+_DROP_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending AND at IS NOT ?"
+_DONE_AT_T = "SELECT n FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
+_ALSO_DELETED = """
+SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
+  (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
+
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
@@ -205,6 +213,48 @@ class ChangeListStaging:
             for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
         ]
 
+    def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
+        """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""
+        times = ((n, intervals[n]) for n in self.rows)
+        t.many(
+            _MARK,
+            (
+                (int(n in pending), at.low, kept_bound(at.high), int(at.exact), self.stated(n), self._number, n)
+                for n, at in times
+            ),
+        )
+
+    def drop_done(self, t: Transaction) -> list[int]:
+        """Drop what is done by the fingerprint: only of what times alone decide something may have been missed.
+
+        Returns the numbers of the rows of changes at T, which stay until all lists are read (`settle_done`): another
+        list may tell of that time, and what of it is done again may be overtaken by one of them.
+        """
+        if not self.print.done:
+            return []
+        t.run(_DROP_DONE, (self._number, self.print.done, self._position.time))
+        return [n for (n,) in t.rows(_DONE_AT_T, (self._number, self.print.done))]
+
+    def reverse(self, t: Transaction) -> None:
+        """Turn a list round that stands newest first: there it is the first entry of a resource that counts."""
+        t.run(_REVERSE, (self._number,))
+
+    def doubt_deletions(self, t: Transaction) -> None:
+        """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
+
+        Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
+        """
+        changes: dict[str, list[tuple[int, str]]] = {}
+        for uri, ordinal, change in t.rows(_ALSO_DELETED, (self._number, self._number)):
+            changes.setdefault(uri, []).append((ordinal, change))
+        lows = self._lows
+        for told in changes.values():
+            alive = [(lows[n], n) for n, change in told if change != "deleted"]
+            gone = max((lows[n] for n, change in told if change == "deleted"), default=_NONE)
+            if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
+                others = [(self._number, n) for n, _ in told if n != max(alive)[1]]
+                t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
+
 
 def _is_of_dataset(entry: Entry) -> bool:
     """Whether a change is one of an RDF dataset: it has a patch of that kind, or is one (TIM-A1)."""
@@ -225,6 +275,21 @@ def any_patches(t: Transaction) -> bool:
     """Whether there are pending changes with patches of datasets."""
     query = "SELECT 1 FROM temp.changed WHERE pending AND links LIKE ? LIMIT 1"
     return t.one(query, (f"%{N_QUADS_DIFF}%",)) is not None
+
+
+_BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
+_ALSO_AGAIN = """
+UPDATE temp.changed SET pending = 1 WHERE n = ? AND EXISTS (SELECT 1 FROM temp.changed AS other
+  WHERE other.uri = changed.uri AND other.pending AND other.list <> changed.list AND other.at = changed.at)"""
+_STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
+
+
+def settle_done(t: Transaction, rows: Sequence[int]) -> None:
+    """Of changes at T that are done, do those again of which another list tells at T as well; drop the others."""
+    if rows:
+        t.run(_BY_URI)
+        for step in (_ALSO_AGAIN, _STILL_DONE):
+            t.many(step, ((n,) for n in rows))
 
 
 _AND_LATER = """
@@ -257,7 +322,7 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
     if order != sorted(order):
         t.many("UPDATE temp.changed SET list = ? WHERE list = ?", ((-1 - n, old) for n, old in enumerate(order)))
         t.run("UPDATE temp.changed SET list = -1 - list")
-    t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+    t.run(_BY_URI)
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending LIMIT 1"):
         t.run("CREATE INDEX IF NOT EXISTS temp.changed_pending ON changed(uri, list, ordinal) WHERE pending")
         t.run(_AND_LATER)
