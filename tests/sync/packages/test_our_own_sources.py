@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.copying import DONE, check, go, tree
 from tests.support.serving import face
+from tests.support.waiting import settle_second, until
 from tests.sync.packages.test_package_transfer import rows, ways
 
 pytestmark = pytest.mark.long
@@ -74,6 +75,25 @@ def test_every_way_gives_the_same(files: Path, tmp_path: Path, offered: dict[str
         assert second["dumps"] == {"on demand": 17}
     else:
         assert first == second == {"lists": {}, "dumps": {}, "auto": {}}
+
+
+def test_what_is_newer_than_listed_is_not_fetched_by_a_package_again(files: Path, tmp_path: Path) -> None:
+    """Changed since the Resource List: a request has brought it before the Change List tells of it (DST-5.3)."""
+    dest = tmp_path / "copy"
+    changed = NAMES[:30]
+    with face(files, tmp_path / "state", rescan_seconds=0.2) as running:
+        settle_second()  # `Last-Modified` has whole seconds
+        for name in changed:
+            (files / name).write_bytes(body(name, 1))
+        running.source.start()
+        try:
+            until(lambda: running.get("/files/changelist.xml").body.count(b"<loc>") == len(changed))
+            ran = go(running.url, dest, prefer="dumps")
+        finally:
+            running.source.stop()
+        assert (ran.status, tree(dest)) == (DONE, tree(files))
+        assert ways(ran) == {"on demand": len(NAMES) + len(ODD) - len(changed) - 1}  # large.bin comes by itself
+        assert check(running.url, dest).verdict == "in sync"
 
 
 def test_a_copy_begun_one_way_is_gone_on_with_another(files: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ remembered as failed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -18,11 +18,20 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import LocalFiles, digest_of_file
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ADD_WORK, PAST_CACHES, PlanCounts, Work, encode_attempt
+from headwater.sync.transfer.work_queue import (
+    ADD_WORK,
+    PAST_CACHES,
+    WITHHELD_ROUND,
+    PlanCounts,
+    Work,
+    encode_attempt,
+)
 from headwater.typed_decoding import from_msgpack
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
 _KEPT_HEADERS = ("etag", "last-modified", "date")
+_WITHHOLD = f"UPDATE temp.work SET round = {WITHHELD_ROUND} WHERE round = 0 AND uri IN (SELECT uri FROM temp.aside)"  # noqa: S608
+_GIVE_BACK = f"UPDATE temp.work SET round = 0 WHERE round = {WITHHELD_ROUND}"  # noqa: S608
 
 
 class UnconfirmedFile(msgspec.Struct, frozen=True):
@@ -82,6 +91,20 @@ class UnconfirmedContent:
         tree = self._tree
         assert tree is not None
         return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
+
+    @contextlib.contextmanager
+    def withheld(self) -> Iterator[None]:
+        """Meanwhile no package brings what is kept: the transfer that follows places it, if it is what is listed."""
+        if not self.count:
+            yield
+            return
+        with self._database.write() as t:
+            t.run(_WITHHOLD)
+        try:
+            yield
+        finally:
+            with self._database.write() as t:
+                t.run(_GIVE_BACK)
 
     def replaces_verified(self, work: Work) -> bool:
         """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""

@@ -26,6 +26,9 @@ _ROOM_FOR_GROWTH = 64 << 20
 WAITING_ROUND = -2
 """The round of a row that waits for others to be fetched: none."""
 
+WITHHELD_ROUND = -3
+"""The round of a row that no package is to bring: none, as long as packages are read."""
+
 MOST_MIRRORS_ASKED = 8
 """So many mirrors are asked for one resource in a run: each of them may be one that hangs."""
 

@@ -151,7 +151,8 @@ class Applier:
         held = self._set
         ordered = stages(self._run.database, held.row.id) if self._run.options.with_metadata else (None,)
         for _ in ordered:
-            self._by_packages(counts)
+            with self.unconfirmed.withheld():
+                self._by_packages(counts)
             ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
 
     def _begins_with_patches(self) -> bool:
