@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.ingest.dit.intake import date_anew
 from headwater.ingest.dit.submission import DitSubmission
 from headwater.ingest.push.dit_memo import read_note
 from headwater.ingest.push.events.submission import SubmissionLimits, TooManyLines
@@ -131,6 +132,22 @@ def test_a_late_change_is_logged_and_undoes_nothing(fed: PushSet) -> None:
     fed.documents(change("a", "updated", 8), resource("a", 8))
     fed.settle()
     assert fed.state() == {}, "what is older than a deletion brings nothing back"
+
+
+def test_dit_a11_nothing_waits_for_a_clock_that_was_set_back(fed: PushSet) -> None:
+    """What began to wait by the later clock waits for as long from now; what seems outdated as well."""
+    fed.documents(resource("b", 1), change("b", "created", 1), change("b", "deleted", 2))
+    fed.documents(resource("a", 1), resource("b", 1))  # the one waits for seconds, the other for an hour
+    fed.later(-7_200)
+    fed.documents(resource("c", -7_200))
+    date_anew(fed.feed)
+    assert fed.settle(4) == 0
+    date_anew(fed.feed)  # nothing waits any longer for being asked again
+    assert fed.settle(2) == 2
+    assert fed.state() == {"a": A, "c": A}
+    assert fed.settle(3_580) == 0
+    assert fed.settle(20) == 1
+    assert fed.settle() == 0
 
 
 def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: PushSet) -> None:

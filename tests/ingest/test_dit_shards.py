@@ -392,3 +392,47 @@ def test_dit_a11_a_server_settles_nothing_while_its_index_is_away(tmp_path: Path
         until(lambda: list(source.catalog.changes("other")), what="what waits where no index is followed")
         until(lambda: any(one.failures > 1 for one in source.sets_health), what="looks at the index")
         assert list(source.catalog.changes("s")) == []
+
+
+def test_nothing_waits_for_a_clock_that_was_set_back(fed: PushSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does it go alone at once, by what was seen at a later time."""
+    seconds = 0.0
+    monkeypatch.setattr(follower, "_seconds", lambda: seconds)
+    index = Shards(2)
+    following = followed(fed, index)
+    index.put(0, resource("a", 1))
+    index.refresh()
+
+    def polls(count: int) -> None:
+        nonlocal seconds
+        for _ in range(count):
+            seconds += 1
+            fed.later(1)
+            following.poll()
+
+    polls(3)
+    fed.later(-3_600)
+    index.put(1, resource("b", 1))
+    index.refresh()
+    polls(4)
+    assert fed.state() == {}
+    polls(6)
+    assert set(fed.state()) == {"a", "b"}
+
+
+def test_an_index_is_read_to_its_end_though_the_clock_is_set_back(
+    fed: PushSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 0.0
+
+    def sleep(pause: float) -> None:
+        nonlocal seconds
+        seconds += pause
+        fed.later(pause)
+        assert seconds < 100
+
+    monkeypatch.setattr(follower, "_seconds", lambda: seconds)
+    monkeypatch.setattr("headwater.ingest.dit.index.follower.time.sleep", sleep)
+    index = Shards(2)
+    index.stand_still = lambda: fed.later(-3_600)
+    followed(fed, index).read_to_end()

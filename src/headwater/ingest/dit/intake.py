@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -116,6 +117,23 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
     while count := feed.attempt(let_go):
         total += count
     return total
+
+
+def date_anew(feed: Feed) -> None:
+    """Count from now how long documents wait that seem to have come later: the clock has been set back since they did.
+
+    They would wait until the clock has caught up. For the first look of a process, and whenever the clock goes back.
+    """
+
+    def count_anew() -> bool:
+        now = feed.clock()
+        halves = dict(islice(feed.state.begun_after(now), BATCH))
+        if halves:
+            feed.write([], Effects(halves={uri: half.begun_at(now) for uri, half in halves.items()}))
+        return bool(halves)
+
+    while feed.attempt(count_anew):
+        pass
 
 
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: Taken) -> State | Happening:

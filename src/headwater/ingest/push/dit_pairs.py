@@ -63,6 +63,15 @@ class Half(msgspec.Struct, frozen=True, kw_only=True):
     happening: Happening | None = None
     since: dt.datetime | None = None
 
+    def begun_at(self, now: dt.datetime) -> Half:
+        """The half as if it waited since `now`, and no longer than before."""
+        if self.since is None:
+            return self
+        moved, state = now - self.since, self.state
+        if state is not None and state.doubted_until is not None:
+            state = msgspec.structs.replace(state, doubted_until=state.doubted_until + moved)
+        return msgspec.structs.replace(self, due=self.due + moved, state=state, since=now)
+
 
 class Unpaired(msgspec.Struct, frozen=True):
     """How many halves of a set wait for their partners, and since when the oldest of those that say so has."""

@@ -133,6 +133,14 @@ class IngestState:
         rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
         return {row.key: from_msgpack(row.value, Half) for row in rows}
 
+    def begun_after(self, now: dt.datetime) -> Iterator[tuple[str, Half]]:
+        """What waits since a time after `now`: another clock, or this one before it was set back, has dated it."""
+        earliest = StateRow(HALF, "", rank=to_microseconds(now))  # what is due earlier has begun earlier
+        for row in _every(self._catalog, self._name, HALF, earliest):
+            half = from_msgpack(row.value, Half)
+            if half.since is not None and half.since > now:
+                yield row.key, half
+
     def position(self, feed: str) -> bytes | None:
         """How far a feed was read."""
         row = self._catalog.rows(self._name, [(POSITION, feed)]).get((POSITION, feed))
@@ -194,9 +202,9 @@ class IngestState:
         return _values(self._catalog.rows(self._name, [(kind, key) for key in keys]), kind, type_)
 
 
-def unsettled(catalog: Catalog, until: dt.datetime) -> frozenset[str]:
-    """The sets in which something has waited until then; on a cluster as of a second ago."""
-    return frozenset(catalog.sets_with_rows(HALF, to_microseconds(until)))
+def unsettled(catalog: Catalog, until: dt.datetime | None) -> frozenset[str]:
+    """The sets in which something has waited until then, or with None at all; on a cluster as of a second ago."""
+    return frozenset(catalog.sets_with_rows(HALF, None if until is None else to_microseconds(until)))
 
 
 def unpaired(catalog: Catalog) -> dict[str, Unpaired]:
@@ -254,8 +262,8 @@ def _keys_of(row: StateRow) -> Iterator[RowKey]:
             yield ANSWER, _part(row.key, number)
 
 
-def _every(catalog: Catalog, name: str, kind: str) -> Iterator[StateRow]:
-    rows = catalog.rows_of(name, kind)
+def _every(catalog: Catalog, name: str, kind: str, after: StateRow | None = None) -> Iterator[StateRow]:
+    rows = catalog.rows_of(name, kind, after=after)
     while rows:
         yield from rows
         rows = catalog.rows_of(name, kind, after=rows[-1])

@@ -7,6 +7,7 @@ time. Whatever fails in a set is shown by its `health`, tried again after a paus
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from typing import Final
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
-from headwater.ingest.dit.intake import settle
+from headwater.ingest.dit.intake import date_anew, settle
 from headwater.ingest.push.ingest_state import unsettled
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
@@ -35,6 +36,8 @@ LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
 LOOKS: Final = DutyCycle(0.02)
 """… but no more than this share of the time."""
+MISDATED_SECONDS: Final = 10.0
+"""So long after the start, and after the clock was set back, documents may wait that the later clock has dated."""
 NAME_SECONDS: Final = 5.0
 """Sets that are published while another is not are named when nothing else is to be published, or after so long."""
 NAMING: Final = DutyCycle(0.05)
@@ -54,6 +57,8 @@ class PushPublisher:
         """The sets that were published, the longest ago first."""
         self._is_naming = self._is_ticking = self._is_blind = False
         self._open_count = 0
+        self._looked_at: dt.datetime | None = None
+        self._misdated_until = 0.0
         self._look_at = self._tick_at = self._name_at = self._look_took = 0.0
 
     def news(self, name: str) -> None:
@@ -81,7 +86,12 @@ class PushPublisher:
         began = time.thread_time()
         try:
             newest = self._catalog.newest()
-            waited = unsettled(self._catalog, self._clock())
+            at = self._clock()
+            if self._looked_at is None or at < self._looked_at:
+                self._misdated_until = now + MISDATED_SECONDS
+            is_misdated = now < self._misdated_until
+            waited = unsettled(self._catalog, None if is_misdated else at)
+            self._looked_at = at
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, push_set in enumerate(self._sets.values()):
@@ -104,6 +114,7 @@ class PushPublisher:
         # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
         for push_set in [self._sets[name] for name in waited if name in self._sets and self._sets[name].index is None]:
             push_set.is_unsettled = True
+            push_set.is_misdated |= is_misdated
             self._want(push_set, Priority.HIGH, now)
         took = time.thread_time() - began
         dear, self._look_took = min(took, self._look_took), took  # once may be chance: the collector of garbage
@@ -187,6 +198,9 @@ class PushPublisher:
     def _follow(self, push_set: PushSet, refresh: Refresh) -> None:
         """Bring one set up to date, as far as it is to be refreshed."""
         name, pages, check = push_set.name, refresh is not Refresh.CHANGES, refresh is Refresh.REPAIR
+        if push_set.is_misdated:
+            date_anew(push_set.feed)
+            push_set.is_misdated = False
         if push_set.is_unsettled:
             push_set.is_unsettled = False
             settle(push_set.feed, self._clock())

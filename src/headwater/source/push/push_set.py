@@ -42,6 +42,8 @@ class PushSet:
         self.failures = Failures(self.health, context.clock, context.listener)
         self.is_open = False
         self.is_unsettled = False
+        self.is_misdated = False
+        """Documents may wait by a clock that was set back since."""
         self.priority: Priority | None = None
         """With which priority the set waits for its publication."""
         self.is_worked = False

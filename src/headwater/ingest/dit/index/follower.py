@@ -17,7 +17,7 @@ from headwater.ingest.dit.export_formats import Wrapped
 from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
 from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard
-from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
+from headwater.ingest.dit.intake import PATIENCE, date_anew, settle, take_documents
 from headwater.ingest.dit.summary import Tally
 from headwater.ingest.push.events.intake import refusal
 from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
@@ -60,6 +60,7 @@ class DitFollower:
         self._marks: list[_Mark] = []
         self._look_began: float | None = None
         """When the look began that has not been answered yet, however often it was repeated."""
+        self._polled_at: dt.datetime | None = None
         self.read_until: dt.datetime | None = None
         """What could be seen then was taken as of the last poll; None when there was more, or that is not known."""
 
@@ -73,6 +74,7 @@ class DitFollower:
         self._look_began = _seconds() if self._look_began is None else self._look_began
         shards = self.index.shards()
         before = self.tally.documents
+        self._date_anew()
         if not self.feed.is_open:
             self._load(shards)
             self._look_began = _seconds()
@@ -86,11 +88,20 @@ class DitFollower:
                 settle(self.feed, self.read_until)
         return self.tally.documents - before
 
+    def _date_anew(self) -> None:
+        """Let nothing wait for a clock that was set back, since the last poll or before this process began."""
+        now = self.feed.clock()
+        if self._polled_at is None or now < self._polled_at:
+            date_anew(self.feed)
+            self._marks.clear()
+        self._polled_at = now
+
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
         began = self.feed.clock()
         while not self._stop():
             found = self.poll()
+            began = min(began, self.feed.clock())  # it may be set back
             if self.read_until is not None and self.read_until >= began:
                 return
             if not found:
