@@ -82,6 +82,18 @@ def test_documents_are_announced_however_they_lie_in_a_file(
     assert sorted(fed.log("d")) == [("created", f"{n}") for n in range(3)]
 
 
+def test_lines_that_are_too_long_or_expand_too_much_are_refused_alone(
+    fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A hole in a file is octets of zero: as gzip they expand more than a server bears."""
+    hole = b"\0" * 1_000_000 + b"\n"
+    name = written(tmp_path / "a.ndjson", {"path": "a"}, {"path": "b" * (1 << 20)}, hole, hole, {"path": "c"})
+    status, counts, err = told(capfd, "events", name, "--to", fed.url, "--set", "s", "--token", TOKEN)
+    assert (status, counts["lines"], counts["taken"], counts["rejected"]) == (4, 5, 2, 3)
+    assert "the line is too long (line 2) [HW-ING-43]" in err
+    assert fed.log() == [("created", "a"), ("created", "c")]
+
+
 def test_a_load_is_announced_and_opened(fed: PushServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = written(tmp_path / "a.ndjson", {"path": "a"}, {"path": "b"})
     to = ["--to", f"{fed.url}/s/changes", "--token", TOKEN, "--load"]

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.push.events.intake import LineTooLong, refusal
 from headwater.ingest.push.events.lines import Line
 from headwater.ingest.push.feed import Outcome
 from headwater.progress import Listener, Notice, silent
@@ -116,15 +117,20 @@ class Sender:
         self._number = 0
 
     def send(self, lines: Sequence[Line], query: str = "") -> list[Outcome]:
-        """Announce lines as one batch; what became of each, by its number. Raises Refused, Unanswered."""
+        """Announce lines as one batch; what became of each, by its number. Raises Refused, Unanswered.
+
+        One that was too long to be read is refused here: what is sent in its place is a blank line, which is none.
+        """
         self._number += 1
         body = b"".join((one.text or b"").rstrip(b"\r\n") + b"\n" for one in lines)
         reply = self._persist(body, query)
         try:
             results = from_json(reply.body, _Answer).results
-            return [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
+            taken = [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
         except (msgspec.DecodeError, IndexError) as cause:
             raise Unanswered("the answer is none of a server for announcements", where=self._url) from cause
+        too_long = [refusal(one.number, LineTooLong("the line is too long")) for one in lines if one.text is None]
+        return sorted(taken + too_long, key=lambda one: one.line)
 
     def close(self) -> None:
         """Give up the connection."""
@@ -134,10 +140,10 @@ class Sender:
 
     def _persist(self, body: bytes, query: str) -> _Reply:
         """The answer to one batch, tried again as long as that may help."""
-        until, pause = time.monotonic() + self._patience, 1.0
+        until, pause, packed = time.monotonic() + self._patience, 1.0, len(body) > _SMALL
         while True:
             try:
-                reply = self._once(body, query)
+                reply = self._once(body, query, packed=packed)
                 said = f"{reply.status}: {_words(reply.body)}"
             except ssl.SSLCertVerificationError as cause:
                 self.close()
@@ -148,6 +154,9 @@ class Sender:
                 reply, said = None, f"no answer: {_reason(cause)}"[:300]
             if reply is not None and reply.status in (200, 207):
                 return reply
+            if packed and reply is not None and reply.status == 413:  # what expands too much may be no more than others
+                packed = False
+                continue
             if reply is not None and not _may_pass(reply):
                 raise Refused(f"the server answers {said}", where=self._url)
             wait = min(pause, LONGEST_PAUSE_SECONDS) * random.uniform(0.7, 1.0)
@@ -171,13 +180,13 @@ class Sender:
             made.set_tunnel(server.hostname or "", server.port, _proxy_headers(proxy))
         return made
 
-    def _once(self, body: bytes, query: str) -> _Reply:
+    def _once(self, body: bytes, query: str, *, packed: bool) -> _Reply:
         if self._connection is None:
             self._connection = self._connected()
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/x-ndjson"}
         if self._key is not None:
             headers["idempotency-key"] = f"{self._key}.{self._number}"
-        if len(body) > _SMALL:
+        if packed:
             body = gzip.compress(body, 5, mtime=0)
             headers["content-encoding"] = "gzip"
         target = self._parts.path + (f"?{query}" if query else "")

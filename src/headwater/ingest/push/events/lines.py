@@ -29,7 +29,7 @@ class TooMuch(UsageFault):
     """The records, compressed or not, exceed the size limit, or expand too much."""
 
     code: ClassVar[str] = "HW-ING-56"
-    advice: ClassVar[str] = "Send it in several requests; what the answer lists was taken."
+    advice: ClassVar[str] = "Send it in several requests, or not compressed; what the answer lists was taken."
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
