@@ -100,6 +100,20 @@ def test_without_a_channel_it_says_so_and_polls(source: Source, dest: Path) -> N
         until(lambda: text(dest / "new.txt") == "new")
 
 
+@pytest.mark.parametrize("address", ["", "/set/capabilitylist.xml"])
+def test_a_channel_that_a_copied_source_has_got_since_is_found_at_the_start(
+    source: Source, hub: Hub, dest: Path, address: str
+) -> None:
+    """RS-CH-05: the Source Description says nothing new of it, and the day of the Capability List is far."""
+    site = pushed_site(source)
+    site.publish_capabilities("resourcelist", "changelist")
+    assert go(source.base + address, dest).one.created == 3
+    site.advertise(hub.url)
+    with following((source.base + address, dest)) as copy:
+        copy.at_work()
+        assert not copy.heard("offers no notifications")
+
+
 def test_what_could_not_be_had_is_asked_for_again_when_it_is_due(
     copy: Following, site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,10 +204,11 @@ def test_a_hub_may_send_to_another_hub(site: PushedSite, hub: Hub, dest: Path) -
         assert [one.callback for one in other.asked] == [one.callback for one in hub.asked]
 
 
-def test_channels_that_are_gone_are_unsubscribed_from(site: PushedSite, hub: Hub, dest: Path) -> None:
+@pytest.mark.parametrize("address", ["", "/set/capabilitylist.xml"])
+def test_channels_that_are_gone_are_unsubscribed_from(site: PushedSite, hub: Hub, dest: Path, address: str) -> None:
     """RS-FN-14: that they are gone is seen in the Capability List, which a Framework Notification names."""
     site.advertise(hub.url, kinds=("change-notification", FRAMEWORK))
-    with following((site.source.base, dest)) as copy:
+    with following((site.source.base + address, dest)) as copy:
         copy.at_work()
         until(lambda: len(hub.answers) == 2)
         framework = hub.of(site.topic(FRAMEWORK))[0]

@@ -83,7 +83,8 @@ class PushedCopy:
         self._progress: dict[str, ChannelProgress] = {}
         self._without_channel: set[str] = set()
         self._changed: set[str] = set()
-        """Documents that Framework Notifications have named since the last poll."""
+        """Documents that Framework Notifications have named since the last poll; at the start, the Capability Lists
+        that named no channel: by now they may, without a word in the Source Description."""
 
         self._heard: dict[str, int] = {}
         self._pushed_before: set[str] = set()
@@ -99,9 +100,10 @@ class PushedCopy:
         self._lock: int | None = None
         folder = Path(task.destination) / FOLDER
         if (folder / STATE).is_file():
-            self._take_up(folder)
+            followed = self._take_up(folder)
+            self._changed |= {one.identity for one in followed if one.changes is None}
 
-    def _take_up(self, folder: Path) -> None:
+    def _take_up(self, folder: Path) -> list[FollowedSet]:
         """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
         if self._stays_open:
             self._lock = lock_as_follower(folder)
@@ -110,7 +112,7 @@ class PushedCopy:
         self._store = SubscriberStore(folder, self._databases)
         self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
         self._subscriptions.add(self._subscribed)
-        self._follow_sets(None)
+        return self._follow_sets(None)
 
     def news(self) -> None:
         """Something was queued, or a subscription has changed."""

@@ -120,9 +120,10 @@ class SetRegistry:
             held = validators(t, SOURCE, description) if description else None
         if not (known and same):
             return self._discover(known)
+        has_changed = not self.changed_documents.isdisjoint(row.offer.identity for row in known)
         if description is None:
-            return self._discover(known) if detour else None
-        if self._wants_more(known) or not self.changed_documents.isdisjoint(row.offer.identity for row in known):
+            return self._discover(known) if detour or has_changed else None
+        if self._wants_more(known) or has_changed:
             held = None
         try:
             probe = self._documents.probe(description, validators=held)
