@@ -13,11 +13,12 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.errors import UsageFault
+from headwater.http.server.sockets import listen
 from headwater.source.config import read_config
 from tests.notify.subscriber import Subscriber
 from tests.notify.test_framework import told as told_of_documents
 from tests.notify.test_publisher import is_chain, names
-from tests.support.copying import DONE, go
+from tests.support.copying import DONE, STORE, go
 from tests.support.documents import read_bytes
 from tests.support.fake_source import Site, Source
 from tests.support.program import run_here
@@ -156,6 +157,22 @@ def test_where_one_command_is_not_enough(tmp_path: Path, options: tuple[str, ...
     ended = run_here("serve", *given, "--state", tmp_path / "state", "--port", 0)
     assert ended.returncode == USAGE
     assert text in ended.stderr.decode()
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_a_port_in_use_is_told_as_that_of_the_hub(tmp_path: Path, by_option: bool) -> None:
+    port = free_port() + 1
+    with listen("127.0.0.1", port):
+        config = tmp_path / "source.toml"
+        table = f'state = "{tmp_path}/state"\n[[set]]\nfiles = "{tmp_path}"\n[hub]\nlisten = "127.0.0.1:{port}"\n'
+        config.write_text(table)
+        given = ("--files", tmp_path, "--hub", "--port", port - 1) if by_option else (config, "--port", 0)
+        ended = run_here("serve", *given, "--state", tmp_path / "state")
+    assert ended.returncode == STORE
+    told = ended.stderr.decode()
+    assert "the hub: the address is in use" in told
+    assert f"127.0.0.1:{port}" in told
+    assert ("another --port" in told) is by_option
 
 
 @pytest.mark.parametrize(

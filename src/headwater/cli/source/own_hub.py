@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.http.hub.server import HubServer, HubSetup
-from headwater.http.server.sockets import address_url, listen
+from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.cli.server_log import ServerLog
     from headwater.source.config import SourceConfig
 
+_NEXT_PORT = "--hub takes the port after that of the source: stop the other program, or choose another --port."
 _FOLDER = "hub"
 """Below the source's state folder."""
 
@@ -30,7 +31,7 @@ class OwnHub:
     """A context manager: the hub works within it. Without a `[notify]` table, the source tells this hub alone."""
 
     def __init__(self, table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> None:
-        self._listener = listen(*table.address)
+        self._listener = _listener_of(table, None if config.hub is not None else _NEXT_PORT)
         options = table.options(address_url(self._listener))
         self.url = options.url
         self._log = log
@@ -68,6 +69,14 @@ class OwnHub:
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._server.stop()
         self._listener.close()
+
+
+def _listener_of(table: HubConfig, advice: str | None) -> socket.socket:
+    """The socket of the hub. Raises AddressInUse, which says that it is the hub's."""
+    try:
+        return listen(*table.address)
+    except AddressInUse as fault:
+        raise AddressInUse(f"the hub: {fault.what}", where=fault.where, advice=advice or fault.todo) from fault
 
 
 def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
