@@ -102,7 +102,8 @@ def test_only_a_set_with_versions_has_a_past(files: Path, running: Face, tmp_pat
     with face(files, tmp_path / "other") as other:
         assert json.loads(request(other.url, "/files/dump", "OPTIONS").body)["options"] == ["deflate"]
         now = dt.datetime.now(dt.UTC).isoformat()
-        assert ask(other.url, {"uris": [uri(other, "f0.txt")], "at": now}).status == 400
+        refused = ask(other.url, {"uris": [uri(other, "f0.txt")], "at": now})
+        assert (refused.status, "versions" in json.loads(refused.body)["error"]["advice"]) == (400, True)
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["given", "refused"])

@@ -77,5 +77,6 @@ def _show(done: Forgotten, *, dry_run: bool) -> None:
     told += [f"set {printable(name)}" for name in done.sets]
     click.echo(f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}")
     if done.files:
-        click.echo(f"{counted(done.files, 'file')} {'would stay' if dry_run else 'stay'}, no longer part of the copy:")
+        stay = "would stay" if dry_run else "stays" if done.files == 1 else "stay"
+        click.echo(f"{counted(done.files, 'file')} {stay}, no longer part of the copy:")
     show_some(done.released, _SHOWN, count=done.files, indent="  ")

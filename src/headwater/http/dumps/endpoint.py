@@ -172,7 +172,8 @@ class DumpEndpoint:
         states, contents, settings = present_states(catalog, name), self._contents, site.settings(name)
         if isinstance(wanted, WantedUris) and wanted.at is not None:
             if self._past is None or not self._has_past(name):
-                raise DumpRefused("at is asked for, and the set does not keep what its resources were")
+                what = "at is asked for, and the set does not keep what its resources were"
+                raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
             states, contents = self._past.at(name, to_microseconds(wanted.at)), self._past.contents
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         return PackageSource(
@@ -233,7 +234,7 @@ def _check_head(scope: Scope) -> None:
 
 def _check_time(name: str, moment: dt.datetime) -> None:
     if moment.timestamp() > time.time():
-        raise DumpRefused(f"{name} lies in the future")
+        raise DumpRefused(f"{name} lies in the future", advice="Give a moment that is over by the clock of the source.")
 
 
 def _too_long() -> TooMuchAsked:
