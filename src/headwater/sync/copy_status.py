@@ -279,21 +279,17 @@ def _age(moment: dt.datetime | None, now: dt.datetime) -> float | None:
 
 
 def partial_files(destination: Path) -> tuple[int, int]:
-    """How many files, and octets of them, are half transferred: what lies below the folders of `.headwater`."""
+    """How many files, and octets of them, are half transferred: what lies below `.headwater/tmp`.
+
+    `.headwater/datasets` beside it has whole states, which stay."""
     files = octets = 0
-    try:
-        with os.scandir(destination / FOLDER) as entries:
-            inside = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return 0, 0
-    for path in inside:
-        for where, _, names in os.walk(path):
-            for name in names:
-                try:
-                    octets += os.lstat(os.path.join(where, name)).st_size
-                except OSError:
-                    continue  # placed in between
-                files += 1
+    for where, _, names in os.walk(destination / FOLDER / "tmp"):
+        for name in names:
+            try:
+                octets += os.lstat(os.path.join(where, name)).st_size
+            except OSError:
+                continue  # placed in between
+            files += 1
     return files, octets
 
 

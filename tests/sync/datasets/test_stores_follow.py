@@ -13,6 +13,7 @@ import msgspec
 import pyoxigraph
 import pytest
 
+from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
 from tests.support.copying import DONE, SOURCE, STORE, USAGE, check, go
 from tests.support.fake_source import Site, Source
@@ -81,6 +82,8 @@ def test_every_state_of_a_history_is_in_both_stores(
             assert in_server(server, site) == len(normalised(state))
     kept = sorted(path.name for path in (tmp_path / "stores" / "set").iterdir())
     assert kept == sorted([".headwater-state", "oxigraph", "state.json", f"{ran.one.dataset.sha256}.nq"])
+    told = copy_status(dest)
+    assert (told.partial_files, told.partial_octets) == (0, 0), "the state that is kept for the endpoint is whole"
 
 
 def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest: Path, tmp_path: Path) -> None:

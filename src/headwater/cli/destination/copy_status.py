@@ -59,7 +59,7 @@ _VERDICTS = {
     3: "the source could not be read",
     4: "something failed, is refused, held back or not confirmed",
     5: "no run has come to its end",
-    6: "the copy could not be written",
+    6: "the copy, or a store that follows it, could not be written",
 }
 
 

@@ -164,7 +164,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
     else:
         click.echo(
             f"{counted(found.added, 'statement')} added, {found.removed:,} removed;"
-            f" {found.already_there:,} additions were there, {found.not_there:,} removals were not"
+            f" additions that were there: {found.already_there:,}, removals that were not: {found.not_there:,}"
             + (f"; {counted(found.skipped, 'malformed line')} skipped" if found.skipped else ""),
             err=True,
         )
