@@ -222,6 +222,15 @@ def test_packages_on_demand_are_told_by_their_name(
     assert "by packages on demand: 3 packages of " in capsys.readouterr().out
 
 
+def test_it_is_told_where_nothing_of_packages_was_as_listed(
+    dumps: Dumps, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = dumps.offer_demand(lambda uris: Reply(dumps.on_demand([]), etag=False))
+    dumps.site.publish_capabilities("resourcelist", "changelist", links=links)
+    assert cli.run(["sync", "--prefer", "dumps", dumps.site.source.base, str(dest)]) == Exit.DONE
+    assert "dumps are preferred); nothing that came was as listed" in capsys.readouterr().out
+
+
 def test_lists_are_preferred_where_that_is_said(dumps: Dumps, dest: Path) -> None:
     dumps.publish_packages(dumps.package())
     dumps.publish("resourcedump", demand=True)

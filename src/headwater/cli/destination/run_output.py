@@ -213,6 +213,8 @@ def _way(way: TransferWay, *, dry_run: bool) -> str:
         size = f"{packages} of {octets}, " if way.packages else ""
         return f"would fetch by {name}: {size}{printable(way.why)}"
     broken = f"; {printable(way.fault)}" if way.fault else ""
+    if way.packages and not way.resources and not broken:
+        broken = "; nothing that came was as listed"
     return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
 
 
