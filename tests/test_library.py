@@ -87,7 +87,19 @@ def test_publishing_takes_what_the_command_takes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_delete": 2}, {"resources": "move"}, {"hashes": ["crc"]}, {"base_url": "nowhere"}, {"set_name": "a/b"}],
+    [
+        {"max_delete": 2},
+        {"max_delete": "0.5"},
+        {"resources": "move"},
+        {"hashes": ["crc"]},
+        {"hashes": "md5"},
+        {"include": "*.json"},
+        {"exclude": "*.json"},
+        {"profile": "both"},
+        {"base_url": "nowhere"},
+        {"set_name": "a/b"},
+    ],
+    ids=str,
 )
 def test_publishing_refuses_what_cannot_be_asked_for(wrong: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
@@ -96,8 +108,30 @@ def test_publishing_refuses_what_cannot_be_asked_for(wrong: dict[str, Any], tmp_
         "to": tmp_path / "site",
         "base_url": "https://example.org",
     } | wrong
-    with pytest.raises(headwater.UsageFault):
-        headwater.publish_folder(**given | wrong)
+    ((name, value),) = wrong.items()
+    with pytest.raises(headwater.UsageFault) as fault:
+        headwater.publish_folder(**given)
+    said = value if isinstance(value, str) else str(next(iter(value), "") if isinstance(value, list) else value)
+    assert said in str(fault.value)  # as it was given, not a letter of it
+    assert name in ("hashes", "base_url", "set_name") or name in str(fault.value)
+
+
+def test_publishing_says_as_the_command_does_that_not_all_is_published(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(20):
+        (files / f"{number}.txt").write_text("a")
+
+    def publish(**options: Any) -> headwater.PublishReport:
+        return headwater.publish_folder(files, tmp_path / "site", "https://example.org", **options)
+
+    assert publish().exit_status == 0
+    for number in range(15):
+        (files / f"{number}.txt").unlink()
+    held = publish()
+    assert (held.exit_status, held.resources, held.held_back is not None) == (4, 20, True)
+    consented = publish(max_delete=1)
+    assert (consented.exit_status, consented.deleted, consented.held_back) == (0, 15, None)
 
 
 def test_importing_the_library_imports_nothing_else() -> None:
@@ -243,7 +277,13 @@ def a_list(**changed: Any) -> headwater.Document:
         ({}, {"lastmod": "2020"}, "lastmod of Entry is of another type: '2020'"),
         ({}, {"links": "up"}, "links of Entry is of another type"),
         ({}, {"type": 7}, "type of Entry is of another type"),
+        (
+            {"kind": headwater.Kind.CHANGE_LIST, "at": None, "from_": dt.datetime(2026, 1, 3, tzinfo=dt.UTC)},
+            {"change": "updated", "datetime": dt.datetime(2026, 1, 4, tzinfo=dt.UTC)},
+            "change of Entry is of another type: 'updated'",
+        ),
         ({"kind": "resourcelist"}, {}, "kind of Document is of another type"),
+        ({"kind": "resource-list"}, {}, "kind of Document is of another type"),
         ({"at": "2020"}, {}, "at of Document is of another type"),
     ],
 )
@@ -251,6 +291,12 @@ def test_the_writer_refuses_what_has_another_type(document: dict[str, Any], entr
     entries = [headwater.Entry(**({"loc": "https://example.org/a"} | entry))]
     with pytest.raises(headwater.UsageFault, match=said):
         list(headwater.write_document(a_list(**document), entries))
+
+
+def test_the_writer_refuses_a_profile_that_is_a_text() -> None:
+    """It was taken for the default."""
+    with pytest.raises(headwater.UsageFault, match="profile is one of Profile, not 'both'"):
+        list(headwater.write_document(a_list(), [], "both"))  # type: ignore[arg-type]
 
 
 def test_a_digest_is_written_as_it_is_read() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from headwater.errors import UsageFault
+from headwater.errors import Exit, UsageFault
 from headwater.progress import Listener, silent
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import Profile, write_document
@@ -25,8 +25,14 @@ Placing = Literal["link", "copy", "none"]
 """How files get into the output: as hard links (copies across file systems), as copies, or not at all."""
 
 
+_ADVICE = "Correct the call; docs/library.md lists the parameters."
+
+
 class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What publishing a folder did: resources held and changed, documents written and kept, deletions held back."""
+    """What publishing a folder did: resources held and changed, documents written and kept, deletions held back.
+
+    `exit_status` is that of the command: 4 where deletions were held back, or files could not be read or were changing.
+    """
 
     source_description: str
     resources: int
@@ -36,6 +42,7 @@ class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
     documents_written: int
     documents_kept: int
     held_back: str | None
+    exit_status: int = 0
 
 
 def publish_folder(  # noqa: PLR0913 - a public function whose options are keywords with defaults
@@ -59,21 +66,27 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
 ) -> PublishReport:
     """Publish the folder `files` as static files below `to`, which a web server shows at `base_url`.
 
-    Call it again after changes: only what changed is read and written. `describedby` is the URL of a document about the
-    set. `state` is the folder of the catalog, instead of `.headwater` below `to`; the web server must not serve it.
-    With `resources="none"` only documents are written, and `resource_base` is the URL at which another server has the
-    files. With `dump` and `change_dump` there are packages of all resources and of all changes as well. When all
-    resources have vanished, or more than the share `max_delete` and more than a few, their deletion is held back and
-    reported. Raises `UsageFault` for an invalid argument and `StoreFault` when the state or the output cannot be
-    written.
+    Call it again after changes: only what changed is read and written. Other sets below `to` stay. `describedby` is the
+    URL of a document about the set. `state` is the folder of the catalog, instead of `.headwater` below `to`; the web
+    server must not serve it. With `resources="none"` only documents are written, and `resource_base` is the URL at
+    which another server has the files. With `dump` and `change_dump` there are packages of all resources and of all
+    changes as well. When all resources have vanished, or more than the share `max_delete` and more than a few, their
+    deletion is held back and reported. Raises `UsageFault` for an invalid argument and `StoreFault` when the state or
+    the output cannot be written.
     """
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.folder.scan_settings import StaticTree
 
-    if not 0 <= max_delete <= 1:
-        raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete}")
+    if not isinstance(max_delete, int | float) or not 0 <= max_delete <= 1:
+        raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete!r:.100}", advice=_ADVICE)
     if resources not in get_args(Placing):
-        raise UsageFault(f'resources is "link", "copy" or "none", not {resources!r}')
+        raise UsageFault(f'resources is "link", "copy" or "none", not {resources!r:.100}', advice=_ADVICE)
+    if not isinstance(profile, Profile):
+        raise UsageFault(f"profile is one of Profile, not {profile!r:.100}", advice=_ADVICE)
+    for name, texts in (("include", include), ("exclude", exclude), ("hashes", hashes)):
+        if isinstance(texts, str):
+            what = f'{name} is several of them in a tuple or list, as ("…",), not {texts!r:.100}'
+            raise UsageFault(what, advice=_ADVICE)
     out = Path(to)
     one = SetConfig(
         files=os.fspath(files),
@@ -108,6 +121,7 @@ def _published(config: SourceConfig, tree: StaticTree, listener: Listener) -> Pu
             documents_written=len(published.written) if published else 0,
             documents_kept=published.kept if published else 0,
             held_back=str(scanned.held_back) if scanned.held_back else None,
+            exit_status=Exit.TRANSFERS_FAILED if worked.is_incomplete else Exit.DONE,
         )
 
 

@@ -39,6 +39,8 @@ class DocumentWriter:
     """
 
     def __init__(self, document: Document, profile: Profile = Profile.V11) -> None:
+        if not isinstance(profile, Profile):
+            raise WriteRefused(f"profile is one of Profile, not {profile!r:.200}")
         check_types(document)
         check_head(document)
         rules = RULES[document.kind]
@@ -67,7 +69,7 @@ class DocumentWriter:
             return b""
         try:
             return self._entries(block)
-        except (TypeError, AttributeError):
+        except (TypeError, AttributeError, KeyError):
             for entry in block:
                 check_types(entry)
             raise

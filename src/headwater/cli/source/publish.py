@@ -222,7 +222,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
         withdrawn = withdrawn_offers(source.site.sets, source.catalog)
         worked = source.run_once()
-        status = Exit.TRANSFERS_FAILED if any(map(_is_incomplete, worked)) else Exit.DONE
+        status = Exit.TRANSFERS_FAILED if any(one.is_incomplete for one in worked) else Exit.DONE
         if status is not Exit.DONE:
             listener.close(status)
         counts = [source.catalog.state(one.name).count for one in worked]
@@ -252,12 +252,6 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 " copies that are not there yet"
             )
     return status
-
-
-def _is_incomplete(worked: PipelineResult) -> bool:
-    scanned = worked.scanned
-    incomplete = (notices.UNREADABLE, notices.COPY_CHANGED, notices.COPY_INCOMPLETE)
-    return bool(scanned.held_back or scanned.unsettled or any(map(scanned.warnings.get, incomplete)))
 
 
 def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
 from headwater.ingest.folder.folder_settings import Folder
@@ -33,6 +34,13 @@ class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     published: PublishResult | None
     placed: int = 0
     removed: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether deletions were held back, or something could not be read: not all that is there is published."""
+        left_out = (notices.UNREADABLE, notices.COPY_CHANGED, notices.COPY_INCOMPLETE)
+        scanned = self.scanned
+        return bool(scanned.held_back or scanned.unsettled or any(map(scanned.warnings.get, left_out)))
 
 
 class PipelineHost(Protocol):

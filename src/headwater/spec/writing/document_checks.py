@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -42,10 +43,11 @@ def check_types(record: Document | Entry) -> None:
     for field in msgspec.structs.fields(record):
         value = getattr(record, field.name)
         try:
-            from_values(value, field.type)
+            is_wrong = isinstance(from_values(value, field.type), Enum) and not isinstance(value, Enum)
         except msgspec.ValidationError:
-            what = type(record).__name__
-            raise WriteRefused(f"{field.name} of {what} is of another type: {value!r:.200}") from None
+            is_wrong = True
+        if is_wrong:
+            raise WriteRefused(f"{field.name} of {type(record).__name__} is of another type: {value!r:.200}")
 
 
 def check_head(document: Document) -> None:
