@@ -370,8 +370,9 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
     assert "HW-ING-21" in bench.stderr
     assert bench.tree.replayed() == before
     assert len(bench.tree.resources()) == 30
-    status = run_here("status", str(bench.out), "--json").stdout
-    (held,) = json.loads(status)["held_back"]
+    status = run_here("status", str(bench.out), "--json")
+    assert status.returncode == Exit.TRANSFERS_FAILED
+    (held,) = json.loads(status.stdout)["held_back"]
     assert held["reason"] in text
     assert f"{held['set']}: deletions are held back: {held['reason']}" in run_here("status", bench.out).stdout.decode()
     if accident == "missing":
@@ -381,7 +382,9 @@ def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
         assert "would hold deletions back" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
         bench.run("--max-delete", "1")
     bench.check()
-    assert "held_back" not in json.loads(run_here("status", str(bench.out), "--json").stdout)
+    status = run_here("status", str(bench.out), "--json")
+    assert status.returncode == Exit.DONE
+    assert "held_back" not in json.loads(status.stdout)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class FailureState(msgspec.Struct, kw_only=True):
         text = f"{type(fault).__name__}: {fault}"
         code = HeadwaterError.code
         if isinstance(fault, HeadwaterError):  # its code is told beside it
-            text = fault.what + (f" ({fault.where})" if fault.where else "")
+            text = fault_words(fault)
             code = fault.code
         if text != self.error:
             listener(Notice(code, f"{message}: {text}"))
@@ -40,6 +40,11 @@ class FailureState(msgspec.Struct, kw_only=True):
         """Nothing fails any more."""
         self.failures = 0
         self.error = self.error_code = None
+
+
+def fault_words(fault: HeadwaterError) -> str:
+    """What happened, and where: as it is told beside a code."""
+    return fault.what + (f" ({fault.where})" if fault.where else "")
 
 
 class RetryPauses:

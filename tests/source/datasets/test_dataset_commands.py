@@ -11,6 +11,7 @@ import pytest
 from headwater.cli.source.serve_options import configured
 from headwater.datasets.faults import BrokenSeries
 from headwater.errors import UsageFault
+from headwater.rdf.faults import BadRdf
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries
 from tests.source.datasets.test_published_datasets import put
@@ -91,6 +92,18 @@ def test_the_status_tells_of_datasets(rounds: Rounds) -> None:
     (found,) = report["datasets"]
     assert (found["set"], found["statements"], found["patches"], found["first"], found["fault"]) == ("d", 2, 2, 1, None)
     assert b"d: 2 statements" in run_here("status", rounds.state).stdout
+
+
+def test_the_status_tells_what_keeps_a_dataset_from_being_published(rounds: Rounds) -> None:
+    path = put(rounds.folder / "d.nt", b"no RDF\n")
+    with pytest.raises(BadRdf):
+        rounds.run()
+    status, report = told("status", rounds.state)
+    assert (status, str(path) in report["datasets"][0]["fault"]) == (4, True)
+    put(path, triples(1, 2))
+    rounds.run()
+    status, report = told("status", rounds.state)
+    assert (status, report["datasets"][0]["fault"]) == (0, None)
 
 
 def test_static_files_of_a_dataset(tmp_path: Path) -> None:

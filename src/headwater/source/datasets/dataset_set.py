@@ -21,7 +21,7 @@ from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import PublishResult
-from headwater.source.set_health import Failures, SetHealth
+from headwater.source.set_health import Failures, SetHealth, fault_words
 from headwater.source.source_context import SourceContext
 
 SOON_SECONDS: Final = 0.5
@@ -74,16 +74,24 @@ class DatasetSet:
                 self._note(self.health.error)
 
     def work(self) -> tuple[DatasetOutcome, PublishResult | None]:
-        """Look once, wait until it is at rest, and publish. Raises whatever is wrong."""
+        """Look once, wait until it is at rest, and publish. Raises whatever is wrong, and has it noted."""
+        try:
+            done = self._work()
+        except HeadwaterError as fault:
+            with suppress(HeadwaterError):
+                self._note(fault_words(fault))
+            raise
+        self._note(None)
+        return done
+
+    def _work(self) -> tuple[DatasetOutcome, PublishResult | None]:
         self._begin()
         self._begin_anew_if_due()
         outcome = self._looked()
         while outcome.news is DatasetNews.UNSETTLED:
             time.sleep(SOON_SECONDS)
             outcome = self._looked()
-        published = self._publish(Refresh.STALE)
-        self._note(None)
-        return outcome, published
+        return outcome, self._publish(Refresh.STALE)
 
     def _run(self) -> None:
         self._due_at = time.monotonic() + self._pause_seconds
