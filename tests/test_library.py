@@ -329,5 +329,7 @@ def test_a_document_that_is_refused_leaves_the_old_file(tmp_path: Path) -> None:
         headwater.write_file(place, a_list(), late)
     assert place.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["resourcelist.xml"]
-    with pytest.raises(headwater.StoreFault):
-        headwater.write_file(tmp_path / "no folder" / "list.xml", a_list(), [good])
+    for wrong in (tmp_path / "no folder" / "list.xml", tmp_path, place / "list.xml"):
+        with pytest.raises(headwater.StoreFault) as fault:
+            headwater.write_file(wrong, a_list(), [good])
+        assert fault.value.todo == "Name a file in a folder that is there."

@@ -27,7 +27,11 @@ class Exit(IntEnum):
 
 
 class HeadwaterError(Exception):
-    """What Headwater raises: `what` happened, `where`, what to do. Raised as this class itself, it is a bug."""
+    """What Headwater raises: `what` happened, `where`, what to do: `todo`. Raised as this class itself, it is a bug.
+
+    `code` is the same for all of a kind, `rule` that of the standard where one is broken, else None; a command ends
+    with `exit_status`. As text it is one line of all but `todo`.
+    """
 
     code: ClassVar[str] = "HW-000"
     exit_status: ClassVar[Exit] = Exit.BUG

@@ -141,4 +141,6 @@ def write_file(
     try:
         return replace_file(Path(path), write_document(document, entries, profile), TEMPORARY)
     except OSError as cause:
-        raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=os.fspath(path)) from cause
+        no_place = isinstance(cause, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+        advice = "Name a file in a folder that is there." if no_place else None
+        raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=os.fspath(path), advice=advice) from cause
