@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from headwater.sync.network.transport import SignInCredentials, Transport
 from headwater.sync.options import SyncOptions
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, redirect, url
+from tests.support.program import run_here
 
 BODIES = {f"d{n % 4}/f{n}.txt": b"body %d\n" % n for n in range(30)}
 
@@ -463,6 +465,29 @@ def test_a_permanent_redirect_to_other_content(held: int, source: Source, new: S
     ran = go(source.base, dest)
     assert (ran.status, ran.one.updated) == (DONE, 1)
     assert tree(dest) == bodies | {"f1.txt": b"later\n"}
+
+
+@pytest.mark.parametrize("same", [0, 1], ids=["nothing is the same", "one file is the same"])
+@pytest.mark.parametrize("sets", [("one",), ("one", "two")], ids=["alone", "of two"])
+def test_what_is_advised_where_a_set_has_other_content_helps(
+    sets: tuple[str, ...], same: int, source: Source, new: Source, dest: Path
+) -> None:
+    """The operator has changed much at the time of the move: the command that is told brings the copy there."""
+    bodies = {f"f{n}.txt": b"body %d\n" % n for n in range(4)}
+    changed = {name: body if n < same else b"new " + body for n, (name, body) in enumerate(bodies.items())}
+    for place, first in ((source, bodies), (new, changed)):
+        for name in sets:
+            publish(place, name, first if name == "one" else bodies).publish_description(*sets)
+    assert go(source.base, dest).status == DONE
+    source.pages = Elsewhere(new.base)
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    told = next(one.message for one in ran.notices if "other content" in one.message)
+    for command in told.partition(", run: ")[2].split("; "):
+        assert run_here(*shlex.split(command)[1:]).returncode == DONE
+    assert (go(source.base, dest).status, check(new.base, dest).verdict) == (DONE, "in sync")
+    folder = dest if len(sets) == 1 else dest / "one"
+    assert tree(folder) == changed
 
 
 def test_an_empty_place_is_no_new_place(source: Source, new: Source, copied: Site, dest: Path) -> None:

@@ -296,15 +296,21 @@ def displaced(t: Transaction, row: SetRow) -> bool:
     return count > 0 and 2 * _below(t, "listed", row.base) < count
 
 
-def moved_elsewhere(offer: Offer, found: ListAgreement, source: str, destination: str, *, said: bool) -> MovedElsewhere:
-    """The error where what is listed at the new place is not what is held."""
-    what = f"{found.same + found.open:,} of the {found.held:,} files of the copy are listed at {offer.identity}"
-    if said:
-        return MovedElsewhere(f"{what}: this is another source", where=offer.identity, rule="DST-F10")
-    command = shlex.join(["headwater", "sync", offer.identity, destination, "--moved"])
+def moved_elsewhere(row: SetRow, found: ListAgreement, source: str, destination: str) -> MovedElsewhere:
+    """The error where what is listed at the new place of a set that has moved is not what is held.
+
+    `row.offer` is what is offered there."""
+    where, count = row.offer.identity, found.same + found.open
+    what = f"{count:,} of the {found.held:,} files of the copy are listed at {where}"
+    if row.move is not None and row.move.said:
+        return MovedElsewhere(f"{what}: this is another source", where=where, rule="DST-F10")
+    again = ["headwater", "sync", source, destination]
+    command = shlex.join([*again, "--set", row.name, "--moved"])
+    if not count:  # a move that is stated would be refused, too
+        command = shlex.join(["headwater", "forget", destination, "--set", row.name]) + "; " + shlex.join(again)
     return MovedElsewhere(
-        f"{source} now leads to {offer.identity}, which has other content: {what}",
-        where=offer.identity,
+        f"{source} now leads to {where}, which has other content: {what}",
+        where=where,
         rule="DST-F10",
         advice="Nothing was changed. Ask the source's operator; if it is the same source with other content, run:"
         f" {command}",

@@ -22,7 +22,8 @@ from headwater.sync.state.set_rows import Offer, SetRow
 
 _ADVICE = (
     "Nothing was changed. Name an address where all sets of the copy are, or with --set those that have moved; a set"
-    " that the source has given up is dropped by `headwater forget DEST --set NAME`."
+    " that the source has given up, or filled with other content, is dropped by `headwater forget DEST --set NAME`:"
+    " its files stay, and where the set is still offered, the next run compares them."
 )
 
 

@@ -192,7 +192,8 @@ class SetContext:
             row = msgspec.structs.replace(self.row, move=self.move)
             found, taken = take_along(t, row, self.offer, listed)
         if found is not None and self.move is not None and not taken:
-            raise moved_elsewhere(self.offer, found, self.run.source, self.run.destination, said=self.move.said)
+            there = msgspec.structs.replace(row, offer=self.offer)
+            raise moved_elsewhere(there, found, self.run.source, self.run.destination)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
             told = f"{found.same:,} of {found.held:,} files of the copy are the same there, and all keep their names"
