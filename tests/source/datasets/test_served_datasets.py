@@ -54,6 +54,17 @@ def failing(running: DatasetServer, words: str) -> None:
     until(lambda: words in str(running.health()["sets"]), what=words)
 
 
+def test_a_dataset_that_rests_while_its_history_begins_anew_can_be_copied(tmp_path: Path) -> None:
+    """AMB-23, TIM-A4: by another base URL, at the start; the Resource List is not of before the Change List."""
+    path = put(tmp_path / "d.nt", triples(1))
+    for number in range(2):  # each server has another port, and so another base URL
+        with dataset_server(tmp_path / "state", [file_set(path)]) as running:
+            until(lambda: in_resource_list(running, "d"))
+            ran = go(running.url, tmp_path / f"copy{number}")
+            assert ran.status == DONE, ran.notices
+            assert check(running.url, tmp_path / f"copy{number}").verdict == "in sync"
+
+
 def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
     """Each change is published by itself; what fails is told and tried again, and what was published stays."""
     path, folder = put(tmp_path / "d.nt", triples(1)), tmp_path / "folder"

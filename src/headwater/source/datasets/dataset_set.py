@@ -147,6 +147,7 @@ class DatasetSet:
         if not is_asked and state.first >= self._history_first():
             return False
         self.intake.begin_anew()
+        self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
         note.unlink(missing_ok=True)
         self._context.listener(Notice(notices.DATASET_ANEW, f"{self.name}: its patches begin anew from nothing"))
         return True
