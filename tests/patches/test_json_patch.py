@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.patches.faults import MOST_OPERATIONS, PatchRefused
+from headwater.patches.faults import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
 from headwater.patches.json.applying import apply
 from headwater.patches.json.making import make
 
@@ -190,3 +192,37 @@ def test_ten_thousand_operations_on_one_path_take_bounded_time() -> None:
     assert time.process_time() - began < 20
     same = json.dumps([{"op": "replace", "path": "/n", "value": 5}] * MOST_OPERATIONS).encode()
     assert json.loads(apply(OLD, same))["n"] == 5
+
+
+def test_writing_an_array_again_and_again_takes_bounded_time() -> None:
+    """Each move writes all that was put there, one value after the other, at the depth where it is."""
+    moves = [{"op": "add", "path": "/a/0", "value": []}, {"op": "move", "from": "/a", "path": "/a"}] * 5_000
+    began = time.process_time()
+    with pytest.raises(PatchRefused):
+        apply(b'{"a":[]}', json.dumps(moves).encode())
+    old = b"[" * 190 + b",".join([b"1"] * 200_000) + b"]" * 190
+    deep = json.dumps([{"op": "remove", "path": "/0" * 190}, {"op": "test", "path": "", "value": 1}]).encode()
+    with pytest.raises(PatchRefused):
+        apply(old, deep)
+    assert time.process_time() - began < 20
+
+
+def test_a_long_string_takes_no_memory_for_each_character() -> None:
+    old = b'{"a": "' + b"x" * (8 << 20) + rb"\n" * (2 << 20) + b'", "b": 1}'
+    script = (
+        "import resource, sys\n"
+        "from headwater.patches.json.applying import apply\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
+        """sys.stdout.buffer.write(apply(sys.stdin.buffer.read(), b'[{"op":"replace","path":"/b","value":2}]'))"""
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=old, capture_output=True, check=True)
+    assert done.stdout == old[:-2] + b"2}"
+
+
+@pytest.mark.parametrize("value", ["1", "{}", '""'])
+def test_more_values_than_are_held_are_refused(value: str) -> None:
+    old = f"[{','.join([value] * (MOST_NODES // 2 + 1))}]".encode()
+    assert len(old) < LARGEST
+    with pytest.raises(PatchRefused, match="too many values"):
+        apply(old, b'[{"op":"remove","path":"/0"}]')
+    assert apply(b'{"a": ' + old + b', "b": 1}', b'[{"op":"remove","path":"/b"}]') == b'{"a": ' + old + b"}"

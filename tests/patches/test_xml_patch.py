@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from headwater.patches.faults import MOST_OPERATIONS, PatchRefused
+from headwater.patches.faults import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
 from headwater.patches.xml.applying import apply
 from headwater.patches.xml.making import make
 
@@ -255,3 +255,41 @@ def test_many_operations_over_many_children_take_bounded_time() -> None:
     with pytest.raises(PatchRefused):
         apply(old, patch)
     assert time.process_time() - began < 20
+
+
+def attributes(number: int) -> str:
+    return "".join(f' xmlns:a{n}="urn:a"' for n in range(number))
+
+
+AGAIN_AND_AGAIN = {
+    "attributes of one element": ("<r/>", "".join(f'<p:add sel="*" type="@a{n}">1</p:add>' for n in range(9_000))),
+    "one long text": (f"<r>{'x' * (8 << 20)}</r>", '<p:add sel="*">x</p:add>' * MOST_OPERATIONS),
+    "the namespaces of each element": (
+        f"<r{attributes(900)}>" + '<a xmlns:b="urn:b"/>' * 20_000 + "</r>",
+        '<p:add sel="*/a[20000]"><c/></p:add>' * MOST_OPERATIONS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN_AND_AGAIN)
+def test_what_is_looked_at_again_and_again_takes_bounded_time(name: str) -> None:
+    old, operations = AGAIN_AND_AGAIN[name]
+    began = time.process_time()
+    with pytest.raises(PatchRefused):
+        apply(old.encode(), xml_patch(operations, ""))
+    assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("many", ["<b/>", "x<b/>", "<!---->", '<b a=""/>'])
+def test_more_elements_than_are_held_are_refused(many: str) -> None:
+    """Of the file, and of what a patch brings."""
+    wide = f"<r>{many * MOST_NODES}</r>"
+    assert len(wide) < LARGEST
+    for old, operation in ((wide, '<p:add sel="*"/>'), ("<r/>", f'<p:add sel="*">{wide}</p:add>')):
+        with pytest.raises(PatchRefused, match="too many values"):
+            apply(old.encode(), xml_patch(operation, ""))
+
+
+def test_more_attributes_than_an_element_has_are_refused() -> None:
+    with pytest.raises(PatchRefused, match="too many attributes"):
+        apply(f"<r{attributes(1_001)}/>".encode(), xml_patch('<p:add sel="*"/>', ""))

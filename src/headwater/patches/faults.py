@@ -10,6 +10,10 @@ MOST_OPERATIONS: Final = 10_000
 """In one patch."""
 DEEPEST: Final = 200
 """So many levels of arrays, objects or elements are descended into."""
+MOST_ATTRIBUTES: Final = 1_000
+"""Of one element."""
+MOST_NODES: Final = 1_200_000
+"""What is held of all texts together, each some hundred octets: a value of JSON or an element counts as two."""
 
 
 class PatchRefused(Exception):
@@ -20,13 +24,20 @@ class PatchRefused(Exception):
 
 
 class Effort:
-    """Counts work, and refuses to go on beyond `most` units. A unit is about a microsecond."""
+    """Counts work, and refuses to go on beyond `most` units. A unit is about a microsecond. Counts nodes as well."""
 
     def __init__(self, most: int = 5_000_000) -> None:
         self._left = most
+        self._nodes_left = MOST_NODES
 
     def spend(self, units: int) -> None:
         """Note work that is about to be done. Raises PatchRefused."""
         self._left -= units
         if self._left < 0:
             raise PatchRefused("it takes too long")
+
+    def hold(self, nodes: int) -> None:
+        """Note nodes that are about to be held. Raises PatchRefused."""
+        self._nodes_left -= nodes
+        if self._nodes_left < 0:
+            raise PatchRefused("it has too many values or elements")

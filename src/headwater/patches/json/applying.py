@@ -100,9 +100,9 @@ class _Application:
             raise PatchRefused("a pointer begins with a slash")
         if _WRONG_ESCAPE.search(pointer):
             raise PatchRefused("a pointer has a wrong escape")
-        names = [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]
-        if len(names) > DEEPEST:
+        if pointer.count("/") > DEEPEST:
             raise PatchRefused("a pointer is too deep")
+        names = [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]
         self._effort.spend(1 + len(names))
         return names
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +16,7 @@ from headwater.patches.faults import DEEPEST, LARGEST, Effort, PatchRefused
 
 _BOM = "\ufeff"
 _SPACE = re.compile(r"[ \t\n\r]*")
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # never goes back, which would take memory for each character
 _STRING_AT = re.compile(_STRING, re.DOTALL)
 _SCALAR = re.compile(_STRING + r'|[^\s,:\[\]{}"]+', re.DOTALL)
 _INNER = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
@@ -44,21 +43,26 @@ class Value:
         """What is within an array or object, which may be changed from now on; None for a scalar."""
         if self._content is None and self.text is not None and self.text[0] in "[{":
             effort.spend(1 + len(self.text) // 30)
-            self._content = _content(self.text)
+            self._content = _content(self.text, effort)
             self.text = None
         return self._content
 
-    def pieces(self) -> Iterator[str]:
-        """Its text as it is by now."""
+    def put_pieces(self, into: list[str]) -> None:
+        """Its text as it is by now, at the end of `into`."""
         if self._content is None:
-            yield self.text or ""
+            into.append(self.text or "")
         else:
-            yield from self._content.pieces()
+            self._content.put_pieces(into)
 
     def written(self, effort: Effort) -> str:
         """The same in one."""
-        text = self.text if self.text is not None else "".join(self.pieces())
-        effort.spend(1 + len(text) // 1_000)
+        if self.text is not None:
+            effort.spend(1 + len(self.text) // 1_000)
+            return self.text
+        pieces: list[str] = []
+        self.put_pieces(pieces)
+        text = "".join(pieces)
+        effort.spend(1 + len(pieces) // 5 + len(text) // 1_000)
         return text
 
 
@@ -96,17 +100,17 @@ class Content:
         self.items, self.close, self.is_object = items, close, is_object
         self.names: dict[str, int] | None = None
 
-    def pieces(self) -> Iterator[str]:
-        """Its text."""
-        yield "{" if self.is_object else "["
+    def put_pieces(self, into: list[str]) -> None:
+        """Its text, at the end of `into`."""
+        into.append("{" if self.is_object else "[")
         for number, one in enumerate(self.items):
             if number:
-                yield ","
-            yield one.lead + one.key + one.colon
-            yield from one.value.pieces()
-            yield one.trail
-        yield self.close
-        yield "}" if self.is_object else "]"
+                into.append(",")
+            into.append(one.lead + one.key + one.colon)
+            one.value.put_pieces(into)
+            into.append(one.trail)
+        into.append(self.close)
+        into.append("}" if self.is_object else "]")
 
     def place(self, name: str, effort: Effort) -> int | None:
         """Where the member of this name is. Raises PatchRefused where a name comes twice."""
@@ -197,7 +201,7 @@ def plain(written: str) -> str:
     return written[1:-1] if "\\" not in written else str(json.loads(written))
 
 
-def _content(text: str) -> Content:
+def _content(text: str, effort: Effort) -> Content:
     """The items of an array or object whose text is sound; they are not looked into."""
     is_object = text[0] == "{"
     items: list[Item] = []
@@ -213,6 +217,7 @@ def _content(text: str) -> Content:
             key = name[0]
             colon, at = _colon(text, name.end())
         end = _end(text, at)
+        effort.hold(2)  # with its text
         value = Value(text[at:end])
         trail, at = _space(text, end)
         items.append(Item(lead, key, colon, value, trail))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from headwater.patches.faults import LARGEST, MOST_OPERATIONS, Effort, PatchRefused
+from headwater.patches.faults import LARGEST, MOST_ATTRIBUTES, MOST_OPERATIONS, Effort, PatchRefused
 from headwater.patches.xml.selectors import XML_NAMESPACE, Target, find, local_attribute
 from headwater.patches.xml.text_tree import TEXT, Attribute, Element, Leaf, Node, Scope, XmlText
 
@@ -26,7 +26,7 @@ def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
     """The octets that the patch makes of the old ones. Raises PatchRefused."""
     effort = effort or Effort()
     text, root = XmlText(old, effort), XmlText(patch, effort).root
-    outer = root.scope({"xml": XML_NAMESPACE})
+    outer = root.scope({"xml": XML_NAMESPACE}, effort)
     if _local(root, outer) != "patch":
         raise PatchRefused("it is no XML Patch")
     operations = [one for one in root.children if isinstance(one, Element)]
@@ -34,7 +34,7 @@ def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
         raise PatchRefused("it has too many operations")
     applied = _Application(text, effort)
     for one in operations:
-        applied.take(one, one.scope(outer))
+        applied.take(one, one.scope(outer, effort))
     try:
         return text.octets()
     except RecursionError as cause:
@@ -58,7 +58,7 @@ class _Application:
 
     def take(self, operation: Element, names: Scope) -> None:
         """Do an operation. Raises PatchRefused."""
-        told = {one.name: one.written for one in operation.attributes()}
+        told = {one.name: one.written for one in operation.attributes(self._effort)}
         target = find(self._text.root, _unescaped(told.get("sel", "")), names, self._effort)
         self._grown(operation)
         name = _local(operation, names)
@@ -83,7 +83,8 @@ class _Application:
         """What an operation brings. Raises PatchRefused where its names would mean something else in the document."""
         used: set[str] = set()
         bare = _LEAVES.sub("", "".join(source for one in operation.children for source in one.pieces()))
-        for tag, attribute in _NAMES.findall(bare):
+        for found in _NAMES.finditer(bare):
+            tag, attribute = found.groups("")
             prefix, colon, _ = (tag or attribute).partition(":")
             if tag or (colon and prefix != "xmlns"):
                 used.add(prefix if colon else "")
@@ -98,7 +99,7 @@ class _Application:
         if place in ("append", "prepend"):
             if not isinstance(node, Element):
                 raise PatchRefused("nothing can be added there")
-            brought = self._contents(operation, names, node.scope(target.scope))
+            brought = self._contents(operation, names, node.scope(target.scope, self._effort))
             node.open()
             at = 0 if place == "prepend" else len(node.children)
             self._put(node, at, at, brought)
@@ -112,7 +113,7 @@ class _Application:
     def _put(self, parent: Element, from_: int, to: int, brought: list[Node]) -> None:
         self._effort.spend(1 + len(parent.children) // 4)
         parent.children[from_:to] = brought
-        parent.settle()
+        parent.settle(self._effort)
 
     def _add_attribute(self, target: Target, type_: str, operation: Element, names: Scope) -> None:
         element = target.node
@@ -121,15 +122,17 @@ class _Application:
         if type_.startswith("namespace::"):
             name = f"xmlns:{type_.removeprefix('namespace::')}"
         elif type_.startswith("@"):
-            name = local_attribute(type_[1:], names, element.scope(target.scope))
+            name = local_attribute(type_[1:], names, element.scope(target.scope, self._effort))
         else:
             raise PatchRefused("nothing can be added there")
-        own = element.attributes()
+        own = element.attributes(self._effort)
+        if len(own) >= MOST_ATTRIBUTES:
+            raise PatchRefused("an element has too many attributes")
         if any(one.name == name for one in own):
             raise PatchRefused("there is such an attribute already")
         value = _value(operation)
         quote = '"' if '"' not in value or "'" in value else "'"
-        element.set_attributes([*own, Attribute(" ", name, "=", _quoted(value, quote))])
+        element.set_attributes([*own, Attribute(" ", name, "=", _quoted(value, quote))], self._effort)
 
     def _replace(self, target: Target, operation: Element, names: Scope) -> None:
         if target.node is None:
@@ -151,8 +154,8 @@ class _Application:
 
     def _set(self, target: Target, change: _Change) -> None:
         element = target.within[-1]
-        attributes = (change(one) if one.name == target.attribute else one for one in element.attributes())
-        element.set_attributes([one for one in attributes if one is not None])
+        attributes = (change(one) if one.name == target.attribute else one for one in element.attributes(self._effort))
+        element.set_attributes([one for one in attributes if one is not None], self._effort)
 
     def _remove(self, target: Target, ws: str) -> None:
         if target.node is None:

@@ -97,7 +97,7 @@ class _Making:
         whole = self._operation("replace", selector, after, outer)
         if old.name != new.name or old.end != new.end or bool(old.children) is not bool(new.children):
             return [whole]
-        pair = _Pair(old, new, selector, old.scope(outer))
+        pair = _Pair(old, new, selector, old.scope(outer, self._effort))
         attributes = self._attributes(pair)
         if attributes is None:
             return [whole]
@@ -111,8 +111,8 @@ class _Making:
         """The operations on the attributes; None where they do not lead to the tag as it is written."""
         if pair.old.tag == pair.new.tag:
             return []
-        held = {one.name: one for one in pair.old.attributes()}
-        wanted = {one.name: one for one in pair.new.attributes()}
+        held = {one.name: one for one in pair.old.attributes(self._effort)}
+        wanted = {one.name: one for one in pair.new.attributes(self._effort)}
         operations: list[str] = []
         shell: list[Attribute] = []
         for name, one in held.items():
@@ -133,7 +133,7 @@ class _Making:
         changed = "".join(wanted[name].written for name in names if name in wanted)
         if any(name.partition(":")[0] == "xmlns" for name in names) or _CHANGED_BY_READING.search(changed):
             return None
-        return operations if written_tag(pair.old, shell) == pair.new.tag else None
+        return operations if written_tag(pair.old, shell, self._effort) == pair.new.tag else None
 
     def _children(self, pair: _Pair) -> list[str] | None:
         effort = self._effort

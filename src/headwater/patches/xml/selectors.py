@@ -85,18 +85,18 @@ def find(root: Element, selector: str, names: Scope, effort: Effort) -> Target:
         element = _one(step, children, scope, names, effort)
         if not isinstance(element, Element):
             raise PatchRefused("a selector goes into what is no element")
-        within, scope, children = (*within, element), element.scope(scope), element.children
+        within, scope, children = (*within, element), element.scope(scope, effort), element.children
     if last.test.startswith(("@", "namespace::")):
-        return _attribute(last, within, scope, names)
+        return _attribute(last, within, scope, names, effort)
     return Target(within, _one(last, children, scope, names, effort), "", scope)
 
 
-def _attribute(step: Step, within: tuple[Element, ...], scope: Scope, names: Scope) -> Target:
+def _attribute(step: Step, within: tuple[Element, ...], scope: Scope, names: Scope, effort: Effort) -> Target:
     if not within or step.conditions:
         raise PatchRefused("a selector is not understood")
     prefix = step.test.removeprefix("namespace::")
     name = f"xmlns:{prefix}" if prefix != step.test else local_attribute(step.test[1:], names, scope)
-    if sum(one.name == name for one in within[-1].attributes()) != 1:
+    if sum(one.name == name for one in within[-1].attributes(effort)) != 1:
         raise PatchRefused("there is nothing at a selector")
     return Target(within, None, name, scope)
 
@@ -104,14 +104,14 @@ def _attribute(step: Step, within: tuple[Element, ...], scope: Scope, names: Sco
 def local_attribute(name: str, names: Scope, scope: Scope) -> str:
     """The name that an attribute has in the document: its prefix has to mean the same there. Raises PatchRefused."""
     prefix, colon, _ = name.partition(":")
-    if colon and {"xml": XML_NAMESPACE, **names}.get(prefix) != scope.get(prefix):
+    if colon and names.get(prefix, XML_NAMESPACE if prefix == "xml" else None) != scope.get(prefix):
         raise PatchRefused("a prefix means something else in the document")
     return name
 
 
 def _one(step: Step, children: list[Node], scope: Scope, names: Scope, effort: Effort) -> Node:
     effort.spend(1 + len(children) // 4)
-    found = [one for one in children if _is_meant(step.test, one, scope, names)]
+    found = [one for one in children if _is_meant(step.test, one, scope, names, effort)]
     for condition in step.conditions:
         effort.spend(1 + len(found))
         if condition.place:
@@ -123,11 +123,11 @@ def _one(step: Step, children: list[Node], scope: Scope, names: Scope, effort: E
     return found[0]
 
 
-def _is_meant(test: str, node: Node, scope: Scope, names: Scope) -> bool:
+def _is_meant(test: str, node: Node, scope: Scope, names: Scope, effort: Effort) -> bool:
     if test == "node()":
         return True
     if isinstance(node, Element):
-        return test == "*" or _is_named(test, node, scope, names)
+        return test == "*" or _is_named(test, node, scope, names, effort)
     if test.startswith("processing-instruction("):
         wanted = test[len("processing-instruction(") + 1 : -2]
         return node.kind == INSTRUCTION and (
@@ -136,12 +136,13 @@ def _is_meant(test: str, node: Node, scope: Scope, names: Scope) -> bool:
     return _LEAVES.get(test) == node.kind
 
 
-def _is_named(test: str, element: Element, scope: Scope, names: Scope) -> bool:
+def _is_named(test: str, element: Element, scope: Scope, names: Scope, effort: Effort) -> bool:
     prefix, _, local = test.rpartition(":")
     own_prefix, _, own_local = element.name.rpartition(":")
     if local != own_local:
         return False
-    return {"xml": XML_NAMESPACE, **names}.get(prefix, "") == element.scope(scope).get(own_prefix, "")
+    meant = names.get(prefix, XML_NAMESPACE if prefix == "xml" else "")
+    return meant == element.scope(scope, effort).get(own_prefix, "")
 
 
 def _has(node: Node, condition: Condition, scope: Scope, names: Scope, effort: Effort) -> bool:
@@ -151,14 +152,13 @@ def _has(node: Node, condition: Condition, scope: Scope, names: Scope, effort: E
     if not isinstance(node, Element):
         return False
     if condition.name.startswith("@"):
-        effort.spend(1 + len(node.tag) // 20)
-        name = local_attribute(condition.name[1:], names, node.scope(scope))
-        return any(one.name == name and _plain(one.written) == condition.value for one in node.attributes())
-    own = node.scope(scope)
+        name = local_attribute(condition.name[1:], names, node.scope(scope, effort))
+        return any(one.name == name and _plain(one.written) == condition.value for one in node.attributes(effort))
+    own = node.scope(scope, effort)
     effort.spend(1 + len(node.children))
     return any(
         isinstance(one, Element)
-        and _is_named(condition.name, one, own, names)
+        and _is_named(condition.name, one, own, names, effort)
         and _value(one, effort) == condition.value
         for one in node.children
     )

@@ -6,16 +6,16 @@ Nothing is expanded, so no entity can grow: references within texts are never lo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Final, NamedTuple
 from xml.parsers import expat
 
-from headwater.patches.faults import DEEPEST, LARGEST, Effort, PatchRefused
+from headwater.patches.faults import DEEPEST, LARGEST, MOST_ATTRIBUTES, Effort, PatchRefused
 
 _NAME = r"[^\s<>/=!?\"'&]+"
 _TOKEN = re.compile(
     r"(?P<comment><!--.*?-->)|(?P<pi><\?.*?\?>)|(?P<cdata><!\[CDATA\[.*?\]\]>)"
-    rf"|(?P<end></{_NAME}\s*>)|(?P<start><{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"]*\"|'[^']*'))*\s*/?>)|(?P<text>[^<]+)",
+    rf"|(?P<end></{_NAME}\s*>)|(?P<start><{_NAME}(?:\s+{_NAME}\s*=\s*(?:\"[^\"]*\"|'[^']*'))*+\s*/?>)|(?P<text>[^<]+)",
     re.DOTALL,
 )
 _ATTRIBUTE = re.compile(rf"(\s+)({_NAME})(\s*=\s*)(\"[^\"]*\"|'[^']*')")
@@ -88,23 +88,26 @@ class Element:
             yield from one.pieces()
         yield self.end
 
-    def attributes(self) -> list[Attribute]:
+    def attributes(self, effort: Effort) -> list[Attribute]:
         """Its attributes, as they are written."""
-        return [Attribute(*found) for found in _ATTRIBUTE.findall(self.tag)]
+        found = _ATTRIBUTE.findall(self.tag)
+        effort.spend(1 + 2 * len(found) + len(self.tag) // 1_000)
+        return [Attribute(*one) for one in found]
 
-    def set_attributes(self, attributes: list[Attribute]) -> None:
+    def set_attributes(self, attributes: list[Attribute], effort: Effort) -> None:
         """Write its tag with these; what is at the end of the tag stays."""
-        self.tag = written_tag(self, attributes)
+        self.tag = written_tag(self, attributes, effort)
 
-    def scope(self, outer: Scope) -> Scope:
+    def scope(self, outer: Scope, effort: Effort) -> Scope:
         """The namespaces that hold in it."""
         if "xmlns" not in self.tag:
             return outer
         own = {
             one.name.partition(":")[2]: one.written
-            for one in self.attributes()
+            for one in self.attributes(effort)
             if one.name == "xmlns" or one.name.startswith("xmlns:")
         }
+        effort.spend(1 + len(outer) // 10)
         return {**outer, **own}
 
     def open(self) -> None:
@@ -113,13 +116,15 @@ class Element:
             self.tag = self.tag[:-2].rstrip() + ">"
             self.end = f"</{self.name}>"
 
-    def settle(self) -> None:
+    def settle(self, effort: Effort) -> None:
         """Make one text of those that follow each other."""
         settled: list[Node] = []
         for one in self.children:
             last = settled[-1] if settled else None
             if one.kind == TEXT and last is not None and last.kind == TEXT:
-                settled[-1] = Leaf(TEXT, "".join((*last.pieces(), *one.pieces())))
+                written = "".join((*last.pieces(), *one.pieces()))
+                effort.spend(1 + len(written) // 1_000)
+                settled[-1] = Leaf(TEXT, written)
             elif one.kind != TEXT or any(one.pieces()):
                 settled.append(one)
         self.children = settled
@@ -128,9 +133,9 @@ class Element:
 Node = Leaf | Element
 
 
-def written_tag(element: Element, attributes: list[Attribute]) -> str:
+def written_tag(element: Element, attributes: list[Attribute], effort: Effort) -> str:
     """The start tag of an element with other attributes."""
-    own = element.attributes()
+    own = element.attributes(effort)
     end = element.tag[len(element.name) + 1 + sum(len("".join(one)) for one in own) :]
     return f"<{element.name}" + "".join("".join(one) for one in attributes) + end
 
@@ -148,9 +153,10 @@ class XmlText:
         if len(data) > LARGEST:
             raise PatchRefused("it is too large")
         effort.spend(1 + len(data) // 4)
+        effort.hold(data.count(b"="))  # attributes
         text = _checked(data)
         holder = Element("<->", "", 0)
-        _read(text, holder)
+        _read(text, holder, effort)
         roots = [number for number, one in enumerate(holder.children) if isinstance(one, Element)]
         root = holder.children[roots[0]]
         assert isinstance(root, Element)
@@ -174,18 +180,26 @@ def _checked(data: bytes) -> str:
         raise PatchRefused("it is not in UTF-8")
     parser = expat.ParserCreate("UTF-8", "\n")
     parser.StartDoctypeDeclHandler = _refuse_dtd
-    depth = 0
+    depth = namespaces = 0
 
-    def started(_name: str, _attributes: object) -> None:
-        nonlocal depth
+    def declared(_prefix: str | None, _uri: str | None) -> None:
+        nonlocal namespaces
+        namespaces += 1
+
+    def started(_name: str, attributes: Sized) -> None:
+        nonlocal depth, namespaces
         depth += 1
         if depth > DEEPEST:
             raise PatchRefused("it is too deep")
+        if namespaces + len(attributes) > MOST_ATTRIBUTES:
+            raise PatchRefused("an element has too many attributes")
+        namespaces = 0
 
     def ended(_name: str) -> None:
         nonlocal depth
         depth -= 1
 
+    parser.StartNamespaceDeclHandler = declared
     parser.StartElementHandler, parser.EndElementHandler = started, ended
     try:
         parser.Parse(data, True)  # noqa: FBT003 - the parameter has no name
@@ -198,7 +212,7 @@ def _refuse_dtd(*_declared: object) -> None:
     raise PatchRefused("it has a DTD")
 
 
-def _read(text: str, holder: Element) -> None:
+def _read(text: str, holder: Element, effort: Effort) -> None:
     """Put the nodes of a sound text below `holder`."""
     above: list[Element] = [holder]
     at = 0
@@ -210,6 +224,7 @@ def _read(text: str, holder: Element) -> None:
         kind, written = token.lastgroup, token[0]
         within = above[-1].children
         if kind == "start":
+            effort.hold(2)  # with the list of its children
             element = Element(written, text, token.start())
             within.append(element)
             if not written.endswith("/>"):
@@ -221,4 +236,5 @@ def _read(text: str, holder: Element) -> None:
             assert isinstance(last, Leaf)
             last.written += written
         else:
+            effort.hold(1)
             within.append(Leaf(TEXT if kind in ("text", "cdata") else str(kind), written))
