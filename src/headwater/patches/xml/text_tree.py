@@ -182,7 +182,7 @@ def _checked(data: bytes) -> str:
     parser.StartDoctypeDeclHandler = _refuse_dtd
     depth = namespaces = 0
 
-    def declared(_prefix: str | None, _uri: str | None) -> None:
+    def namespace_declared(_prefix: str | None, _uri: str | None) -> None:
         nonlocal namespaces
         namespaces += 1
 
@@ -199,7 +199,7 @@ def _checked(data: bytes) -> str:
         nonlocal depth
         depth -= 1
 
-    parser.StartNamespaceDeclHandler = declared
+    parser.StartNamespaceDeclHandler = namespace_declared
     parser.StartElementHandler, parser.EndElementHandler = started, ended
     try:
         parser.Parse(data, True)  # noqa: FBT003 - the parameter has no name
