@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import HeadwaterError
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.source.configured_source import utc_now
@@ -299,6 +301,31 @@ def test_every_request_is_logged(server: Face) -> None:
         6,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ValueError("odd"), 500, "ValueError: odd [HW-000]"),
+        (OSError(errno.EINVAL, "odd"), 500, "OSError: [Errno 22] odd [HW-000]"),
+        (OSError(errno.ENOSPC, "full"), 503, "full [HW-STO-01]"),
+    ],
+    ids=str,
+)
+def test_whatever_goes_wrong_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, told: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    heard: list[HeadwaterError | OSError] = []
+    (tmp_path / "files").mkdir()
+    with face(tmp_path / "files", tmp_path / "state") as running:
+        monkeypatch.setattr(running.app, "_on_fault", heard.append)
+        monkeypatch.setattr(running.app.precedence, "give_way", fail)
+        assert running.get("/?fresh").status == status
+        assert running.served[-1].status == status
+    assert list(map(str, heard)) == [told]
 
 
 # What changes while it is served

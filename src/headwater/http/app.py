@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, disk_fault
 from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
@@ -107,17 +107,26 @@ class Application:
         elif (route := match.route(method)) is None:
             return _not_allowed(match.allowed)
         else:
-            if method in ("GET", "HEAD"):
-                self.precedence.give_way()
             try:
+                if method in ("GET", "HEAD"):
+                    self.precedence.give_way()
                 response = await route.handler(HttpRequest(method, match, request_fields, scope, receive, self._access))
-            except HeadwaterError as fault:
-                if self._on_fault is not None:
-                    self._on_fault(fault)
-                response = responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
+            except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
+                response = self._failed(error)
         if request_fields.has_body and method in ("GET", "HEAD"):  # a body that nobody asked for is not waited for
             response.head += _CLOSE
         return response
+
+    def _failed(self, error: Exception) -> Response:
+        """Tell of what went wrong, and answer: our store may be well again soon, a bug is none that passes."""
+        fault = disk_fault(error) if isinstance(error, OSError) else error
+        if not isinstance(fault, HeadwaterError):
+            fault = HeadwaterError(f"{type(error).__name__}: {error}")
+        if self._on_fault is not None:
+            self._on_fault(fault)
+        if fault.code == HeadwaterError.code:
+            return responses.text(500, f"a bug of this server [{fault.code}]", _CLOSE)
+        return responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
 
     async def _send_body(self, response: Response, receive: Receive, send: Send) -> bool:
         """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
