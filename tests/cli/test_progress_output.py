@@ -80,6 +80,22 @@ def test_a_line_a_minute_says_how_far_it_is() -> None:
     ]
 
 
+def test_short_runs_of_a_service_say_nothing_however_long_it_works() -> None:
+    """As those of `sync --follow`: each counts from its own beginning."""
+    clock, said = Clock(), list[str]()
+    minutes = LineEachMinute(said.append, clock.seconds)
+    teller = ProgressOutput(minutes.hear, minutes.beat, rest=minutes.rest)
+    for second in range(0, 300, 20):
+        clock.set(second)
+        teller(Progress("sets", 0, 1))
+        teller.close(0)
+    assert said == []
+    teller(Progress("sets", 0, 1))
+    clock.set(280 + MINUTE)
+    teller(Progress("transferring", 5, 9))
+    assert said == ["progress: transferring 5 of 9, after 60.0 s"]
+
+
 def test_what_is_over_within_a_minute_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with listening(quiet=False, bars=True, under_way=None) as teller:
         teller(Progress("scan", 1, 2))

@@ -152,18 +152,25 @@ class LineEachMinute:
         self._say = say
         self._clock = clock
         self._under_way = under_way
-        self._began_at = self._said_at = clock()
+        self._began_at: float | None = clock()
+        self._said_at = self._began_at
         self._last: Progress | None = None
 
     def hear(self, event: Progress) -> None:
         """Take note of progress, and say it when it is time."""
+        if self._began_at is None:
+            self._began_at = self._said_at = self._clock()
         self._last = event
         self.beat()
+
+    def rest(self) -> None:
+        """A run is over: that of the next one counts from its own beginning, whatever the pause between them."""
+        self._began_at = self._last = None
 
     def beat(self) -> bool:
         """Say how far the work has got when it is time; always False: it can stand where a stop is asked for."""
         now = self._clock()
-        if now - self._said_at >= MINUTE:
+        if self._began_at is not None and now - self._said_at >= MINUTE:
             self._said_at = now
             self._say(f"progress: {self._state()}, after {human_seconds(now - self._began_at)}")
         return False
@@ -187,8 +194,10 @@ class ProgressOutput:
         progress: Callable[[Progress], object] = lambda _event: None,
         beat: Callable[[], bool] = lambda: False,
         kept: list[Notice] | None = None,
+        rest: Callable[[], None] = lambda: None,
     ) -> None:
         self._kept = kept
+        self._rest = rest
         self._notes = Notes(tell if kept is None else self._keep)
         self._progress = progress
         self.beat = beat
@@ -206,6 +215,7 @@ class ProgressOutput:
     def close(self, status: int) -> None:
         """The work, or one run of it, is over: tell what was counted, and what was withheld, if `status` is not 0."""
         self._notes.close()
+        self._rest()
         for notice in self._kept or () if status else ():
             tell(notice)
         if self._kept is not None:
@@ -222,7 +232,7 @@ def listening(*, quiet: bool, bars: bool, under_way: Callable[[], int] | None) -
             teller = ProgressOutput(stack.enter_context(_bars()))
         else:
             minutes = LineEachMinute(under_way=under_way)
-            teller = ProgressOutput(minutes.hear, minutes.beat)
+            teller = ProgressOutput(minutes.hear, minutes.beat, rest=minutes.rest)
         try:
             yield teller
         except BaseException:
