@@ -233,7 +233,7 @@ class Subscriber:
         for held in list(copy.held.values()):
             if held.next_at > now:
                 due = min(due, held.next_at)
-            else:
+            elif copy.is_known or held.state is not SubscriptionState.ACTIVE:  # else who knows if it is wanted still
                 self._start(copy, f"ask {held.id}", self._ask(copy, held.id))
         return due
 
