@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import tempfile
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_what_is_wrong_with_a_patch_is_told(tmp_path: Path, patch: bytes, told: 
     (tmp_path / "patch").write_bytes(patch)
     with pytest.raises(PatchRefused, match=told):
         applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", f"sha-256:{'0' * 64}", None)
+
+
+def bomb(octets: int) -> bytes:
+    """A patch in gzip whose lines say one thing again and again."""
+    return gzip.compress(b"+" + POOLED[20] + (b"-" + POOLED[20]) * (octets // (len(POOLED[20]) + 1)), 1)
+
+
+def test_gzip_that_grows_beyond_measure_is_not_sorted(tmp_path: Path) -> None:
+    """Each of its lines would have to be; within 64 MiB it may grow as it likes."""
+    (tmp_path / "base").write_bytes(b"".join(POOLED[:9]))
+    wanted = f"sha-256:{hashlib.sha256(b''.join(POOLED[:9])).hexdigest()}"
+    for octets in (1 << 20, 80 << 20):
+        (tmp_path / "patch").write_bytes(bomb(octets))
+        if octets < 64 << 20:
+            applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", wanted, None)
+        else:
+            with pytest.raises(PatchRefused, match="more than"):
+                applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", wanted, None)
 
 
 FILES = [

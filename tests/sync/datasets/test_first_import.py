@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def other(dataset: Dataset) -> None:
     dataset.site.source.pages["/set/resources/changes3.nqud"] = Reply(diff(STATES[3], STATES[0]))
 
 
+def bomb(dataset: Dataset) -> None:
+    nothing = b"+<urn:a> <urn:b> <urn:c> .\n-<urn:a> <urn:b> <urn:c> .\n"
+    octets = gzip.compress(diff(STATES[1], STATES[2]) + nothing * 1_500_000)
+    dataset.site.source.pages["/set/resources/changes3.nqud"] = Reply(octets)
+
+
 def no_list(dataset: Dataset) -> None:
     del dataset.site.source.pages["/set/changelist.xml"]
 
@@ -69,6 +76,7 @@ WAYS_OUT = [
     ("a patch is gone", gone, "404"),
     ("a patch is broken", broken, "line 1"),
     ("a patch is another", other, "something else"),
+    ("a patch grows beyond measure", bomb, "more than"),
 ]
 
 

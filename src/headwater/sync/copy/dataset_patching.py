@@ -11,6 +11,7 @@ import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,24 @@ from headwater.files.hash_functions import HASHERS
 from headwater.patches.faults import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.faults import BOUNDS, BadRdf
+from headwater.rdf.lines.reading import is_plain, octets
 
 _BLOCK: Final = 1 << 14
 _PIECE: Final = 1 << 20
+_MOST_GROWTH: Final = 64
+"""A patch in gzip is inflated to so many times its octets at most,"""
+_GROWS_FREELY: Final = 64 << 20
+"""and to so many octets whatever it has: N-Quads of a dataset grow ten to forty times."""
+
+
+def check_growth(patch: Path) -> None:
+    """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure: each of its lines would be sorted."""
+    if is_plain(patch):
+        return
+    most = max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size)
+    with patch.open("rb") as file:
+        for _piece in octets(file, "the patch", replace(BOUNDS, octets=most)):
+            pass
 
 
 def check_base(base: Path, digest: str) -> None:
@@ -35,12 +51,13 @@ def applied_to_file(base: Path, patch: Path, target: Path, result: str, result_l
     Raises PatchRefused, whose text has the line.
     """
     try:
-        octets = _applied(base, patch, target, result)
+        check_growth(patch)
+        length = _applied(base, patch, target, result)
     except BadRdf as cause:
         raise PatchRefused(cause.what) from cause
-    if octets is None or result_length not in (None, octets):
+    if length is None or result_length not in (None, length):
         raise PatchRefused("it leads to something else")
-    return octets
+    return length
 
 
 def _applied(base: Path, patch: Path, target: Path, result: str) -> int | None:

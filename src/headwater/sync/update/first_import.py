@@ -21,6 +21,7 @@ from headwater.rdf.applying import apply_patches
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.copy.dataset_patching import check_growth
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
@@ -163,7 +164,9 @@ class FirstImport:
     def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
         octets = 0
         for done, fetched in enumerate(self._run.transport.many(map(self._fetch, range(len(paths)), patches, paths))):
-            _check(patches[int(str(fetched.fetch.key))], fetched)
+            number = int(str(fetched.fetch.key))
+            _check(patches[number], fetched)
+            check_growth(paths[number])
             octets += fetched.octets
             if octets > _MOST_OCTETS:
                 raise _NoChain("its changes are too large")
