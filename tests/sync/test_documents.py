@@ -711,6 +711,21 @@ def test_include_and_exclude(source: Source, site: Site, dest: Path) -> None:
     assert tree(dest) == ALL
 
 
+def test_filters_that_leave_out_all_are_told(source: Source, site: Site, dest: Path) -> None:
+    """A pattern that was mistyped copies nothing, and all of that is in sync (DST-S12)."""
+    for dry in (True, False):
+        ran = go(source.base, dest, include=("g*",), dry_run=dry)
+        assert ran.status == DONE
+        assert any("leave out all" in one.message for one in ran.notices), ran.notices
+    told = check(source.base, dest)
+    assert (told.verdict, told.sets[0].reason) == ("in sync", "the filters leave out all that is listed")
+    for number, (include, exclude) in enumerate([(("f0*",), ()), ((), ("f0*",)), ((), ())]):
+        for dry in (True, False):
+            ran = go(source.base, dest / str(number), dry_run=dry, include=include, exclude=exclude)
+            assert not any("leave out all" in one.message for one in ran.notices), ran.notices
+        assert check(source.base, dest / str(number)).sets[0].reason is None
+
+
 def test_sets(source: Source, dest: Path, tmp_path: Path) -> None:
     one, two = Site(source, "one"), Site(source, "two")
     one.put("x", b"1")

@@ -206,6 +206,9 @@ class _Run:
             if number:
                 recovery.end(number)
         self._check_begun(rows)
+        if self._report.takes_nothing:
+            told = "the filters leave out all that is listed: nothing is copied"
+            self._documents.warn("DST-S12", told, self._task.url)
         if self._follows and not any(one.dataset or one.fault for one in self._report.sets):
             self._documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", self._task.url)
         self._registry.conclude()

@@ -220,6 +220,8 @@ def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False, 
             result.reason = (
                 f"{result.unverifiable:,} {what} could not be compared: no hash, and no time that tells, is listed"
             )
+        elif result.left_out and not result.same:
+            result.reason = "the filters leave out all that is listed"
 
 
 def judge_stores(result: SetAudit) -> None:
