@@ -126,7 +126,11 @@ def test_a_run_that_came_to_nothing_is_told_with_its_first_time(
     since = only(told)["unsound_since"]
     assert status == SOURCE
     assert "500" in only(told)["last"]["fault"]
+    assert told["last_run"]["fault"] == f"set: {only(told)['last']['fault']}"
+    assert (told["last_run"]["exit_status"], told["last_run"]["fault_count"]) == (SOURCE, 1)
     go(source.base, dest)
+    assert ask("status", dest)[1]["last_run"]["fault_count"] == 2
+    assert ask("status", dest)[1]["last_run"]["fault_since"] == told["last_run"]["fault_since"]
     assert only(ask("status", dest)[1])["unsound_since"] == since
     for _ in range(2):
         assert go("http://127.0.0.1:1/", dest).status == SOURCE

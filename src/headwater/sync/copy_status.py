@@ -85,7 +85,7 @@ class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run that has ended; `fault`: what it came to nothing by, since when and how often so."""
+    """The last run that has ended; `fault`: what it came to nothing by or could not read, since when, how often."""
 
     began_at: dt.datetime
     ended_at: dt.datetime
@@ -262,7 +262,7 @@ def _run_status(run: LastRun) -> RunStatus:
         began_at=_moment(run.began_at),
         ended_at=_moment(run.ended_at),
         exit_status=run.exit_status,
-        fault=run.fault,
+        fault=run.fault or run.reason,
         fault_since=from_optional(run.fault_since_at),
         fault_count=run.fault_count,
     )

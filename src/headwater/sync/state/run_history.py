@@ -18,7 +18,8 @@ _LAST_RUN, _UNTOLD = "last run", "changes not told"
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run over a copy; times in microseconds since 1970. `fault`: what it ended by, where it came to nothing.
+    """The last run over a copy; times in microseconds since 1970. `fault`: what it ended by, where it came to nothing;
+    `reason`: what could not be read, the first of it, where it came to its end.
 
     `fault_since_at` and `fault_count`: since when, and in how many runs one after another, runs have ended so.
     """
@@ -27,6 +28,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int
     exit_status: int
     fault: str | None = None
+    reason: str | None = None
     fault_since_at: int | None = None
     fault_count: int = 0
 
@@ -49,7 +51,17 @@ def last_run(t: Transaction) -> LastRun | None:
 def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> None:
     """Remember what a run has done, and put into its report whether anybody is to be told of changes."""
     numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
-    _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status))
+    reason, before = _reason(report), last_run(t)
+    goes_on = reason is not None and before is not None and before.reason is not None
+    run = LastRun(
+        began_at=began_at,
+        ended_at=now,
+        exit_status=report.exit_status,
+        reason=reason,
+        fault_since_at=before.fault_since_at if goes_on and before is not None else None if reason is None else now,
+        fault_count=(before.fault_count if goes_on and before is not None else 0) + (reason is not None),
+    )
+    _keep_run(t, run)
     changed = any(report.total(name) for name in ("created", "updated", "deleted", "adopted"))
     cut_short = t.one("SELECT 1 FROM runs WHERE ended_at IS NULL LIMIT 1") is not None  # nobody knows what it did
     if changed or cut_short:
@@ -64,6 +76,12 @@ def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> 
             for one in report.sets
         ],
     )
+
+
+def _reason(report: SyncReport) -> str | None:
+    """The first of what a run could not read."""
+    faults = [*report.faults[:1], *(f"{one.name}: {one.fault}" for one in report.sets if one.fault)]
+    return faults[0][:1_000] if faults else None
 
 
 def keep_told(t: Transaction, mark: str) -> None:
