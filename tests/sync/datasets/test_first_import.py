@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import run as cli
+from headwater.quantities import human_octets
 from tests.support.copying import DONE, FAILED, check, go, is_clean
 from tests.support.fake_source import Reply, Source, at
 from tests.sync.datasets.test_existing_exporter import STATES, Dataset, diff, run, text_of
@@ -157,3 +159,17 @@ def test_an_earlier_state_that_patches_do_not_make_is_not_guessed(source: Source
     assert len(fetched) == len(set(fetched)), "nobody asks for them again"
     assert any(one.rule == "TIM-A6" and "404" in one.message for one in ran.notices), ran.notices
     assert is_clean(dest)
+
+
+def test_what_patches_have_saved_is_told_where_they_have(
+    source: Source, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history(source)
+    assert cli(["sync", source.base, str(dest / "more"), "--patches", "all"]) == DONE
+    assert "  1 by patches\n" in capsys.readouterr().out
+    packed = gzip.compress(diff(set(), STATES[0]))
+    Dataset(source).to(STATES[0], patch=packed).publish()
+    saved = len(text_of(STATES[0])) - len(packed)
+    assert go(source.base, dest / "json", patches="all").one.octets_saved == saved > 0
+    assert cli(["sync", source.base, str(dest / "fewer"), "--patches", "all"]) == DONE
+    assert f"  1 by patches: {human_octets(saved)} not transferred\n" in capsys.readouterr().out

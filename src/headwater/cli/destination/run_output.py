@@ -184,7 +184,8 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
     for way in set_report.ways:
         click.echo(f"  {_way(way, dry_run=dry_run)}")
     if set_report.patched:
-        click.echo(f"  {set_report.patched:,} by patches: {human_octets(set_report.octets_saved)} not transferred")
+        saved = f": {human_octets(set_report.octets_saved)} not transferred" if set_report.octets_saved > 0 else ""
+        click.echo(f"  {set_report.patched:,} by patches{saved}")
     if set_report.dataset is not None:
         show_dataset(set_report.dataset)
     for action in set_report.plan:

@@ -114,13 +114,14 @@ class FirstImport:
             return
         try:
             patches = self._patches(work)
-            octets = self._made(work, patches)
+            octets, made = self._made(work, patches)
         except (_NoChain, SourceFault, OSError) as cause:
             what = cause.what if isinstance(cause, HeadwaterError) else str(cause)
             self._warn("TIM-A6", f"the dataset is fetched, not made from its changes: {what:.300}", work.uri)
             return
         counts.patched += 1
         counts.octets += octets
+        counts.octets_saved += max(0, made - octets)
 
     def _work(self) -> Work | None:
         with self._run.database.write() as t:
@@ -143,8 +144,8 @@ class FirstImport:
             t.run("DELETE FROM temp.second_choices")
         return patches_from_nothing(changes, work.hash, work.known_at, self._lists.scope.objection)
 
-    def _made(self, work: Work, patches: Sequence[Link]) -> int:
-        """Fetch all patches, and execute them in one pass; how many octets came."""
+    def _made(self, work: Work, patches: Sequence[Link]) -> tuple[int, int]:
+        """Fetch all patches, and execute them in one pass; how many octets came, and how many were made of them."""
         temp = Path(self._run.temp)
         paths = [temp / f"first-{n}" for n in range(len(patches))]
         target = temp / "first-import"
@@ -159,7 +160,7 @@ class FirstImport:
             for path in (*paths, target):
                 with suppress(OSError):
                     path.unlink()
-        return received
+        return received, made.octets
 
     def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
         octets = 0
