@@ -119,20 +119,21 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
     return total
 
 
-def date_anew(feed: Feed) -> None:
-    """Count from now how long documents wait that seem to have come later: the clock has been set back since they did.
+def date_anew(feed: Feed, patience: dt.timedelta) -> None:
+    """Have nothing wait for its partner longer than that from now, as it would where the clock has been set back.
 
-    They would wait until the clock has caught up. For the first look of a process, and whenever the clock goes back.
+    For the first look of a process, and whenever the clock goes back.
     """
 
-    def count_anew() -> bool:
+    def shorten() -> bool:
         now = feed.clock()
-        halves = dict(islice(feed.state.begun_after(now), BATCH))
+        later = ((uri, half, half.within(now, patience, DOUBT)) for uri, half in feed.state.due_after(now + patience))
+        halves: dict[str, Half | None] = dict(islice(((uri, anew) for uri, half, anew in later if anew != half), BATCH))
         if halves:
-            feed.write([], Effects(halves={uri: half.begun_at(now) for uri, half in halves.items()}))
+            feed.write([], Effects(halves=halves))
         return bool(halves)
 
-    while feed.attempt(count_anew):
+    while feed.attempt(shorten):
         pass
 
 

@@ -63,14 +63,14 @@ class Half(msgspec.Struct, frozen=True, kw_only=True):
     happening: Happening | None = None
     since: dt.datetime | None = None
 
-    def begun_at(self, now: dt.datetime) -> Half:
-        """The half as if it waited since `now`, and no longer than before."""
-        if self.since is None:
-            return self
-        moved, state = now - self.since, self.state
+    def within(self, now: dt.datetime, patience: dt.timedelta, doubt: dt.timedelta) -> Half:
+        """The half, waiting no longer than that from now: a clock that was set back since may have dated it."""
+        state, latest = self.state, now + patience
         if state is not None and state.doubted_until is not None:
-            state = msgspec.structs.replace(state, doubted_until=state.doubted_until + moved)
-        return msgspec.structs.replace(self, due=self.due + moved, state=state, since=now)
+            state = msgspec.structs.replace(state, doubted_until=min(state.doubted_until, now + doubt))
+            latest = now + doubt if self.happening is None else latest
+        since = self.since and min(self.since, now)
+        return msgspec.structs.replace(self, due=min(self.due, latest), state=state, since=since)
 
 
 class Unpaired(msgspec.Struct, frozen=True):

@@ -133,13 +133,10 @@ class IngestState:
         rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
         return {row.key: from_msgpack(row.value, Half) for row in rows}
 
-    def begun_after(self, now: dt.datetime) -> Iterator[tuple[str, Half]]:
-        """What waits since a time after `now`: another clock, or this one before it was set back, has dated it."""
-        earliest = StateRow(HALF, "", rank=to_microseconds(now))  # what is due earlier has begun earlier
-        for row in _every(self._catalog, self._name, HALF, earliest):
-            half = from_msgpack(row.value, Half)
-            if half.since is not None and half.since > now:
-                yield row.key, half
+    def due_after(self, moment: dt.datetime) -> Iterator[tuple[str, Half]]:
+        """What waits beyond a moment."""
+        for row in _every(self._catalog, self._name, HALF, StateRow(HALF, "", rank=to_microseconds(moment) + 1)):
+            yield row.key, from_msgpack(row.value, Half)
 
     def position(self, feed: str) -> bytes | None:
         """How far a feed was read."""

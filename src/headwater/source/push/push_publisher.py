@@ -199,7 +199,7 @@ class PushPublisher:
         """Bring one set up to date, as far as it is to be refreshed."""
         name, pages, check = push_set.name, refresh is not Refresh.CHANGES, refresh is Refresh.REPAIR
         if push_set.is_misdated:
-            date_anew(push_set.feed)
+            date_anew(push_set.feed, push_set.patience)
             push_set.is_misdated = False
         if push_set.is_unsettled:
             push_set.is_unsettled = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.push.feed import Feed
 from headwater.source.scheduling.work_queue import Priority
 from headwater.source.set_health import Failures, SetHealth
@@ -25,7 +27,10 @@ class IndexReader(Protocol):
 
 
 class PushSet:
-    """One set. `index` makes what is polled every `poll_seconds`, given a callback that tells when to stop."""
+    """One set. `index` makes what is polled every `poll_seconds`, given a callback that tells when to stop.
+
+    Documents wait for their partners up to `patience`.
+    """
 
     def __init__(
         self,
@@ -33,11 +38,13 @@ class PushSet:
         context: SourceContext,
         index: Callable[[Callable[[], bool]], IndexReader] | None = None,
         poll_seconds: float = 1.0,
+        patience: dt.timedelta = PATIENCE,
     ) -> None:
         self.name = feed.name
         self.feed = feed
         self.index = index
         self.poll_seconds = poll_seconds
+        self.patience = patience
         self.health = SetHealth(name=feed.name, phase=WAITING)
         self.failures = Failures(self.health, context.clock, context.listener)
         self.is_open = False

@@ -84,7 +84,8 @@ class PushSets:
         for name, feed in self.by_set.items():
             config = self._configs[name]
             index = self._index(config, feed, credentials, context.listener) if config.index is not None else None
-            sets.append(PushSet(feed, context, index, config.poll_seconds))
+            patience = dt.timedelta(seconds=config.pair_seconds)
+            sets.append(PushSet(feed, context, index, config.poll_seconds, patience))
         self._publisher = PushPublisher(context, scheduler, sets)
         scheduler.add(self._publisher)
         for one in sets:

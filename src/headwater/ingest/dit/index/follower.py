@@ -92,7 +92,7 @@ class DitFollower:
         """Let nothing wait for a clock that was set back, since the last poll or before this process began."""
         now = self.feed.clock()
         if self._polled_at is None or now < self._polled_at:
-            date_anew(self.feed)
+            date_anew(self.feed, self._patience)
             self._marks.clear()
         self._polled_at = now
 
