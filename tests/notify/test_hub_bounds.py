@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from headwater.errors import HeadwaterError
 from headwater.http.access_record import AccessRecord
 from headwater.http.hub import endpoint
 from headwater.http.hub.app import HubApplication
@@ -103,6 +104,24 @@ def test_the_rate_is_that_of_strangers(client: str, statuses: list[int], tmp_pat
         assert [(await takes.answer(form, coming(FORM, more=False))).status for _ in statuses] == statuses
 
     with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
+
+
+def test_a_bug_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(hub: Hub) -> None:
+        heard: list[HeadwaterError] = []
+        app = HubApplication(hub, HubEndpoint(hub, AccessTokens([])), on_fault=heard.append)
+        monkeypatch.setattr(hub.store, "counts", lambda: int("odd"))
+        answers: list[MutableMapping[str, Any]] = []
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            answers.append(message)
+
+        asked = scope("192.0.2.1", b"") | {"type": "http", "method": "GET", "raw_path": b"/health"}
+        await app(asked, coming(b"", more=False), send)
+        odd = "invalid literal for int() with base 10: 'odd'"
+        assert (answers[0]["status"], [str(one) for one in heard]) == (500, [f"ValueError: {odd} [HW-000]"])
+
+    with_hub(tmp_path, ask)
 
 
 def test_behind_a_trusted_proxy_each_client_is_bounded_by_its_own_address(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ class HubApplication:
         endpoint: HubEndpoint,
         on_served: Callable[[AccessRecord], None] | None = None,
         proxies: TrustedProxies | None = None,
+        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
     ) -> None:
-        """`proxies`: whose word of where a request comes from is taken."""
+        """`proxies`: whose word of where a request comes from is taken. `on_fault` hears of bugs."""
         self._hub = hub
         self._endpoint = endpoint
         self._on_served = on_served
         self._proxies = proxies or TrustedProxies()
+        self._on_fault = on_fault
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -53,7 +55,12 @@ class HubApplication:
         client = self._proxies.client(peer, scope["headers"])
         if client != peer:
             scope = {**scope, "client": (client, port), "is_forwarded": True}
-        response = await self._respond(scope, receive)
+        try:
+            response = await self._respond(scope, receive)
+        except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
+            self._on_fault(HeadwaterError(f"{type(error).__name__}: {error}"))
+            text = f"a bug of this server [{HeadwaterError.code}]"
+            response = responses.text(500, text, _NO_STORE + line(b"connection", b"close"))
         is_head = scope["method"] == "HEAD"
         await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
         await send({"type": "http.response.body", "body": b"" if is_head else response.content()})

@@ -96,7 +96,7 @@ class HubServer:
         try:
             hub.start()
             endpoint = HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault)
-            app = HubApplication(hub, endpoint, setup.on_served, setup.proxies)
+            app = HubApplication(hub, endpoint, setup.on_served, setup.proxies, setup.on_fault)
             self._server = make_plain_server(app, on_ready=on_ready)
             await self._server.serve(sockets=[self._listener])
         finally:
