@@ -8,6 +8,7 @@ time. Whatever fails in a set is shown by its `health`, tried again after a paus
 from __future__ import annotations
 
 import datetime as dt
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -36,8 +37,8 @@ LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
 LOOKS: Final = DutyCycle(0.02)
 """… but no more than this share of the time."""
-MISDATED_SECONDS: Final = 10.0
-"""So long after the start, and after the clock was set back, documents may wait that the later clock has dated."""
+DATE_AGAIN_SECONDS: Final = 10.0
+"""After the start, and after the clock was set back: what was under way then may be dated by the later clock, too."""
 NAME_SECONDS: Final = 5.0
 """Sets that are published while another is not are named when nothing else is to be published, or after so long."""
 NAMING: Final = DutyCycle(0.05)
@@ -58,7 +59,7 @@ class PushPublisher:
         self._is_naming = self._is_ticking = self._is_blind = False
         self._open_count = 0
         self._looked_at: dt.datetime | None = None
-        self._misdated_until = 0.0
+        self._date_again_at = math.inf
         self._look_at = self._tick_at = self._name_at = self._look_took = 0.0
 
     def news(self, name: str) -> None:
@@ -87,11 +88,12 @@ class PushPublisher:
         try:
             newest = self._catalog.newest()
             at = self._clock()
-            if self._looked_at is None or at < self._looked_at:
-                self._misdated_until = now + MISDATED_SECONDS
-            is_misdated = now < self._misdated_until
+            is_set_back = self._looked_at is None or at < self._looked_at
+            is_misdated = is_set_back or now >= self._date_again_at
             waited = unsettled(self._catalog, None if is_misdated else at)
             self._looked_at = at
+            if is_misdated:
+                self._date_again_at = now + DATE_AGAIN_SECONDS if is_set_back else math.inf
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, push_set in enumerate(self._sets.values()):
