@@ -116,6 +116,14 @@ def test_publishing_refuses_what_cannot_be_asked_for(wrong: dict[str, Any], tmp_
     assert name in ("hashes", "base_url", "set_name") or name in str(fault.value)
 
 
+@pytest.mark.parametrize("call", [headwater.sync_folder, headwater.audit_folder])
+def test_options_are_options(call: Callable[..., object], tmp_path: Path) -> None:
+    with pytest.raises(headwater.UsageFault, match="options is a SyncOptions, not of type dict"):
+        call("http://127.0.0.1:1/", tmp_path, {"password": "hidden"})
+    with pytest.raises(headwater.UsageFault, match="not of type str"):
+        headwater.explore_source("http://127.0.0.1:1/", "all")  # type: ignore[arg-type]
+
+
 def test_publishing_says_as_the_command_does_that_not_all_is_published(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()

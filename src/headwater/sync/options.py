@@ -201,6 +201,13 @@ def check_options(options: msgspec.Struct) -> None:
 _ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
 
 
+def given_options(options: SyncOptions | None) -> SyncOptions:
+    """The options of a call, or those of the command without options. Raises UsageFault for anything else."""
+    if options is not None and not isinstance(options, SyncOptions):  # not shown: it may have a password
+        raise UsageFault(f"options is a SyncOptions, not of type {type(options).__name__}", advice=_ADVICE)
+    return options or SyncOptions()
+
+
 def _check_bounds(name: str, value: Any) -> None:
     if value is None:
         return

@@ -26,7 +26,7 @@ from headwater.sync.faults import BeforeHistory, DestinationNotFree
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
-from headwater.sync.options import SyncOptions
+from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
@@ -87,7 +87,7 @@ def sync(
     run on the same folder (StoreFault). After a call that was killed, or `stopped` (which ends it with Interrupted),
     the next call continues. `each` is called for every resource created, adopted, updated, deleted or failed.
     """
-    wanted = options or SyncOptions()
+    wanted = given_options(options)
     return synchronise(
         SyncTask(url=url, destination=destination, options=wanted, listener=listener, each=each, stopped=stopped)
     )

@@ -34,7 +34,7 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncOptions, choice_of_signature
+from headwater.sync.options import SyncOptions, choice_of_signature, given_options
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -74,7 +74,7 @@ def audit(
     read at all, StoreFault when the copy cannot be read, and Undetermined when there is no Resource List to compare
     with.
     """
-    options = options or SyncOptions()
+    options = given_options(options)
     began = time.monotonic()
     root = Path(os.path.abspath(destination))
     url = starting_uri(url)

@@ -16,7 +16,7 @@ from headwater.spec.records import Document, Entry
 from headwater.sync.connection import starting_uri
 from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncOptions
+from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
@@ -88,7 +88,7 @@ def explore(
     documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a set
     that is wanted is not there.
     """
-    options = options or SyncOptions()
+    options = given_options(options)
     url = starting_uri(url)
     faults: list[str] = []
 

@@ -25,7 +25,7 @@ from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.explore.offer_tree import wanted_offers
 from headwater.sync.lists.documents import DocumentRead, Documents
 from headwater.sync.network.transport import Transport
-from headwater.sync.options import SyncOptions
+from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection
@@ -108,7 +108,7 @@ def view_resource(
 
     Raises SourceFault when there is no ResourceSync, UsageFault when `where` is a folder and no copy.
     """
-    options = options or SyncOptions()
+    options = given_options(options)
     wanted = normalise(uri)
     url, held = _of_copy(Path(where), wanted) if Path(where).is_dir() else (where, [])
     report = ResourceReport(source=starting_uri(url), uri=uri, held=held)
