@@ -123,6 +123,15 @@ def test_nobody_is_there() -> None:
         SparqlEndpoint(EndpointAddress(update="http://127.0.0.1:1/"), sleep=lambda _: None).update("")
 
 
+def test_who_does_not_speak_tls_is_asked_once(server: SparqlServer) -> None:
+    pauses: list[float] = []
+    address = EndpointAddress(update=server.update_url.replace("http://", "https://"))
+    with pytest.raises(EndpointUnreachable, match="does not speak TLS") as told:
+        SparqlEndpoint(address, sleep=pauses.append).update("")
+    assert "http://" in told.value.todo
+    assert pauses == []
+
+
 def test_numbers_may_be_abbreviated() -> None:
     lines = [b"?a\t?b\t?c\n", b"-5\t1.0e6\t\n"]
     assert list(rows(lines)) == [(f'"-5"^^<{XSD}integer>', f'"1.0e6"^^<{XSD}double>', None)]

@@ -26,6 +26,7 @@ LONGEST_LINE: Final = 16 << 20
 _LONGEST_SMALL: Final = 1 << 20
 _TSV: Final = "text/tab-separated-values"
 _PAUSES: Final = (0.5, 2.0, 5.0)
+_NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -107,6 +108,9 @@ class SparqlEndpoint:
                 raise EndpointUnreachable(what, where=where) from cause
             except (OSError, HTTPException) as cause:
                 self.close()
+                if getattr(cause, "reason", None) == "WRONG_VERSION_NUMBER":
+                    what = "what answers there does not speak TLS"
+                    raise EndpointUnreachable(what, where=where, advice=_NO_TLS) from cause
                 said = f"no answer: {_reason(cause)}"
             else:
                 if 200 <= answer.status < 300:

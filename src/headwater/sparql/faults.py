@@ -25,7 +25,9 @@ class EndpointRefused(StoreFault):
     """The SPARQL endpoint refuses: it is read-only, wants other credentials, or does not take what it is asked."""
 
     code: ClassVar[str] = "HW-SPQ-03"
-    advice: ClassVar[str] = "Check the address for updates and the credentials; the endpoint's log has the details."
+    advice: ClassVar[str] = (
+        "Check the addresses for updates and queries, and the credentials; the endpoint's log has the details."
+    )
 
 
 class UnusableAnswer(StoreFault):
