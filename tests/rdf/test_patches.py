@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,15 @@ def test_inverse_and_composition(tmp_path: Path) -> None:
     assert inverse.getvalue() == b"-" + B + b"-" + C + b"+" + A
     assert write_composed([first, second], composed, scratch=tmp_path, strict=True) == PatchSummary(2, 2)
     assert composed.getvalue() == b"-" + A + b"-" + B + b"+" + C + b"+" + D
+
+
+def test_lines_that_say_nothing_are_passed_over_quickly() -> None:
+    """There may be one for each octet; those behind them keep their numbers (NQUD-A3)."""
+    nothing = b"\n" * 20_000_000 + b"# +a\n+++ a\n--- b\n@@ -1 +1 @@\n+\n- \t\r\n+ # c\n"
+    began = time.process_time()
+    with pytest.raises(BadRdfPatch, match="line 20,000,008"):
+        list(read_patch(io.BytesIO(nothing + b"+<urn:a> .\n"), strict=True))
+    assert list(read_patch(io.BytesIO(nothing + b"-<urn:a> <urn:b> <urn:c> .\n"), strict=True)) == [
+        ("-", b"<urn:a> <urn:b> <urn:c> .\n", 20_000_008)
+    ]
+    assert time.process_time() - began < 10

@@ -125,7 +125,7 @@ class PatchSteps:
     def statements(self) -> Iterator[tuple[bytes, bytes]]:
         """Each statement (with its LF), in order, and the signs that patches give it one after the other. Once only."""
         for statement, lines in groupby(self._sorter.lines(), lambda line: line[:-19]):
-            yield statement + b"\n", b"".join([line[-2:-1] for line in lines])
+            yield statement + b"\n", bytes(line[-2] for line in lines)
 
 
 def _applied(
@@ -138,7 +138,13 @@ def _applied(
             yield len(lines), block
             continue
         there, left = set(lines), set(lines)
+        most = len(left) + _LINES
         while step is not None and step[0] <= lines[-1]:
+            if len(left) > most:  # many statements come between two
+                before = sorted(one for one in left if one < step[0])
+                yield len(before), b"".join(before)
+                left.difference_update(before)
+                most = len(left) + _LINES
             _apply_step(step, there, left, counts)
             step = next(steps, None)
         yield len(left), b"".join(sorted(left))

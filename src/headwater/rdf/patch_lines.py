@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -13,6 +14,10 @@ from headwater.rdf.lines.statements import parsed_lines, signed_end
 
 _SIGNS: Final = {b"+": "+", b"-": "-"}
 _PLUS: Final = 43
+_NOT_EFFECTIVE: Final = re.compile(
+    rb"(?:[^+\-\n][^\n]*+\n|\n|\+\+[^\n]*+\n|--[^\n]*+\n|[+\-][ \t]*+(?:\r?\n|#[^\n]*+\n))++"
+)
+"""Lines that say nothing, as `_other` knows them too: there may be one for each octet of a patch."""
 
 
 class PatchLine(NamedTuple):
@@ -55,7 +60,10 @@ class PatchReader(Iterator[PatchLine]):
                 signs = ["+" if line[0] == _PLUS else "-" for line in lines]
                 yield from map(_PATCH_LINE, zip(signs, [line[1:] for line in lines], count(number), strict=False))
                 number += len(lines)
-                if end < len(block):
+                if end < len(block) and (passed := _NOT_EFFECTIVE.match(block, end)):
+                    start = passed.end()
+                    number += block.count(b"\n", end, start)
+                elif end < len(block):
                     start = block.index(b"\n", end) + 1
                     yield from self._other(block[end:start], number)
                     number += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.patches.faults import PatchRefused
-from headwater.rdf.applying import apply_patches
+from headwater.rdf import applying
+from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.canonical import LABELS_KEPT, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.sync.copy import dataset_patching
@@ -30,24 +32,35 @@ def digest_of(path: Path) -> str:
 
 
 @settings(max_examples=60)
-@given(st.sets(st.sampled_from(POOLED)), st.lists(SIGNED, max_size=30), st.sampled_from([1, 200, 1 << 14]))
+@given(
+    st.sets(st.sampled_from(POOLED)),
+    st.lists(SIGNED, max_size=30),
+    st.sampled_from([1, 200, 1 << 14]),
+    st.sampled_from([1, 3, 1 << 15]),
+)
 def test_a_merged_patch_gives_what_an_applied_one_gives(
-    state: set[bytes], patch: list[tuple[bytes, bytes]], block: int
+    state: set[bytes], patch: list[tuple[bytes, bytes]], block: int, most: int
 ) -> None:
-    """NQUD-A4, NQUD-A5: the last sign of a statement counts, whatever was there; in blocks of any size."""
+    """NQUD-A4, NQUD-A5: the last sign of a statement counts, whatever was there; in blocks of any size, and with any
+    number of lines held at once."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patcher:
         base, steps, made, merged = (Path(folder, name) for name in ("base", "patch", "made", "merged"))
         base.write_bytes(b"".join(sorted(state)))
         steps.write_bytes(b"".join(sign + line for sign, line in patch))
+        patcher.setattr(applying, "_LINES", most)
+        patcher.setattr(dataset_patching, "_MOST_LINES", most)
         apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
+        last = {line: sign for sign, line in patch}
+        wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}
+        assert made.read_bytes() == b"".join(sorted(wanted))
         patcher.setattr(dataset_patching, "_BLOCK", block)
         patcher.setattr(dataset_patching, "apply_patches", None)  # the quick way alone
         assert applied_to_file(base, steps, merged, digest_of(made), None) == made.stat().st_size
         assert merged.read_bytes() == made.read_bytes()
         for algorithm in ("md5", "sha-512"):
-            wanted = f"{algorithm}:{hashlib.new(algorithm.replace('-', ''), made.read_bytes()).hexdigest()}"
+            digest = f"{algorithm}:{hashlib.new(algorithm.replace('-', ''), made.read_bytes()).hexdigest()}"
             merged.unlink()
-            applied_to_file(base, steps, merged, wanted, None)
+            applied_to_file(base, steps, merged, digest, None)
 
 
 ODD = [
@@ -98,6 +111,33 @@ def test_gzip_that_grows_beyond_measure_is_not_sorted(tmp_path: Path) -> None:
         else:
             with pytest.raises(PatchRefused, match="more than"):
                 applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", wanted, None)
+
+
+MANY = {
+    "one statement again and again": b"+<urn:a> <urn:b> <urn:c> .\n-<urn:a> <urn:b> <urn:c> .\n" * 200_000,
+    "many statements between two": b"".join(b"+<urn:%d> <urn:b> <urn:c> .\n" % n for n in range(400_000)),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, is_merged: bool) -> None:
+    """They are neither held all, nor joined at once."""
+    base, patch = tmp_path / "base", tmp_path / "patch"
+    base.write_bytes(b"<urn:z> <urn:b> <urn:c> .\n")
+    patch.write_bytes(MANY[name])
+    steps = PatchSteps(tmp_path)
+    steps.add(patch, strict=True)
+    tracemalloc.start()
+    if is_merged:
+        dataset_patching._merged(base, steps.statements(), tmp_path / "made")
+    else:
+        lines = base.read_bytes().splitlines(keepends=True)
+        for _block in applying._applied(iter([(lines, lines[0])]), steps.statements(), applying._Counts()):
+            pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20, peak >> 20
 
 
 FILES = [

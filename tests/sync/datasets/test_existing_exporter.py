@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,14 @@ def test_a_missing_at_and_a_day_as_lastmod_are_read(source: Source, dest: Path) 
     site.publish_changes(0.0, entries=dataset.entries)
     site.publish_list([url(site.uri("dataset.nq"), "2026-11-02", hash=sha(text_of(STATES[1])))], at=None)
     run(dataset, dest)
+
+
+def test_a_patch_of_no_stated_length_is_no_larger_than_the_copy(source: Source, dest: Path) -> None:
+    """Where neither its length nor that of the dataset is stated; 16 MiB are taken in any case (DST-S1)."""
+    dataset = Dataset(source).to(STATES[0]).publish()
+    run(dataset, dest)
+    for state, more in ((STATES[1], 1 << 20), (STATES[3], 17 << 20)):
+        dataset.to(state, patch=diff(dataset.old, state) + b"\n" * more)
+        dataset.entries[-1] = re.sub(r' length="\d+"', "", dataset.entries[-1])
+        ran = run(dataset.publish(), dest)
+        assert ran.one.patched == (more < 16 << 20), ran.notices

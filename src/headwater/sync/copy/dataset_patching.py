@@ -23,6 +23,7 @@ from headwater.rdf.lines.reading import is_plain, octets
 
 _BLOCK: Final = 1 << 14
 _PIECE: Final = 1 << 20
+_MOST_LINES: Final = 1 << 15
 _MOST_GROWTH: Final = 64
 """A patch in gzip is inflated to so many times its octets at most,"""
 _GROWS_FREELY: Final = 64 << 20
@@ -84,6 +85,12 @@ def _merged(base: Path, steps: Iterator[tuple[bytes, bytes]], target: Path) -> s
                 lines = block.splitlines(keepends=True)
                 last = lines[-1]
                 while step is not None and step[0] <= last:
+                    if len(lines) > _MOST_LINES:  # many statements come between two
+                        place = bisect_left(lines, step[0])
+                        before = b"".join(lines[:place])
+                        digest.update(before)
+                        new.write(before)
+                        del lines[:place]
                     _apply_step(lines, *step)
                     step = next(steps, None)
                 block = b"".join(lines)

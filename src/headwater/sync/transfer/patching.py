@@ -58,10 +58,14 @@ class Patching:
         return self._faults >= max(_MOST_FAULTS, self._worked)
 
     def fetch(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Fetch:
-        """The request for the next patch: not for more octets than the link states, or the resource has."""
+        """The request for the next patch: not for more octets than the link states, or the resource has (or the copy,
+        where neither is stated)."""
         step = attempt.step
         wanted = strongest_of(step.hash)
         most = LARGEST_OF_DATASET if is_of_dataset(step.type) else LARGEST
+        if work.length is None and step.length is None:
+            found = self._tree.stat(work.path)
+            most = min(most, max(LARGEST, found.st_size if found is not None else 0))
         bounds = (most, work.length, step.length)
         return Fetch(
             step.href,
