@@ -1,6 +1,8 @@
 """Include and exclude patterns, as the manual states them."""
 
+import time
 from contextlib import suppress
+from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
@@ -150,3 +152,17 @@ def test_a_colon_in_a_name_is_a_character_at_a_source_and_no_address_at_a_destin
 def test_no_pattern_is_a_surprise(pattern: str, path: str) -> None:
     with suppress(BadPattern):
         Selection(include=[pattern]).takes(path.encode())
+
+
+@given(st.text("ab*?", min_size=1, max_size=8), st.text("ab", max_size=10))
+def test_several_stars_match_what_the_shell_matches(pattern: str, name: str) -> None:
+    if pattern != "**":
+        assert Selection([pattern]).takes(name.encode()) is fnmatchcase(name, pattern) or not name
+
+
+@pytest.mark.parametrize("pattern", ["*-*-*-*-*-*.pdf", "*" * 60 + "x", "[a-]*[-]*?*-*-*-*x"])
+def test_no_name_makes_a_pattern_take_long(pattern: str) -> None:
+    began = time.process_time()
+    for name in (b"-" * 250, b"a/" * 100 + b"-" * 250):
+        assert not Selection([pattern]).takes(name)
+    assert time.process_time() - began < 2

@@ -51,19 +51,27 @@ def _class(text: str, start: int) -> tuple[str, int]:
 
 
 def _segment(text: str) -> str:
+    """One name. Where it has several `*`, what follows one of them is looked for once, at the first place: a later one
+    would leave less for the others. So no name, which a source chooses, makes a pattern take long."""
     if text == "**":
         raise BadPattern("`**` is not a name")
-    pieces: list[str] = []
+    parts = [""]
     position = 0
     while position < len(text):
         character = text[position]
         if character == "[":
             piece, position = _class(text, position)
+            parts[-1] += piece
+            continue
+        position += 1
+        if character == "*":
+            parts.append("")
         else:
-            piece = {"*": "[^/]*", "?": "[^/]"}.get(character) or re.escape(character)
-            position += 1
-        pieces.append(piece)
-    return "".join(pieces)
+            parts[-1] += "[^/]" if character == "?" else re.escape(character)
+    first, *between = parts
+    if not between:
+        return first
+    return first + "".join(f"(?>[^/]*?{one})" for one in between[:-1] if one) + "[^/]*" + between[-1]
 
 
 def _translate(pattern: str) -> str:
