@@ -231,6 +231,21 @@ def test_it_is_told_where_nothing_of_packages_was_as_listed(
     assert "dumps are preferred); nothing that came was as listed" in capsys.readouterr().out
 
 
+def test_it_is_told_where_a_dump_has_too_little_of_what_is_wanted(
+    dumps: Dumps, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was packed before everything changed."""
+    dumps.publish_packages(dumps.package())
+    for name, body in list(dumps.site.files.items()):
+        dumps.site.put(name, body + b"changed", change=False)
+    dumps.site.publish(since=100.0)
+    dumps.publish("resourcedump")
+    assert cli.run(["sync", "--prefer", "dumps", dumps.site.source.base, str(dest)]) == Exit.DONE
+    shown = capsys.readouterr().out
+    assert "  0 by Resource Dump: 1 package of " in shown
+    assert "; by its manifest, too little of it is wanted\n" in shown
+
+
 def test_lists_are_preferred_where_that_is_said(dumps: Dumps, dest: Path) -> None:
     dumps.publish_packages(dumps.package())
     dumps.publish("resourcedump", demand=True)

@@ -215,7 +215,7 @@ def _way(way: TransferWay, *, dry_run: bool) -> str:
         return f"would fetch by {name}: {size}{printable(way.why)}"
     broken = f"; {printable(way.fault)}" if way.fault else ""
     if way.packages and not way.resources and not broken:
-        broken = "; nothing that came was as listed"
+        broken = f"; {_NOTHING_BROUGHT.get(way.way, 'by its manifest, too little of it is wanted')}"
     return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
 
 
@@ -223,6 +223,7 @@ _NOT_KEPT = (
     "only the source can keep earlier states (versions, archives, Change Dumps): where it keeps none there is nothing"
     " to copy; whatever else failed is tried again by the same command"
 )
+_NOTHING_BROUGHT = {"on demand": "nothing that came was as listed"}
 _WAY_NAMES = {"on demand": "packages on demand"}  # in JSON the way is named as it is
 
 _PROCESSES = {
