@@ -51,17 +51,7 @@ def last_run(t: Transaction) -> LastRun | None:
 def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> None:
     """Remember what a run has done, and put into its report whether anybody is to be told of changes."""
     numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
-    reason, before = _reason(report), last_run(t)
-    goes_on = reason is not None and before is not None and before.reason is not None
-    run = LastRun(
-        began_at=began_at,
-        ended_at=now,
-        exit_status=report.exit_status,
-        reason=reason,
-        fault_since_at=before.fault_since_at if goes_on and before is not None else None if reason is None else now,
-        fault_count=(before.fault_count if goes_on and before is not None else 0) + (reason is not None),
-    )
-    _keep_run(t, run)
+    _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status, reason=_reason(report)))
     changed = any(report.total(name) for name in ("created", "updated", "deleted", "adopted"))
     cut_short = t.one("SELECT 1 FROM runs WHERE ended_at IS NULL LIMIT 1") is not None  # nobody knows what it did
     if changed or cut_short:
@@ -92,17 +82,8 @@ def keep_told(t: Transaction, mark: str) -> None:
 def keep_fault(database: Database, began_at: int, now: int, fault: HeadwaterError) -> None:
     """Remember that a run came to nothing; a store that cannot be written tells of itself."""
     with contextlib.suppress(DatabaseFault), database.write() as t:
-        before = last_run(t)
-        goes_on = before is not None and before.fault is not None
-        run = LastRun(
-            began_at=began_at,
-            ended_at=now,
-            exit_status=int(fault.exit_status),
-            fault=str(fault)[:1_000],
-            fault_since_at=before.fault_since_at if goes_on and before is not None else now,
-            fault_count=(before.fault_count if goes_on and before is not None else 0) + 1,
-        )
-        _keep_run(t, run)
+        status, told = int(fault.exit_status), str(fault)[:1_000]
+        _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=status, fault=told))
 
 
 def set_history(t: Transaction, set_id: int) -> SetHistory | None:
@@ -117,7 +98,17 @@ def set_history(t: Transaction, set_id: int) -> SetHistory | None:
 
 
 def _keep_run(t: Transaction, run: LastRun) -> None:
+    """Remember a run, and since when and how often runs have ended as this one."""
+    if run.fault is not None or run.reason is not None:
+        since, count, before = run.ended_at, 0, last_run(t)
+        if before is not None and _ends_alike(before.fault, run.fault) and _ends_alike(before.reason, run.reason):
+            since, count = before.fault_since_at or since, before.fault_count
+        run = msgspec.structs.replace(run, fault_since_at=since, fault_count=count + 1)
     keep_fact(t, _LAST_RUN, msgspec.json.encode(run).decode())
+
+
+def _ends_alike(before: str | None, now: str | None) -> bool:
+    return (before is None) is (now is None)
 
 
 def _shortened(report: SetReport) -> str:
