@@ -94,6 +94,11 @@ def disk_fault(error: OSError) -> StoreFault | None:
     return StoreFault(error.strerror or str(error), where=str(error.filename) if error.filename else None)
 
 
+def bug(error: Exception) -> HeadwaterError:
+    """The fault by which an error that nobody has foreseen is told of: a bug of ours."""
+    return HeadwaterError(f"{type(error).__name__}: {error}")
+
+
 class Interrupted(HeadwaterError):
     """The run was interrupted; the next run finishes what is incomplete."""
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from headwater.errors import HeadwaterError, disk_fault
+from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
@@ -121,11 +121,11 @@ class Application:
         """Tell of what went wrong, and answer: our store may be well again soon, a bug is none that passes."""
         fault = disk_fault(error) if isinstance(error, OSError) else error
         if not isinstance(fault, HeadwaterError):
-            fault = HeadwaterError(f"{type(error).__name__}: {error}")
+            fault = bug(error)
         if self._on_fault is not None:
             self._on_fault(fault)
         if fault.code == HeadwaterError.code:
-            return responses.text(500, f"a bug of this server [{fault.code}]", _CLOSE)
+            return responses.bug(_CLOSE)
         return responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
 
     async def _send_body(self, response: Response, receive: Receive, send: Send) -> bool:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.errors import HeadwaterError
 from headwater.http.request_fields import Span, Unsatisfiable, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
@@ -151,6 +152,11 @@ def text(status: int, said: str, head: Head = b"") -> Response:
     """An answer of one line of plain text."""
     body = (said + "\n").encode("utf-8", "replace")
     return data(status, body, b"text/plain; charset=utf-8", head)
+
+
+def bug(head: Head = b"") -> Response:
+    """The answer to a request that has met a bug."""
+    return text(500, f"a bug of this server [{HeadwaterError.code}]", head)
 
 
 def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.hub.endpoint import HubEndpoint
@@ -58,9 +58,8 @@ class HubApplication:
         try:
             response = await self._respond(scope, receive)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
-            self._on_fault(HeadwaterError(f"{type(error).__name__}: {error}"))
-            text = f"a bug of this server [{HeadwaterError.code}]"
-            response = responses.text(500, text, _NO_STORE + line(b"connection", b"close"))
+            self._on_fault(bug(error))
+            response = responses.bug(_NO_STORE + line(b"connection", b"close"))
         is_head = scope["method"] == "HEAD"
         await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
         await send({"type": "http.response.body", "body": b"" if is_head else response.content()})
