@@ -18,7 +18,7 @@ from typing import Final
 from headwater.files.hash_functions import HASHERS
 from headwater.patches.faults import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
-from headwater.rdf.faults import BOUNDS, BadRdf
+from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.lines.reading import is_plain, octets
 
 _BLOCK: Final = 1 << 14
@@ -30,14 +30,21 @@ _GROWS_FREELY: Final = 64 << 20
 """and to so many octets whatever it has: N-Quads of a dataset grow ten to forty times."""
 
 
-def check_growth(patch: Path) -> None:
-    """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure: each of its lines would be sorted."""
+def _bounds_of(patch: Path) -> RdfBounds:
+    """The bounds on a patch: each line of what is inflated without end would be sorted."""
     if is_plain(patch):
-        return
-    most = max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size)
-    with patch.open("rb") as file:
-        for _piece in octets(file, "the patch", replace(BOUNDS, octets=most)):
-            pass
+        return BOUNDS
+    return replace(BOUNDS, octets=max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size))
+
+
+def check_growth(patch: Path) -> None:
+    """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure. For one that is read with others, and
+    so with bounds that are not its own."""
+    bounds = _bounds_of(patch)
+    if bounds is not BOUNDS:
+        with patch.open("rb") as file:
+            for _piece in octets(file, "the patch", bounds):
+                pass
 
 
 def check_base(base: Path, digest: str) -> None:
@@ -52,7 +59,6 @@ def applied_to_file(base: Path, patch: Path, target: Path, result: str, result_l
     Raises PatchRefused, whose text has the line.
     """
     try:
-        check_growth(patch)
         length = _applied(base, patch, target, result)
     except BadRdf as cause:
         raise PatchRefused(cause.what) from cause
@@ -64,7 +70,7 @@ def applied_to_file(base: Path, patch: Path, target: Path, result: str, result_l
 def _applied(base: Path, patch: Path, target: Path, result: str) -> int | None:
     """The octets of a file with this digest; None where the patch does not lead to it. Raises BadRdf."""
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=target.parent) as scratch:
-        steps = PatchSteps(Path(scratch))
+        steps = PatchSteps(Path(scratch), _bounds_of(patch))
         steps.add(patch, strict=True)
         sha256 = _merged(base, steps.statements(), target)
     if result == f"sha-256:{sha256}" or (not result.startswith("sha-256:") and _has(target, result)):
