@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.ingest.dit.intake import PATIENCE, date_anew
+from headwater.ingest.dit.intake import PATIENCE, shorten_waits
 from headwater.ingest.dit.submission import DitSubmission
 from headwater.ingest.push.dit_memo import read_note
 from headwater.ingest.push.events.submission import SubmissionLimits, TooManyLines
@@ -141,9 +141,9 @@ def test_dit_a11_nothing_waits_for_a_clock_that_was_set_back(fed: PushSet) -> No
     fed.documents(resource("d", 1), resource("e", 1))
     fed.later(-7_200)
     fed.documents(resource("c", -7_200), resource("d", 1), change("e", "created", 2))  # again, and another half
-    date_anew(fed.feed, PATIENCE)
+    shorten_waits(fed.feed, PATIENCE)
     assert fed.settle(4) == 0
-    date_anew(fed.feed, PATIENCE)  # nothing waits any longer for being asked again
+    shorten_waits(fed.feed, PATIENCE)  # nothing waits any longer for being asked again
     assert fed.settle(2) == 4
     assert fed.state() == {"a": A, "c": A, "d": A, "e": None}
     assert fed.settle(3_580) == 0

@@ -119,7 +119,7 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
     return total
 
 
-def date_anew(feed: Feed, patience: dt.timedelta) -> None:
+def shorten_waits(feed: Feed, patience: dt.timedelta) -> None:
     """Have nothing wait for its partner longer than that from now, as it would where the clock has been set back.
 
     For the first look of a process, and whenever the clock goes back.
@@ -127,7 +127,10 @@ def date_anew(feed: Feed, patience: dt.timedelta) -> None:
 
     def shorten() -> bool:
         now = feed.clock()
-        later = ((uri, half, half.within(now, patience, DOUBT)) for uri, half in feed.state.due_after(now + patience))
+        later = (
+            (uri, half, half.waiting_at_most(now, patience, DOUBT))
+            for uri, half in feed.state.due_after(now + patience)
+        )
         halves: dict[str, Half | None] = dict(islice(((uri, anew) for uri, half, anew in later if anew != half), BATCH))
         if halves:
             feed.write([], Effects(halves=halves))

@@ -69,7 +69,7 @@ def join(
     seems outdated then goes on waiting for its doubt, for its own change only. With `snapshot` states are what is there
     now (DIT-03), also those that look older than what was known long ago.
     """
-    halves = {uri: half.within(now, waits.patience, waits.doubt) for uri, half in known.halves.items()}
+    halves = {uri: half.waiting_at_most(now, waits.patience, waits.doubt) for uri, half in known.halves.items()}
     known = msgspec.structs.replace(known, halves=halves)
     joining = _Joining(known, now, waits, snapshot=snapshot, final=final)
     taken = list(items)

@@ -63,7 +63,7 @@ class Half(msgspec.Struct, frozen=True, kw_only=True):
     happening: Happening | None = None
     since: dt.datetime | None = None
 
-    def within(self, now: dt.datetime, patience: dt.timedelta, doubt: dt.timedelta) -> Half:
+    def waiting_at_most(self, now: dt.datetime, patience: dt.timedelta, doubt: dt.timedelta) -> Half:
         """The half, waiting no longer than that from now: a clock that was set back since may have dated it."""
         state, latest = self.state, now + patience
         if state is not None and state.doubted_until is not None:

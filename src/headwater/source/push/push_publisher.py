@@ -17,7 +17,7 @@ from typing import Final
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
-from headwater.ingest.dit.intake import date_anew, settle
+from headwater.ingest.dit.intake import settle, shorten_waits
 from headwater.ingest.push.ingest_state import unsettled
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
@@ -37,7 +37,7 @@ LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
 LOOKS: Final = DutyCycle(0.02)
 """… but no more than this share of the time."""
-DATE_AGAIN_SECONDS: Final = 10.0
+SHORTEN_AGAIN_SECONDS: Final = 10.0
 """After the start, and after the clock was set back: what was under way then may be dated by the later clock, too."""
 NAME_SECONDS: Final = 5.0
 """Sets that are published while another is not are named when nothing else is to be published, or after so long."""
@@ -59,7 +59,7 @@ class PushPublisher:
         self._is_naming = self._is_ticking = self._is_blind = False
         self._open_count = 0
         self._looked_at: dt.datetime | None = None
-        self._date_again_at = math.inf
+        self._shorten_again_at = math.inf
         self._look_at = self._tick_at = self._name_at = self._look_took = 0.0
 
     def news(self, name: str) -> None:
@@ -89,11 +89,11 @@ class PushPublisher:
             newest = self._catalog.newest()
             at = self._clock()
             is_set_back = self._looked_at is None or at < self._looked_at
-            is_misdated = is_set_back or now >= self._date_again_at
+            is_misdated = is_set_back or now >= self._shorten_again_at
             waited = unsettled(self._catalog, None if is_misdated else at)
             self._looked_at = at
             if is_misdated:
-                self._date_again_at = now + DATE_AGAIN_SECONDS if is_set_back else math.inf
+                self._shorten_again_at = now + SHORTEN_AGAIN_SECONDS if is_set_back else math.inf
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, push_set in enumerate(self._sets.values()):
@@ -201,7 +201,7 @@ class PushPublisher:
         """Bring one set up to date, as far as it is to be refreshed."""
         name, pages, check = push_set.name, refresh is not Refresh.CHANGES, refresh is Refresh.REPAIR
         if push_set.is_misdated:
-            date_anew(push_set.feed, push_set.patience)
+            shorten_waits(push_set.feed, push_set.patience)
             push_set.is_misdated = False
         if push_set.is_unsettled:
             push_set.is_unsettled = False

@@ -17,7 +17,7 @@ from headwater.ingest.dit.export_formats import Wrapped
 from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
 from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard
-from headwater.ingest.dit.intake import PATIENCE, date_anew, settle, take_documents
+from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits, take_documents
 from headwater.ingest.dit.summary import Tally
 from headwater.ingest.push.events.intake import refusal
 from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
@@ -74,7 +74,7 @@ class DitFollower:
         self._look_began = _seconds() if self._look_began is None else self._look_began
         shards = self.index.shards()
         before = self.tally.documents
-        self._date_anew()
+        self._shorten_waits()
         if not self.feed.is_open:
             self._load(shards)
             self._look_began = _seconds()
@@ -88,11 +88,11 @@ class DitFollower:
                 settle(self.feed, self.read_until)
         return self.tally.documents - before
 
-    def _date_anew(self) -> None:
+    def _shorten_waits(self) -> None:
         """Let nothing wait for a clock that was set back, since the last poll or before this process began."""
         now = self.feed.clock()
         if self._polled_at is None or now < self._polled_at:
-            date_anew(self.feed, self._patience)
+            shorten_waits(self.feed, self._patience)
             self._marks.clear()
         self._polled_at = now
 
