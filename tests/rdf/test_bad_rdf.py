@@ -14,6 +14,7 @@ from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, writ
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.lines.reading import line_blocks, octets
+from headwater.rdf.lines.xml_entities import bounded_entities
 from headwater.rdf.patch_lines import read_patch
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import statement
@@ -258,3 +259,53 @@ def test_rdf_xml_that_is_cut_off_between_elements_is_not_taken_for_whole(tmp_pat
         path.write_bytes(cut)
         with pytest.raises(BadRdf, match="cut off"):
             write_canonical([RdfInput(path, RDF_XML, "http://e.org/", path.name)], tmp_path / "made", scratch=tmp_path)
+
+
+BOMBS = {
+    "entities of entities": b'<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">',
+    "a parameter entity of an entity": b'<!ENTITY a "aaaaaaaaaa"><!ENTITY % b "&a;">',
+    "an entity of an entity without a blank": b'<!ENTITY a "aaaaaaaaaa"><!ENTITYb"&a;">',
+    "an entity that is declared last": b'<!ENTITY b "&a;">',
+    "an entity that is long": b'<!ENTITY b "' + b"a" * 1000 + b'">',
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 16])
+@pytest.mark.parametrize("declared", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_of_entities_is_refused_before_its_declaration_is_passed_on(declared: bytes, size: int) -> None:
+    document = b"<!DOCTYPE a [" + declared + b"]>"
+    passed_on: list[bytes] = []
+    with pytest.raises(RdfTooCostly, match="the DTD declares an entity"):
+        passed_on.extend(bounded_entities((document[at : at + size] for at in range(0, len(document), size)), "in"))
+    assert b";" not in b"".join(passed_on)
+    assert not b"".join(passed_on).endswith(b"]>")
+
+
+def test_references_that_make_a_document_too_large_are_refused() -> None:
+    head = b'<!DOCTYPE a [<!ENTITY b "' + b"a" * 900 + b'">]><a>'
+    with pytest.raises(RdfTooCostly, match="too large"):
+        list(bounded_entities([head, *[b"&b;" * 1000] * 20], "in"))
+
+
+def test_a_bomb_of_entities_costs_no_memory_where_documents_are_parsed(tmp_path: Path) -> None:
+    declared = b"".join(b'<!ENTITY a%d "%s">' % (one, b"&a%d;" % (one - 1) * 10) for one in range(1, 10))
+    bomb = tmp_path / "bomb.rdf"
+    bomb.write_bytes(
+        b'<!DOCTYPE a [<!ENTITY a0 "aaaaaaaaaa">'
+        + declared
+        + b"]>"
+        + RDF % b'<rdf:Description rdf:about="http://e.org/s"><e:p>&a9;</e:p></rdf:Description>'
+    )
+    with pytest.raises(RdfTooCostly, match="refers to another one"):
+        write_canonical([RdfInput(bomb, RDF_XML)], tmp_path / "out", scratch=tmp_path)
+
+
+def test_entities_that_name_namespaces_and_characters_are_read(tmp_path: Path) -> None:
+    """As ontology editors write them."""
+    source = tmp_path / "in.rdf"
+    source.write_bytes(
+        b'<?xml version="1.0"?>\n<!DOCTYPE rdf:RDF [\n <!ENTITY e "http://e.org/" >\n <!ENTITY nbsp "&#160;" >\n]>\n'
+        + RDF % b'<rdf:Description rdf:about="&e;s"><e:p>x&nbsp;y &amp; z</e:p></rdf:Description>'
+    )
+    write_canonical([RdfInput(source, RDF_XML)], tmp_path / "out", scratch=tmp_path)
+    assert (tmp_path / "out").read_text() == '<http://e.org/s> <http://e.org/p> "x\u00a0y & z" .\n'

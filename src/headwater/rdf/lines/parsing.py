@@ -17,6 +17,7 @@ from headwater.rdf.faults import BadRdf, BlankNodesRefused, RdfBounds, RdfTooCos
 from headwater.rdf.lines.blank_nodes import relabelled
 from headwater.rdf.lines.reading import OctetStream, octets
 from headwater.rdf.lines.statements import canonical_quads, has_blanks, refuse_blanks, syntax_fault
+from headwater.rdf.lines.xml_entities import bounded_entities
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 _QUADS = 10_000
@@ -133,7 +134,9 @@ def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[
     parser dies: for a limited process."""
     try:
         parts = octets(file, one.where, bounds)
-        stream = OctetStream(_whole_xml(parts, one.where) if one.syntax is RDF_XML else parts)
+        if one.syntax is RDF_XML:
+            parts = _whole_xml(bounded_entities(parts, one.where), one.where)
+        stream = OctetStream(parts)
         quads = parse(stream, one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
         while some := list(islice(quads, _QUADS)):
             block = canonical_quads(some, one.where)
