@@ -92,6 +92,32 @@ def test_a_fault_that_passes_is_waited_for(server: SparqlServer) -> None:
     one.close()
 
 
+@pytest.mark.parametrize(("status", "asked"), [(429, "30"), (503, "Wed, 21 Oct 2015 07:28:00 GMT")])
+def test_a_wait_that_the_endpoint_asks_for_is_waited(server: SparqlServer, status: int, asked: str) -> None:
+    """An HTTP date in the past asks for none."""
+    answers: list[tuple[int, str, bytes] | None] = [(status, "text/plain", b""), None]
+    server.fault = lambda kind, text: answers.pop(0)
+    server.retry_after = asked
+    waited: list[float] = []
+    one = SparqlEndpoint(EndpointAddress(update=server.update_url), sleep=waited.append)
+    one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+    assert len(server.store) == 1
+    assert waited == [30.0 if asked.isdigit() else 0.5]
+    one.close()
+
+
+def test_a_wait_of_an_hour_is_told_and_not_waited(server: SparqlServer) -> None:
+    server.fault = lambda kind, text: (429, "text/plain", b"slow down")
+    server.retry_after = "3600"
+    waited: list[float] = []
+    one = SparqlEndpoint(EndpointAddress(update=server.update_url), sleep=waited.append)
+    with pytest.raises(EndpointUnreachable, match=r"slow down \(it asks to be left alone for 3,600 s\)"):
+        one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+    assert waited == []
+    assert len(server.requests) == 1
+    one.close()
+
+
 TSV = "text/tab-separated-values"
 ROWS = [
     ("no rows", (200, "text/html", b"<html>"), UnusableAnswer),

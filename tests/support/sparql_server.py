@@ -21,6 +21,9 @@ class SparqlServer:
     def __init__(self) -> None:
         self.store = ox.Store()
         self.fault: Fault | None = None
+        self.retry_after: str | None = None
+        """Sent with each status from 400 on."""
+
         self.resolves: frozenset[str] = frozenset()
         """The kinds of requests in which dot segments of IRIs are resolved, as Apache Jena does; below `http://example.org/`."""
 
@@ -88,6 +91,8 @@ def sparql_server() -> Iterator[SparqlServer]:
                 return
             self.send_response(status)
             self.send_header("content-type", media_type)
+            if status >= 400 and server.retry_after is not None:
+                self.send_header("retry-after", server.retry_after)
             if status != 204:
                 self.send_header("content-length", str(len(body)))
             self.end_headers()

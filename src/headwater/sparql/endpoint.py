@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from headwater.retry_times import retry_after_seconds
 from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
 from headwater.sparql.tsv_terms import BadRow, Row, rows
 
@@ -26,6 +27,8 @@ LONGEST_LINE: Final = 16 << 20
 _LONGEST_SMALL: Final = 1 << 20
 _TSV: Final = "text/tab-separated-values"
 _PAUSES: Final = (0.5, 2.0, 5.0)
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""A longer `Retry-After` is not waited for, as by requests to sources (`FetchOptions`)."""
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -100,6 +103,7 @@ class SparqlEndpoint:
         """The answer to one request, tried again as long as that may help. Raises StoreFault."""
         where, said = target.geturl(), ""
         for pause in (*_PAUSES, None):
+            asked = 0.0
             try:
                 answer = self._once(target, media_type, text, accept)
             except ssl.SSLCertVerificationError as cause:
@@ -120,8 +124,13 @@ class SparqlEndpoint:
                 self.close()
                 if answer.status not in _AGAIN:
                     raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
+                field, date = answer.getheader("retry-after"), answer.getheader("date")
+                asked = retry_after_seconds(field, date, time.time()) or 0.0
+                if asked > LONGEST_WAIT_SECONDS:
+                    said += f" (it asks to be left alone for {asked:,.0f} s)"
+                    break
             if pause is not None:
-                self._sleep(pause)
+                self._sleep(max(pause, asked))
         raise EndpointUnreachable(said, where=where)
 
     def _once(self, target: SplitResult, media_type: str, text: str, accept: str) -> HTTPResponse:
