@@ -54,6 +54,11 @@ MATCHES = [
     ("a/**", "a/b/c", True),
     ("a/**", "a", False),
     ("**", "anything", True),
+    ("**/**", "anything", True),
+    ("a/**/**", "a/b", True),
+    ("a/**/**", "a", False),
+    ("a/**/b/**/c/", "a/x/b/b/x/c/d", True),
+    ("a/**/b/**/c/", "a/x/b/b/x/c", False),
     (".*", ".hidden", True),
     ("a.b", "axb", False),
     ("new\nline", "new\nline", True),
@@ -165,4 +170,35 @@ def test_no_name_makes_a_pattern_take_long(pattern: str) -> None:
     began = time.process_time()
     for name in (b"-" * 250, b"a/" * 100 + b"-" * 250):
         assert not Selection([pattern]).takes(name)
+    assert time.process_time() - began < 2
+
+
+def _leads(pattern: list[str], path: list[str]) -> bool:
+    """Whether a pattern matches a whole path, name by name, tried in every way."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return _leads(pattern[1:], path) or (bool(path) and _leads(pattern, path[1:]))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _leads(pattern[1:], path[1:])
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "*", "**", "**", "a*", "*b", "*a*b"]), min_size=2, max_size=6),
+    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=7),
+)
+def test_several_double_stars_match_whatever_folders_are_between(pattern: list[str], path: list[str]) -> None:
+    above = [path[:depth] for depth in range(1, len(path) + 1)]
+    if pattern[-1] == "**":  # what is below, not the folder itself
+        expected = any(_leads([*pattern, "*"], one) for one in above)
+    else:
+        expected = any(_leads(pattern, one) for one in above)
+    assert Selection(["/".join(pattern)]).takes("/".join(path).encode()) is expected
+
+
+@pytest.mark.parametrize("pattern", ["**/a/**/a/**/a/**/a/**/b", "**/*a/**/a*/**/*a*/**/b/", "a/**/a/**/a/**/b/**"])
+def test_no_depth_makes_a_pattern_take_long(pattern: str) -> None:
+    began = time.process_time()
+    for name in (b"a/" * 400 + b"c", b"a" * 200 + b"/a" * 300):
+        assert not Selection([pattern]).takes(name)
+        assert not Selection([pattern], of_addresses=True).takes(name, f"http://h/{name.decode()}")
     assert time.process_time() - began < 2

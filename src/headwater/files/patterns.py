@@ -80,17 +80,27 @@ def _translate(pattern: str) -> str:
     parts = pattern.strip("/").split("/")
     if not pattern.strip("/") or "\0" in pattern or any(part in ("", ".", "..") for part in parts):
         raise BadPattern(f"not a pattern: {pattern[:200]!r}")
-    tail = ""
+    end, rest = "/" if folders_only else r"(?=/|\Z)", ".*"
     if parts[-1] == "**":
-        parts.pop()
-        tail, folders_only = "/.+", False
+        while parts and parts[-1] == "**":
+            parts.pop()
+        end, rest = "/", ".+"
         if not parts:
             return ".*"
-    expression = "" if anchored else "(?:.*/)?"
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        expression += "(?:.*/)?" if part == "**" else _segment(part) + ("" if last else "/")
-    return expression + (tail or ("/.*" if folders_only else "(?:/.*)?"))
+    return _blocks(parts if anchored else ["**", *parts], end) + rest
+
+
+def _blocks(parts: list[str], end: str) -> str:
+    """The names between two `**` are looked for once, at the first place, as what follows a `*` in a name is."""
+    blocks: list[list[str]] = [[]]
+    for part in parts:
+        if part != "**":
+            blocks[-1].append(_segment(part))
+        elif blocks[-1] or len(blocks) == 1:
+            blocks.append([])
+    *others, last = ["/".join(block) for block in blocks]
+    first, *searched = [*(one and f"{one}/" for one in others), last + end]
+    return first + "".join(f"(?>(?:.*?/)??{one})" for one in searched)
 
 
 def _translate_uri(pattern: str) -> str:
