@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headwater.errors import HeadwaterError
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.http.subscriber import listener
 from headwater.notify.signatures import SignatureMethod
+from headwater.notify.subscriber import subscriber
 from tests.notify.following.pushing import (
     CHANGES,
     Following,
@@ -40,6 +42,21 @@ def sound(site: PushedSite, hub: Hub, dest: Path) -> None:
     site.put("sound.txt", b"sound")
     assert hub.deliver(site.topic(), site.notification()) == 202
     until(lambda: text(dest / "sound.txt") == "sound")
+
+
+def test_a_request_that_meets_a_bug_is_told(
+    site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answered with 500, so that the hub sends it once more, which is taken."""
+    heard: list[HeadwaterError] = []
+    with following((site.source.base, dest), on_fault=heard.append) as copy:
+        copy.at_rest()
+        asked, body = hub.subscription(site.topic()), changed(site)
+        with monkeypatch.context() as broken:
+            broken.setattr(subscriber, "judge", lambda *_, **__: int("odd"))
+            assert post(asked.callback, body, signed(asked.secret, body)) == 500
+        assert [str(one) for one in heard] == ["ValueError: invalid literal for int() with base 10: 'odd' [HW-000]"]
+        sound(site, hub, dest)
 
 
 FORGED: tuple[tuple[dict[str, str], int], ...] = (

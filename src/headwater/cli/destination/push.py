@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli.output import json_line
+from headwater.cli.output import complain, json_line
 from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def follow_pushed(
             json_line({"event": "listening", "callbacks": callbacks, "address": at})
             sys.stdout.flush()
 
-    push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce)
+    push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce, on_fault=complain)
     with output.listening() as progress:
         heard = [replace(task, listener=progress) for task in tasks]
         return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)

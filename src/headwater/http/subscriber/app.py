@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.request_body import header, read_body
 from headwater.http.responses import Response, fields, line
@@ -28,10 +28,11 @@ _CLOSE: Final = line(b"connection", b"close")
 
 
 class CallbackApplication:
-    """Answers for one subscriber."""
+    """Answers for one subscriber; `on_fault` hears of bugs."""
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, subscriber: Subscriber, on_fault: Callable[[HeadwaterError], None]) -> None:
         self._subscriber = subscriber
+        self._on_fault = on_fault
         self._octets = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,6 +43,9 @@ class CallbackApplication:
             response = await self._respond(scope, receive)
         except HeadwaterError as fault:
             response = responses.text(503, f"a fault of the subscriber's own store [{fault.code}]", _HEAD + _CLOSE)
+        except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
+            self._on_fault(bug(error))
+            response = responses.bug(_HEAD + _CLOSE)
         await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
         body = b"" if scope["method"] == "HEAD" else response.content()
         await send({"type": "http.response.body", "body": body})

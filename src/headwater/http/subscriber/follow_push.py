@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headwater.copies.schema import FOLDER
-from headwater.errors import Exit, Interrupted
+from headwater.errors import Exit, HeadwaterError, Interrupted
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.subscriber.hub_access import hub_access
 from headwater.http.subscriber.hub_addresses import HubAddresses
@@ -48,6 +48,9 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     callback_url: str | None = None
     on_listening: Callable[[str, str], None] = lambda _callbacks, _address: None
     """Hears what callbacks begin with, and the address that is listened on."""
+
+    on_fault: Callable[[HeadwaterError], None] = lambda _fault: None
+    """Hears of bugs that requests of hubs have met, in another thread."""
 
 
 class _Waker:
@@ -133,7 +136,7 @@ class _Service:
             callbacks = self._push.callback_url or f"{address}/"
             named = [bare_host(host) for task in self._tasks for host in task.options.allow_hosts]
             addresses = HubAddresses([task.url for task in self._tasks], named)
-            listener = CallbackListener(listening, callbacks, addresses, access)
+            listener = CallbackListener(listening, callbacks, addresses, access, self._push.on_fault)
             databases = DatabasePool(_OPEN_COPIES) if len(self._tasks) > _OPEN_COPIES else None
             if databases is not None:
                 stack.callback(databases.close)

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from headwater.errors import HeadwaterError
 from headwater.http.server.server import make_plain_server
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer, event_loop
 from headwater.http.subscriber.app import CallbackApplication
@@ -26,12 +27,22 @@ _LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_secon
 class CallbackListener:
     """Listens for hubs while it is entered. `callbacks` is what hubs are told that callbacks begin with."""
 
-    def __init__(self, listening: socket.socket, callbacks: str, addresses: HubAddresses, access: HubAccess) -> None:
-        """`addresses` says where hubs and topics may be, `access` how they are asked."""
+    def __init__(
+        self,
+        listening: socket.socket,
+        callbacks: str,
+        addresses: HubAddresses,
+        access: HubAccess,
+        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
+    ) -> None:
+        """`addresses` says where hubs and topics may be, `access` how they are asked. `on_fault` hears of bugs that
+        requests have met, in the thread of the listener.
+        """
         self._listening = listening
         self._callbacks = callbacks
         self._access = access
         self._addresses = addresses
+        self._on_fault = on_fault
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
         self._ready = threading.Event()
@@ -89,7 +100,8 @@ class CallbackListener:
             credentials=self._access.credentials,
         )
         self._subscriber = Subscriber(client, self._callbacks)
-        self._server = make_plain_server(CallbackApplication(self._subscriber), _LIMITS, self._ready.set)
+        app = CallbackApplication(self._subscriber, self._on_fault)
+        self._server = make_plain_server(app, _LIMITS, self._ready.set)
         work = asyncio.ensure_future(self._subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
