@@ -18,6 +18,7 @@ from headwater.publish.plan import (
     must_close,
     plan_changes,
     plan_pages,
+    with_retired,
 )
 from headwater.publish.publication_state import (
     OpenList,
@@ -243,11 +244,13 @@ def test_change_lists_due() -> None:
     ("last", "seconds", "closes"), [(0, 10.0, False), (3, 10.0, True), (3, 101.0, False), (3, None, False)]
 )
 def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> None:
-    assert must_close(segment(0, 1, last, closed=False), SetSettings(segment_seconds=seconds), NOW) is closes
+    assert must_close(segment(0, 1, last, closed=False), shown(), SetSettings(segment_seconds=seconds), NOW) is closes
 
 
 def test_grace_of_retired_documents() -> None:
     assert expired([("a", ago(3599)), ("b", ago(3600))], NOW) == ("b",)
+    later = PublicationState(retired=(("a", ago(-7200)), ("b", ago(60))))
+    assert with_retired(later, set(), set(), NOW) == (("a", NOW), ("b", ago(60))), "the clock was set back"
 
 
 def test_note_survives_writing_and_what_is_no_note_is_none() -> None:

@@ -60,6 +60,24 @@ def test_a_dump_is_offered_once_all_pages_are_packed(tmp_path: Path) -> None:
     assert held(world) == texts(10)
 
 
+def test_pages_are_packed_once_a_period_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Though what the dump states as `completed` never goes back."""
+    day = 86_400.0
+    world = PackedCatalog(tmp_path, page_entries=100, dump_share=1_000, dump_seconds=day)
+    world.clock.sleep(90 * day)
+    world.load(texts(3))
+    world.publish()
+    world.pack()
+    packed = []
+    for hour in range(100):
+        world.clock.set(hour * 3_601)
+        world.change("r01", b"%d" % hour)
+        world.publish()
+        packed += [hour] * world.pack()
+    assert packed == [0, 24, 48, 72, 96]
+    assert held(world)["r01"] == b"96"
+
+
 def test_an_empty_set_has_an_empty_dump(tmp_path: Path) -> None:
     world = PackedCatalog(tmp_path)
     world.load({})

@@ -241,6 +241,7 @@ def retained(
     snapshot: SetSnapshot, publication: PublicationState, settings: SetSettings, now: dt.datetime
 ) -> tuple[PublicationState, int]:
     """The note with what is to be known for retention later, and the first segment that stays in the index."""
+    publication = as_of(publication, snapshot.segments[-1], now)
     if must_record_shown(snapshot.segments, publication, settings, now):
         publication = with_shown(publication, snapshot.pages, settings, now)
     return publication, first_retained(snapshot.segments, publication, settings, now)
@@ -299,18 +300,37 @@ def with_shown(
     return msgspec.structs.replace(publication, shown=(*over[-1:], *publication.shown[len(over) :], (now, min(known))))
 
 
-def must_rotate(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:
+def as_of(publication: PublicationState, segment: Segment, now: dt.datetime) -> PublicationState:
+    """The note by a clock that may have been set back: what waits since a moment that is to come waits since now."""
+    behind = publication.behind
+    if segment.from_ <= now:
+        behind = None
+    elif behind is None or behind[0] != segment.number or behind[1] > now:
+        behind = (segment.number, now)
+    shown = tuple((min(since, now), at) for since, at in publication.shown)
+    return msgspec.structs.replace(publication, behind=behind, shown=shown)
+
+
+def _open_seconds(segment: Segment, publication: PublicationState, now: dt.datetime) -> float:
+    """How long the open segment has been open. What it states to begin with never goes back, if the clock does."""
+    behind, since = publication.behind, segment.from_
+    if since > now and behind is not None and behind[0] == segment.number:
+        since = behind[1]
+    return (now - since).total_seconds()
+
+
+def must_rotate(segment: Segment, publication: PublicationState, settings: SetSettings, now: dt.datetime) -> bool:
     """Whether a new Resource List is due, and a new Change List with it: the open one has lasted its period."""
     if settings.rotation_seconds is None or segment.last < segment.first:
         return False
-    return (now - segment.from_).total_seconds() >= settings.rotation_seconds
+    return _open_seconds(segment, publication, now) >= settings.rotation_seconds
 
 
-def must_close(segment: Segment, settings: SetSettings, now: dt.datetime) -> bool:
+def must_close(segment: Segment, publication: PublicationState, settings: SetSettings, now: dt.datetime) -> bool:
     """Whether the open segment has lasted its period. An empty one never is closed: nobody would gain from it."""
     if settings.segment_seconds is None or segment.last < segment.first:
         return False
-    return (now - segment.from_).total_seconds() >= settings.segment_seconds
+    return _open_seconds(segment, publication, now) >= settings.segment_seconds
 
 
 def is_over(since: dt.datetime, now: dt.datetime) -> bool:
@@ -328,4 +348,4 @@ def with_retired(
 ) -> tuple[tuple[str, dt.datetime], ...]:
     """Names that are not `live`, each with the moment since when: those noted already, and those of `before`."""
     known = dict.fromkeys(before, now) | dict(publication.retired)
-    return tuple(sorted((one, since) for one, since in known.items() if one not in live))
+    return tuple(sorted((one, min(since, now)) for one, since in known.items() if one not in live))

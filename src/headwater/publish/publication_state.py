@@ -96,6 +96,7 @@ class PagePackages(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The packages of one page of resources, of the state in which it had been `touched` so often.
 
     All that the catalog knew at `at` is in them, but for `left_out` resources whose octets could not be had.
+    `packed_at` is when they were made by the clock, which may have been set back behind what is stated as `completed`.
     """
 
     number: int
@@ -104,6 +105,7 @@ class PagePackages(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     completed: dt.datetime
     left_out: int
     packages: tuple[ResourcePackage, ...]
+    packed_at: dt.datetime | None = None
 
 
 class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,6 +282,8 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The segment that the Change Lists had to begin anew with, when they last had to (`publish/history_reset.py`)."""
     shown: tuple[tuple[dt.datetime, dt.datetime], ...] = ()
     """Since when the earliest `at` of Resource List and Resource Dump has been what; as far back as retention needs."""
+    behind: tuple[int, dt.datetime] | None = None
+    """The open segment whose beginning is ahead of the clock, which was set back, and the moment when that was seen."""
     resource_dump: ResourceDumpState | None = None
     """None: the set has none."""
     change_dump: ChangeDumpState | None = None

@@ -251,7 +251,7 @@ class Publisher:
             snapshot = self.history.reset_if_due(read_snapshot(self._context.catalog, name))
             publication, segments = decode_publication(snapshot.state.notes), snapshot.segments
             now = self._context.clock()
-            if publication.is_first or not segments or not plan.must_rotate(segments[-1], settings, now):
+            if publication.is_first or not segments or not plan.must_rotate(segments[-1], publication, settings, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
             publication = msgspec.structs.replace(publication, pending=pending, round=None)
@@ -317,7 +317,9 @@ class Publisher:
             refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
         begins_dump = settings.change_dump and publication.change_dump is None
-        if plan.must_close(snapshot.segments[-1], settings, now) or (begins_dump and _has_changes(snapshot)):
+        if plan.must_close(snapshot.segments[-1], publication, settings, now) or (
+            begins_dump and _has_changes(snapshot)
+        ):
             context.catalog.close_segment(settings.name, now)
             snapshot = read_snapshot(context.catalog, settings.name)
         publication, first = plan.retained(snapshot, publication, settings, now)

@@ -87,7 +87,7 @@ class ResourceLists:
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
             self._left = len(plan.render) + len(plan.drop) + len(plan.left)
-            self._left += waits and must_rotate(job.snapshot.segments[-1], job.settings, job.now)
+            self._left += waits and must_rotate(job.snapshot.segments[-1], job.publication, job.settings, job.now)
         else:
             self._plan, self._left = plan, len(plan.left)
             if plan.goes_on and job.publication.round is not None:

@@ -68,7 +68,7 @@ def next_packing(
 
 
 def _is_due(page: Page, held: PagePackages, settings: SetSettings, now: dt.datetime) -> bool:
-    age = (now - held.completed).total_seconds()
+    age = _age(held, now)
     if age >= settings.renew_seconds:
         return True
     changed = page.touched - held.touched
@@ -80,7 +80,12 @@ def _is_due(page: Page, held: PagePackages, settings: SetSettings, now: dt.datet
 def _is_retried(held: PagePackages, now: dt.datetime) -> bool:
     """Whether to look again for resources that were left out: the more there is to pack again, the later."""
     octets = sum(one.octets for one in held.packages)
-    return bool(held.left_out) and (now - held.completed).total_seconds() >= RETRY_SECONDS + octets / 1_000_000
+    return bool(held.left_out) and _age(held, now) >= RETRY_SECONDS + octets / 1_000_000
+
+
+def _age(held: PagePackages, now: dt.datetime) -> float:
+    """The seconds since they were packed; where the clock was set back, nothing waits until it has caught up."""
+    return abs((now - (held.packed_at or held.completed)).total_seconds())
 
 
 def with_page(state: ResourceDumpState, plan: PackingPlan, packed: PagePackages | None) -> ResourceDumpState:

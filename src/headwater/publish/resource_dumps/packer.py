@@ -107,8 +107,9 @@ class ResourceDumpPlan:
             listener=self._context.listener,
         )
         packed = pack_page(packing, plan, plan.page)
-        completed = max(plan.at, self._context.clock())
-        return _replace(packed, packages=_replace(packed.packages, completed=completed))
+        now = self._context.clock()
+        packages = _replace(packed.packages, completed=max(plan.at, now), packed_at=now)
+        return _replace(packed, packages=packages)
 
     def packages(self, name: str, packed: PackedPage | None) -> Iterator[str]:
         """The names of what was put into the store."""
