@@ -33,8 +33,11 @@ def test_what_does_not_go_together_is_told(options: tuple[str, ...], told: str, 
     assert told in done.stderr.decode()
 
 
-def test_each_copy_needs_a_folder_of_its_own(dest: Path) -> None:
-    done = run_here("sync", *FOLLOW, "--also", "http://127.0.0.1:2/", dest, "http://127.0.0.1:1/", dest)
+@pytest.mark.parametrize("other", ["copy", "copy/", "copy/below/it", ".", "link"])
+def test_each_copy_needs_a_folder_of_its_own(other: str, dest: Path) -> None:
+    (dest.parent / "link").symlink_to("copy")
+    second = f"{dest.parent}/{other}"
+    done = run_here("sync", *FOLLOW, "--also", "http://127.0.0.1:2/", second, "http://127.0.0.1:1/", dest)
     assert done.returncode == 2
     assert "each copy needs a folder of its own" in done.stderr.decode()
 

@@ -37,9 +37,7 @@ def follow_pushed(
     address = host_and_port(listen) if listen is not None else None
     if address is not None and address[0] in _ANY_HOST and callback_url is None:
         raise UsageFault("listening on every address needs --callback-url, the URL that hubs use")
-    destinations = [task.destination for task in tasks]
-    if len({str(one) for one in destinations}) < len(destinations):
-        raise UsageFault("each copy needs a folder of its own", where=str(destinations[-1]))
+    _refuse_overlaps([Path(task.destination) for task in tasks])
 
     def announce(callbacks: str, at: str) -> None:
         if output.as_json:
@@ -50,6 +48,17 @@ def follow_pushed(
     with output.listening() as progress:
         heard = [replace(task, listener=progress) for task in tasks]
         return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
+
+
+def _refuse_overlaps(destinations: Sequence[Path]) -> None:
+    """See that no copy is, or lies in, another one, where their sources could send files of one name."""
+    real = [one.resolve() for one in destinations]
+    for number, one in enumerate(real):
+        others = real[:number] + real[number + 1 :]
+        if one in others or not {*others}.isdisjoint(one.parents):
+            raise UsageFault(
+                "each copy needs a folder of its own, not in that of another", where=str(destinations[number])
+            )
 
 
 def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:
