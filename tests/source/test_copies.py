@@ -18,6 +18,7 @@ from headwater.cli import run
 from headwater.copies.copy_state import CopyStateReader
 from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import SCHEMA
+from headwater.errors import Exit
 from headwater.ingest.copy.copy_status import copy_lags
 from headwater.source.copy.copy_sets import names_in_copy
 from headwater.source.read_only import ReadOnlySource
@@ -254,6 +255,8 @@ def test_several_sets_of_a_copy_and_a_server_beside_them(tmp_path: Path) -> None
             assert (one_lag.set, one_lag.copy, one_lag.waiting) == ("one", str(dest), 0)
             assert two_lag.origin == f"{origin.base}/two/capabilitylist.xml"
         assert run(["status", str(state)]) == DONE
+        dest.rename(tmp_path / "away")
+        assert run(["status", str(state)]) == Exit.TRANSFERS_FAILED, "what is published can no longer be read"
         third.source.close()
 
 

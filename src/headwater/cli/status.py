@@ -50,8 +50,8 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
     For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
     catalog's file, a state folder, the output of `publish`, a folder that `serve` publishes, a configuration (.toml),
-    or a cluster's URL. The exit status is 0, or 4 when deletions are held back or an RDF dataset cannot be brought up
-    to date.
+    or a cluster's URL. The exit status is 0, or 4 when deletions are held back, an RDF dataset cannot be brought up
+    to date, or a copy that is published cannot be read.
 
     For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
     subscriptions, when their leases end, and whether push is at work. The exit status is that with
@@ -88,8 +88,8 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
 
 def _exit_status(report: dict[str, Any]) -> Exit:
-    """That of a run that leaves a source so: deletions are held back, or what a dataset is made of cannot be read."""
-    is_behind = any(one.fault for one in report.get("datasets", ()))
+    """That of a run that leaves a source so: deletions are held back, or what a set is made of cannot be read."""
+    is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
     return Exit.TRANSFERS_FAILED if is_behind or report.get("held_back") else Exit.DONE
 
 
