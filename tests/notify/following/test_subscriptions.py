@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.notify.subscriber.status import push_status
+from headwater.notify.subscriber.subscriber import Subscriber
 from tests.notify.following.pushing import (
     FRAMEWORK,
     Following,
@@ -39,6 +40,26 @@ def test_a_subscription_has_a_secret_and_a_callback_of_its_own(source: Source, h
         assert all(one.startswith(copy.callbacks) and len(one.removeprefix(copy.callbacks)) >= 32 for one in callbacks)
         assert len({one.secret for one in hub.asked}) == 2
         assert all(32 <= len(one.secret) < 200 for one in hub.asked)
+
+
+def test_a_bug_in_what_is_due_is_told_and_not_begun_again_at_once(
+    site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a pause it would be begun thousands of times a second."""
+    begun: list[float] = []
+
+    async def broken(*_: object) -> None:
+        begun.append(time.monotonic())
+        raise ValueError("odd")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Subscriber, "_discover", broken)
+        with following((site.source.base, dest)) as copy:
+            until(lambda: copy.heard("ValueError: odd [HW-000]"))
+            until(lambda: len(begun) > 1)
+            assert begun[1] - begun[0] > 0.5
+    with following((site.source.base, dest)) as copy:
+        copy.at_work()
 
 
 def test_a_subscription_is_renewed_with_another_callback_and_secret(site: PushedSite, hub: Hub, dest: Path) -> None:

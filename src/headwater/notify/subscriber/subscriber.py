@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, bug
 from headwater.notify.http_client import HttpClient
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber import leases
@@ -238,7 +238,7 @@ class Subscriber:
         return due
 
     def _start(self, copy: SubscribedCopy, what: str, work: object) -> None:
-        """Begin something once; what goes wrong in our own store is told, and tried again later."""
+        """Begin something once; what goes wrong in our own store, or is a bug, is told, and tried again later."""
         key = (id(copy), what)
         if key in self._busy:
             work.close()  # type: ignore[attr-defined]
@@ -248,8 +248,8 @@ class Subscriber:
         async def run() -> None:
             try:
                 await work  # type: ignore[misc]
-            except HeadwaterError as fault:
-                copy.tell(str(fault), "")
+            except Exception as error:  # noqa: BLE001 - what is not told here is never heard of, and begun again at once
+                copy.tell(str(error if isinstance(error, HeadwaterError) else bug(error)), "")
                 await asyncio.sleep(1.0)
             finally:
                 self._busy.discard(key)
