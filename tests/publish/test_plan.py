@@ -13,6 +13,7 @@ from headwater.publish.plan import (
     DUTY,
     Refresh,
     affordable_pages,
+    as_of,
     expired,
     is_stale,
     must_close,
@@ -249,8 +250,19 @@ def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> 
 
 def test_grace_of_retired_documents() -> None:
     assert expired([("a", ago(3599)), ("b", ago(3600))], NOW) == ("b",)
-    later = PublicationState(retired=(("a", ago(-7200)), ("b", ago(60))))
-    assert with_retired(later, set(), set(), NOW) == (("a", NOW), ("b", ago(60))), "the clock was set back"
+    assert with_retired(shown(), {"a"}, set(), NOW) == (("a", NOW),)
+
+
+def test_a_clock_that_was_set_back_and_is_soon_put_right_leaves_everything_as_it_was() -> None:
+    """What is to come counts from the moment since when the clock has been behind, once that is an hour ago."""
+    note = PublicationState(shown=((ago(0), ago(60)),), retired=(("a", ago(0)), ("b", ago(90_000))))
+    open_one = segment(0, 1, 3, closed=False)
+    behind = as_of(note, open_one, ago(80_000))
+    assert (behind.shown, behind.retired) == (note.shown, note.retired)
+    assert behind.behind is not None
+    assert as_of(as_of(behind, open_one, ago(76_401)), open_one, NOW) == note
+    later = as_of(behind, open_one, ago(76_400))
+    assert (later.shown, later.retired) == (((ago(80_000), ago(60)),), (("a", ago(80_000)), ("b", ago(90_000))))
 
 
 def test_note_survives_writing_and_what_is_no_note_is_none() -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
 from headwater.processes.duty_cycle import DutyCycle
-from headwater.publish.publication_state import OpenList, PageRound, PublicationState
+from headwater.publish.publication_state import ClockBehind, OpenList, PageRound, PublicationState
 from headwater.publish.site import SetSettings
 
 DUTY = DutyCycle(0.05)
@@ -38,6 +38,9 @@ SLICE_SECONDS = 1.0
 
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
+
+SURELY_BEHIND_SECONDS = 3_600.0
+"""A clock that was set back for so long is not about to be put right."""
 
 SHOWN_STEP = 1 / 16
 """Of the retention time: so often, at most, it is noted what the Resource List shows."""
@@ -301,21 +304,29 @@ def with_shown(
 
 
 def as_of(publication: PublicationState, segment: Segment, now: dt.datetime) -> PublicationState:
-    """The note by a clock that may have been set back: what waits since a moment that is to come waits since now."""
-    behind = publication.behind
-    if segment.from_ <= now:
-        behind = None
-    elif behind is None or behind[0] != segment.number or behind[1] > now:
-        behind = (segment.number, now)
-    shown = tuple((min(since, now), at) for since, at in publication.shown)
-    return msgspec.structs.replace(publication, behind=behind, shown=shown)
+    """The note by a clock that may have been set back.
+
+    Once it has been for `SURELY_BEHIND_SECONDS`, what waits since a moment that is to come waits since it was: a clock
+    that is soon put right leaves everything as it was.
+    """
+    shown, retired, behind = publication.shown, publication.retired, publication.behind
+    if max((segment.from_, *(at for at, _ in shown), *(at for _, at in retired))) <= now:
+        return publication if behind is None else msgspec.structs.replace(publication, behind=None)
+    if behind is None or max(behind.since, behind.open) > now:
+        behind = ClockBehind(now, segment.number, now)
+    elif behind.segment != segment.number:
+        behind = ClockBehind(behind.since, segment.number, now)
+    if (now - behind.since).total_seconds() >= SURELY_BEHIND_SECONDS:
+        shown = tuple((min(since, behind.since), at) for since, at in shown)
+        retired = tuple((name, min(since, behind.since)) for name, since in retired)
+    return msgspec.structs.replace(publication, behind=behind, shown=shown, retired=retired)
 
 
 def _open_seconds(segment: Segment, publication: PublicationState, now: dt.datetime) -> float:
     """How long the open segment has been open. What it states to begin with never goes back, if the clock does."""
     behind, since = publication.behind, segment.from_
-    if since > now and behind is not None and behind[0] == segment.number:
-        since = behind[1]
+    if since > now and behind is not None and behind.segment == segment.number:
+        since = behind.open
     return (now - since).total_seconds()
 
 
@@ -348,4 +359,4 @@ def with_retired(
 ) -> tuple[tuple[str, dt.datetime], ...]:
     """Names that are not `live`, each with the moment since when: those noted already, and those of `before`."""
     known = dict.fromkeys(before, now) | dict(publication.retired)
-    return tuple(sorted((one, min(since, now)) for one, since in known.items() if one not in live))
+    return tuple(sorted((one, since) for one, since in known.items() if one not in live))
