@@ -99,6 +99,11 @@ def bug(error: Exception) -> HeadwaterError:
     return HeadwaterError(f"{type(error).__name__}: {error}")
 
 
+def as_fault(error: Exception) -> HeadwaterError:
+    """The fault that an error is, or the bug by which it is told of: for work that goes on whatever has happened."""
+    return error if isinstance(error, HeadwaterError) else bug(error)
+
+
 class Interrupted(HeadwaterError):
     """The run was interrupted; the next run finishes what is incomplete."""
 

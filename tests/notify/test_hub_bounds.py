@@ -124,6 +124,40 @@ def test_a_bug_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_hub(tmp_path, ask)
 
 
+def test_a_bug_in_what_is_under_way_is_told_and_tried_again(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verifications and deliveries, and what is remembered of these; else they would rest until the next start."""
+    heard: list[HeadwaterError] = []
+
+    def fail_once(where: object, name: str) -> None:
+        right, failed = getattr(where, name), list[bool]()
+
+        def method(*arguments: Any) -> Any:
+            if not failed:
+                failed.append(True)
+                raise ValueError(name)
+            return right(*arguments)
+
+        monkeypatch.setattr(where, name, method)
+
+    async def main() -> None:
+        hub = Hub(tmp_path, HubOptions(url=URL), AddressPolicy(["127.0.0.0/8"]), on_fault=heard.append)
+        hub.start()
+        try:
+            for where, name in ((hub.verifications, "_ask"), (hub.deliveries, "_send"), (hub.store, "record")):
+                fail_once(where, name)
+            await subscribe(hub, TOPIC, f"{subscriber.url}/bug")
+            assert await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"news"), is_trusted=True) is None
+            await until(lambda: subscriber.deliveries("/bug") and not hub.store.counts().behind)
+        finally:
+            await hub.close()
+
+    asyncio.run(main())
+    assert [one.body for one in subscriber.deliveries("/bug")] == [b"news"]
+    assert [str(one) for one in heard] == [f"ValueError: {name} [HW-000]" for name in ("_ask", "_send", "record")]
+
+
 def test_behind_a_trusted_proxy_each_client_is_bounded_by_its_own_address(tmp_path: Path) -> None:
     async def ask(hub: Hub) -> None:
         served: list[AccessRecord] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
-from headwater.errors import HeadwaterError, StoreFault
+from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
@@ -230,8 +230,8 @@ class Hub:
     def _told_faults(self) -> Iterator[None]:
         try:
             yield
-        except HeadwaterError as fault:
-            self._on_fault(fault)
+        except Exception as error:  # noqa: BLE001 - what is done now and then goes on
+            self._on_fault(as_fault(error))
 
 
 class _Lock:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError, bug
+from headwater.errors import as_fault
 from headwater.notify.http_client import HttpClient
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber import leases
@@ -249,7 +249,7 @@ class Subscriber:
             try:
                 await work  # type: ignore[misc]
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of, and begun again at once
-                copy.tell(str(error if isinstance(error, HeadwaterError) else bug(error)), "")
+                copy.tell(str(as_fault(error)), "")
                 await asyncio.sleep(1.0)
             finally:
                 self._busy.discard(key)

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import as_fault
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import link_header
@@ -172,8 +172,8 @@ class Deliveries:
                     self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
                     return
                 self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
-        except HeadwaterError as fault:  # our own store: the subscription stays due
-            self._context.on_fault(fault)
+        except Exception as error:  # noqa: BLE001 - our own store, or a bug: the subscription stays due
+            self._context.on_fault(as_fault(error))
             self._put_off(one, pause_seconds(3, random.random()))
         finally:
             queue.done(one.host)
@@ -259,8 +259,8 @@ class Deliveries:
             return
         try:
             behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, rows))
-        except HeadwaterError as fault:
-            self._context.on_fault(fault)
+        except Exception as error:  # noqa: BLE001 - what was not remembered is kept
+            self._context.on_fault(as_fault(error))
             self._outcomes = [*rows, *self._outcomes]
             await asyncio.sleep(1.0)
             return

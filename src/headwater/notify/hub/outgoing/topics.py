@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import as_fault
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
@@ -156,8 +156,8 @@ class TopicFetches:
             await self._on_end(changed, found if isinstance(found, TopicFault) else None)
             if self._latest.get(changed.topic) == changed.noted_at:
                 del self._latest[changed.topic]
-        except HeadwaterError as fault:  # our own store
-            self._context.on_fault(fault)
+        except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
+            self._context.on_fault(as_fault(error))
             self._queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSES[1])
         finally:
             self._octets.give_back(host, octets)

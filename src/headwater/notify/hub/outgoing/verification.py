@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import as_fault
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
@@ -99,8 +99,8 @@ class Verifications:
     async def _settle(self, intent: Intent) -> None:
         try:
             await self._ask(intent)
-        except HeadwaterError as fault:  # our own store: tried again later
-            self._context.on_fault(fault)
+        except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
+            self._context.on_fault(as_fault(error))
             self._queue.add(intent.host, intent, monotonic_unix_time() + VERIFICATION_PAUSES[-1])
         finally:
             self._queue.done(intent.host)
