@@ -278,37 +278,44 @@ def any_patches(t: Transaction) -> bool:
 
 
 _BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
-_ALSO_AGAIN = """
-UPDATE temp.changed SET pending = 1 WHERE n = ? AND EXISTS (SELECT 1 FROM temp.changed AS other
-  WHERE other.uri = changed.uri AND other.pending AND other.list <> changed.list AND other.at = changed.at)"""
+_BY_TIME = "CREATE INDEX IF NOT EXISTS temp.changed_at ON changed(uri, at, list) WHERE pending"
+_TOLD_AT_IT = """EXISTS (SELECT 1 FROM temp.changed AS other
+  WHERE other.uri = changed.uri AND other.pending AND other.at = changed.at AND other.list"""
+_ALSO_AGAIN = f"""
+UPDATE temp.changed SET pending = 1 WHERE n = ?
+  AND ({_TOLD_AT_IT} < +changed.list) OR {_TOLD_AT_IT} > +changed.list))"""  # noqa: S608  our own names
 _STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
 
 
 def settle_done(t: Transaction, rows: Sequence[int]) -> None:
     """Of changes at T that are done, do those again of which another list tells at T as well; drop the others."""
     if rows:
-        t.run(_BY_URI)
-        for step in (_ALSO_AGAIN, _STILL_DONE):
-            t.many(step, ((n,) for n in rows))
+        t.run(_BY_TIME)
+        t.many(_ALSO_AGAIN, ((n,) for n in rows))
+        t.run("DROP INDEX temp.changed_at")
+        t.many(_STILL_DONE, ((n,) for n in rows))
 
 
-_AND_LATER = """
-UPDATE temp.changed SET pending = 1 WHERE NOT pending AND EXISTS (
-  SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.pending
-  AND (earlier.list, earlier.ordinal) < (changed.list, changed.ordinal)
-  AND (earlier.at <= changed.at OR earlier.at IS NULL OR changed.at IS NULL))"""
+_AND_LATER = f"""
+UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
+  SELECT n, pending, min(coalesce(at, {_NONE})) FILTER (WHERE pending) OVER (
+    PARTITION BY uri ORDER BY list, ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ) <= coalesce(at, {-_NONE}) AS is_later
+  FROM temp.changed WHERE uri IN (SELECT uri FROM temp.changed WHERE pending)
+) WHERE is_later AND NOT pending)"""  # noqa: S608  our own names
 """With a change that is done again all later ones of its resource are, or it would have the last word."""
 
 _OVERTAKEN = """
-UPDATE temp.changed SET pending = 0 WHERE pending AND exact AND EXISTS (
-  SELECT 1 FROM temp.changed AS earlier WHERE earlier.uri = changed.uri AND earlier.pending
-  AND earlier.exact AND earlier.list < changed.list AND earlier.at > changed.at)"""
+UPDATE temp.changed SET pending = 0 WHERE n IN (SELECT n FROM (SELECT n, at, max(at) OVER (
+  PARTITION BY uri ORDER BY list GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+  FROM temp.changed WHERE pending AND exact) WHERE before > at)"""
 """Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
 
 _FOLD = """
 UPDATE temp.changed SET pending = 0, folded = 1 WHERE pending AND EXISTS (
   SELECT 1 FROM temp.changed AS later WHERE later.uri = changed.uri AND later.pending
-  AND (later.list, later.ordinal) > (changed.list, changed.ordinal))"""
+  AND (later.list, later.ordinal) > (+changed.list, +changed.ordinal))"""
+"""Of `+changed.ordinal` an index finds the row next to it; of `changed.ordinal` it reads all rows of the list."""
 
 
 def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
@@ -324,9 +331,7 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
         t.run("UPDATE temp.changed SET list = -1 - list")
     t.run(_BY_URI)
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending LIMIT 1"):
-        t.run("CREATE INDEX IF NOT EXISTS temp.changed_pending ON changed(uri, list, ordinal) WHERE pending")
         t.run(_AND_LATER)
-        t.run("DROP INDEX temp.changed_pending")
     if count > 1:
         t.run(_OVERTAKEN)
     t.run(_FOLD)

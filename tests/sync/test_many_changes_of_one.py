@@ -1,0 +1,116 @@
+"""Very many changes of one resource: the work follows their number, however lists tell them (RS-CL-05, RS-CL-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.lists.staging import fold, settle_done
+from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.update.disordered_changes import contradicted, do_missed, doubt_old_deletions, order_by_time
+
+COUNT = 4_000
+MOST = 400
+"""Instructions of SQLite for each change: they are below 200, and were 20,000 and more where all were read for each."""
+
+TABLES = """
+CREATE TABLE sets(id INTEGER PRIMARY KEY, baseline_at INTEGER, position TEXT);
+CREATE TABLE resources(id INTEGER PRIMARY KEY, set_id INTEGER, uri TEXT, path BLOB, listed_hash TEXT,
+  listed_length INTEGER, changed_at INTEGER, newer INTEGER, doomed_at INTEGER, UNIQUE(set_id, uri));
+CREATE TABLE failures(set_id INTEGER, uri TEXT, changed_at INTEGER, PRIMARY KEY(set_id, uri));
+INSERT INTO sets VALUES(1, 1000000, '{"time": 1000000}');
+INSERT INTO resources(set_id, uri, path, newer) VALUES(1, 'one', x'61', 0);
+INSERT INTO temp.listed(uri) VALUES('one');
+"""
+CHANGE = (
+    "INSERT INTO temp.changed(n, list, ordinal, uri, change, at, exact, stated, pending, links, refused)"
+    " VALUES (?, ?, ?, 'one', 'deleted', ?, ?, ?, ?, ?, 0)"
+)
+
+
+def is_first_half(n: int) -> bool:
+    return n < COUNT // 2
+
+
+def is_last(n: int) -> bool:
+    return n == COUNT - 1
+
+
+def is_any(_n: int) -> bool:
+    return True
+
+
+def is_none(_n: int) -> bool:
+    return False
+
+
+def fold_one(t: Transaction) -> None:
+    fold(t, [0], 1)
+
+
+def fold_many(t: Transaction) -> None:
+    fold(t, range(50), 50)
+
+
+def settle(t: Transaction) -> None:
+    settle_done(t, range(COUNT))
+
+
+def order(t: Transaction) -> None:
+    order_by_time(t, 1)
+
+
+def doubt(t: Transaction) -> None:
+    doubt_old_deletions(t, 1)
+
+
+def contradict(t: Transaction) -> None:
+    list(contradicted(t, 2_000_000))
+
+
+def miss(t: Transaction) -> None:
+    do_missed(t, 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "is_pending", "lists", "backwards", "links"),
+    [
+        pytest.param(fold_one, is_any, 1, False, None, id="all are to be done"),
+        pytest.param(fold_one, is_first_half, 1, True, None, id="the first half is to be done, and later by its times"),
+        pytest.param(fold_many, is_any, 50, False, None, id="many lists"),
+        pytest.param(settle, is_first_half, 1, False, None, id="what is done may be told by another list"),
+        pytest.param(order, is_last, 1, False, "nquads_unified_diff", id="patches of a dataset"),
+        pytest.param(doubt, is_any, 1, False, None, id="deletions before the Resource List"),
+        pytest.param(contradict, is_none, 1, False, None, id="changes that the Resource List does not have"),
+        pytest.param(miss, is_none, 1, False, None, id="changes that pass for done"),
+    ],
+)
+def test_the_work_follows_the_number_of_changes(
+    work: Callable[[Transaction], None],
+    is_pending: Callable[[int], bool],
+    lists: int,
+    backwards: bool,
+    links: str | None,
+) -> None:
+    connection = apsw.Connection("")
+    t = Transaction(connection, Path("memory"))
+    t.run(TEMPORARY + TABLES)
+    times = range(COUNT, 0, -1) if backwards else range(COUNT)
+    t.many(
+        CHANGE,
+        ((n, n * lists // COUNT, n, at, 1, at, int(is_pending(n)), links) for n, at in enumerate(times)),
+    )
+    executed = 0
+
+    def count() -> bool:
+        nonlocal executed
+        executed += 1_000
+        return False
+
+    connection.set_progress_handler(count, 1_000)
+    work(t)
+    assert executed < COUNT * MOST, f"{executed // COUNT:,} instructions for each change"
