@@ -22,6 +22,7 @@ from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend
+from headwater.sync.state.set_counts import held_back_count
 from headwater.sync.state.set_rows import one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
@@ -142,7 +143,7 @@ class Applier:
             if deletions and allowed:
                 self._delete(context.tree, counts)
             elif deletions:
-                self._hold_back(deletions)
+                self._hold_back()
         finally:
             self._add(counts)
 
@@ -310,12 +311,14 @@ class Applier:
             with database.write() as t:
                 t.many("DELETE FROM intents WHERE id = ?", [(number,) for number in notes])
 
-    def _hold_back(self, deletions: int) -> None:
+    def _hold_back(self) -> None:
+        """Remember what may not be deleted, and tell of all that is held back, since consent is to all of it."""
         with self._run.database.write() as t:
             t.run(
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.deletions d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.deletions)"
             )
+            deletions = held_back_count(t, self._set.row.id)
             refused = any_refused(t, self._set.row.id)
             if self._run.options.delete and measure(t, self._set.row.id) is None:
                 keep_measure(t, self._set.row.id, self._held_before, self._deleted_before)
