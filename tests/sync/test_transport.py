@@ -410,6 +410,25 @@ def test_connections_are_kept() -> None:
         assert len({request.connection for request in server.received}) <= 4
 
 
+@pytest.mark.parametrize("left", [b"octets beyond the length of the answer before", b"HTTP/0.9 \0"])
+def test_dst_f1_what_an_answer_left_on_its_connection_spoils_no_other(left: bytes) -> None:
+    def behave(request: Any, _connection: socket.socket) -> bytes:
+        return (left if request.connection == 1 else b"") + answer(BODY)
+
+    script: dict[str, Behaviour] = {"/first": answer(b"short"), "/next": behave}
+    with scripted(script) as server, Transport(options(Clock(), concurrency=1)) as transport:
+        assert transport.one(Fetch(server.base + "/first")).ok
+        assert transport.one(Fetch(server.base + "/next")).body == BODY
+        assert [request.connection for request in server.received] == [1, 1, 2]
+
+
+def test_what_is_not_http_on_a_connection_of_its_own_is_not_tried_again() -> None:
+    with scripted({"/": b"SSH-2.0-OpenSSH_9.2\r\n"}) as server, Transport(options(Clock())) as transport:
+        failure = transport.one(Fetch(server.base + "/")).failure
+        assert failure is not None
+        assert (failure.kind, failure.passing, len(server.received)) == (FailureKind.PROTOCOL, False, 1)
+
+
 # -- redirects and credentials
 
 

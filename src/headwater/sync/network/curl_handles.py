@@ -63,6 +63,9 @@ _FAILURES: dict[int, tuple[FailureKind, bool]] = {
 """libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
 
 
+_NOT_HTTP = (1, 8)
+"""CURLE_UNSUPPORTED_PROTOCOL and CURLE_WEIRD_SERVER_REPLY: an answer that does not begin as one of HTTP."""
+
 _NO_TLS = ("wrong version number", "packet length too long", "http request")
 """Words of OpenSSL for what is no TLS, above all an answer in plain HTTP."""
 
@@ -206,7 +209,7 @@ class EasyHandle:
         if reception.failure is not None:
             return reception.failure
         if code == pycurl.E_OK and reception.status == 0:
-            return FetchFailure(FailureKind.PROTOCOL, "the answer is not HTTP")
+            return FetchFailure(FailureKind.PROTOCOL, "the answer is not HTTP", self._is_reused())
         if code == pycurl.E_OK or (reception.cut and code == pycurl.E_WRITE_ERROR):
             return None
         if self.barred is not None and code == pycurl.E_COULDNT_CONNECT:
@@ -219,8 +222,12 @@ class EasyHandle:
             return FetchFailure(FailureKind.TLS, "what answers there does not speak TLS")
         if code == pycurl.E_RECV_ERROR and _CUT in text:
             return FetchFailure(FailureKind.TRUNCATED, "the connection was cut, and TLS not ended", passing=True)
-        kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, False))
+        kind, passing = _FAILURES.get(code, (FailureKind.PROTOCOL, code in _NOT_HTTP and self._is_reused()))
         return FetchFailure(kind, _USERINFO.sub("***@", text) or f"error {code} of libcurl", passing)
+
+    def _is_reused(self) -> bool:
+        """Whether the connection had another answer before, of which something may have been left on it."""
+        return bool(self.curl.getinfo(pycurl.NUM_CONNECTS) == 0)
 
 
 def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
