@@ -259,6 +259,26 @@ def test_all_is_not_well_while_nothing_can_be_recorded(world: WatchedSource, mon
         assert report(source)[0] == 200
 
 
+def test_all_is_not_well_where_the_clock_was_set_back_while_something_failed(
+    world: WatchedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an hour: since when it fails lies ahead then, and the health would be good for that hour."""
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise StoreFault("the disk is full")
+
+    world.put("a")
+    with world.running() as source:
+        monkeypatch.setattr(source.catalog, "record", full)
+        world.put("b")
+        until(lambda: source.sets_health[0].failing_since is not None)
+        source.sets_health[0].failing_since = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+        assert report(source)[0] == 503
+        monkeypatch.undo()
+        world.comes()
+        until(lambda: report(source)[0] == 200)
+
+
 def test_a_folder_that_is_not_there_yet_is_waited_for_and_said_so(world: WatchedSource) -> None:
     """A disk that is mounted later."""
     world.folder.rmdir()
