@@ -7,9 +7,11 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyoxigraph as ox
 import pytest
@@ -340,6 +342,31 @@ def test_a_file_that_has_just_changed_comes_to_rest_first(tmp_path: Path, monkey
     rounds = Rounds(tmp_path, file_set(path))
     rounds.run()
     assert len(rounds.imported().lines) == 1
+
+
+def test_a_file_whose_time_lies_ahead_is_not_waited_for_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was set back, or the file keeps its time from a machine that is ahead: it rests as long as others."""
+    monkeypatch.setattr(intake, "SETTLED_SECONDS", 0.2)
+    looks = 0
+
+    def sleep(_seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks < 100, "it waits for the time of the file"
+        time.sleep(0.02)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr("headwater.source.datasets.dataset_set.time", clock)
+    tomorrow = time.time() + 86_400
+    rounds = Rounds(tmp_path, file_set(tmp_path / "d.nt"))
+    for count in (1, 2):
+        os.utime(put(tmp_path / "d.nt", triples(*range(count))), (tomorrow, tomorrow))
+        before = looks
+        rounds.run()
+        assert looks > before, "it was read within a tick of its change"
+        assert len(rounds.imported().lines) == count
 
 
 @pytest.mark.parametrize("what", ["dataset", "patch", "lost dataset", "lost patch"])

@@ -115,6 +115,8 @@ class DatasetIntake:
         self._input = input_
         self._rules = rules
         self._clock = clock
+        self._ahead: tuple[bytes | None, float] = (None, 0.0)
+        """What had times ahead of the clock at the last look, and since when on the monotonic clock it has been so."""
 
     @property
     def state(self) -> DatasetState | None:
@@ -165,7 +167,7 @@ class DatasetIntake:
         before = self.state
         if before is not None and self.is_unchanged():
             return _unchanged(before)
-        if time.time_ns() - self._input.changed_at_ns() < SETTLED_SECONDS * 1e9:
+        if not self._is_settled():
             return DatasetOutcome(news=DatasetNews.UNSETTLED)
         self.check()
         new, signature, patch = self._read(before)
@@ -223,6 +225,20 @@ class DatasetIntake:
             return write_canonical(inputs, target, scratch=scratch, options=RdfOptions(treated, genid)), None
         base = DatasetBase(self.folder.dataset_of(before), scratch / "new.nqud")
         return write_update(inputs, target, base, scratch=scratch, options=RdfOptions(treated, genid))
+
+    def _is_settled(self) -> bool:
+        """Whether what the dataset is made of is at rest.
+
+        Times that lie ahead (the clock was set back, or they are of another machine) do not tell; then it is at rest
+        when it has stayed as it is for so long.
+        """
+        age_seconds = (time.time_ns() - self._input.changed_at_ns()) / 1e9
+        if age_seconds >= 0:
+            return age_seconds >= SETTLED_SECONDS
+        found, now = self._signature(), time.monotonic()
+        if found != self._ahead[0]:
+            self._ahead = (found, now)
+        return now - self._ahead[1] >= SETTLED_SECONDS
 
     def _signature(self) -> bytes | None:
         """That of what the dataset is made of, and of how it is read."""
