@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.http.subscriber import follow_push
+from headwater.http.subscriber.pushed_copy import PushedCopy
 from tests.notify.following.pushing import (
     CHANGES,
     FRAMEWORK,
@@ -126,6 +129,30 @@ def test_what_could_not_be_had_is_asked_for_again_when_it_is_due(
     until(lambda: any(one.total("failed") for one in copy.reports if one.requests))
     site.source.pages["/set/resources/late.txt"] = page
     until(lambda: text(dest / "late.txt") == "late")
+
+
+def test_what_comes_before_all_copies_are_taken_up_is_to_come_again(
+    source: Source, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WS-S-10, WS-H-13: 410 would have the hub end the subscription, and nobody would know before the next poll."""
+    site = pushed_site(source, hub.url)
+    with following((source.base, dest)) as copy:
+        copy.at_work()
+    site.put("late.txt", b"late")
+    payload = site.notification()
+    answers: list[int] = []
+    take_up = follow_push._Service._copy
+
+    def deliver_first(*arguments: Any) -> PushedCopy:
+        answers.append(hub.deliver(site.topic(), payload))
+        return take_up(*arguments)
+
+    monkeypatch.setattr(follow_push._Service, "_copy", deliver_first)
+    with following((source.base, dest)) as copy:
+        copy.at_work()
+        assert answers == [503]
+        assert hub.deliver(site.topic(), payload) == 202
+        until(lambda: text(dest / "late.txt") == "late")
 
 
 def test_many_payloads_with_a_deletion_each_are_judged_as_one_list_is(source: Source, hub: Hub, dest: Path) -> None:

@@ -144,6 +144,7 @@ class _Service:
             stack.callback(_close, copies)
             stack.enter_context(listener)  # ends before the copies are closed
             copies += [self._copy(task, listener, databases) for task in self._tasks]
+            listener.all_added()
             self._push.on_listening(callbacks, address)
             self._follow(copies)
 

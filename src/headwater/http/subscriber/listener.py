@@ -71,6 +71,11 @@ class CallbackListener:
         if self._subscriber is not None:
             self._subscriber.add(copy)
 
+    def all_added(self) -> None:
+        """All copies are taken up: other callbacks are nobody's, which ends their subscriptions (WS-S-10, WS-H-13)."""
+        if self._subscriber is not None:
+            self._subscriber.all_added()
+
     def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
         """Subscribe to these channels of a copy and to no others."""
         if self._subscriber is not None and self.is_alive:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import secrets
+import threading
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -46,6 +47,7 @@ class Subscriber:
         self._hubs = HubClient(client)
         self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
         self._copies: list[SubscribedCopy] = []
+        self._knows_all = threading.Event()
         self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
         self._wake = asyncio.Event()
         self._busy: set[tuple[int, str]] = set()
@@ -55,6 +57,14 @@ class Subscriber:
     def add(self, copy: SubscribedCopy) -> None:
         """Take up a copy; its callbacks are answered from now on. From any thread."""
         self._loop.call_soon_threadsafe(self._add, copy)
+
+    def all_added(self) -> None:
+        """All copies are taken up: a callback that none of them has is nobody's. From any thread."""
+        self._loop.call_soon_threadsafe(self._knows_all.set)
+
+    def knows_all(self) -> bool:
+        """Whether all copies are taken up."""
+        return self._knows_all.is_set()
 
     def _add(self, copy: SubscribedCopy) -> None:
         self._copies.append(copy)
