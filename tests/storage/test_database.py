@@ -20,6 +20,7 @@ from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
     DatabaseReadOnly,
+    DatabaseRemoved,
     DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
@@ -492,3 +493,25 @@ def test_processes_that_create_it_at_once_create_it_once(path: Path) -> None:
     for opener in openers:
         _, err = opener.communicate(timeout=60)
         assert (opener.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_nothing_is_recorded_in_a_file_that_is_not_there_any_more(
+    database: Database, path: Path, is_replaced: bool
+) -> None:
+    add(database, "second")
+    path.rename(path.with_name("elsewhere"))
+    if is_replaced:
+        shutil.copy(path.with_name("elsewhere"), path)
+    with pytest.raises(DatabaseRemoved):
+        add(database, "third")
+    assert words(database) == ["first", "second"]
+
+
+def test_a_file_that_is_put_back_is_written_again(database: Database, path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(DatabaseRemoved):
+        add(database, "lost")
+    path.with_name("elsewhere").rename(path)
+    add(database, "second")
+    assert words(database) == ["first", "second"]

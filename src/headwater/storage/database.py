@@ -11,6 +11,7 @@ connections use.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
     DatabaseIOFault,
+    DatabaseRemoved,
+    DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
     SchemaTooOld,
@@ -67,8 +70,10 @@ class Database:
         self._lent: set[apsw.Connection] = set()
         self._closed = False
         create_file(self.path)
+        self._place = os.path.abspath(self.path)
         self._writer = self._connect()
         try:
+            self._opened = self._status()
             self._prepare(page_octets)
         except BaseException:
             self.close()
@@ -96,6 +101,8 @@ class Database:
     def _written(self, durability: Durability) -> Iterator[Transaction]:
         if self._closed:
             raise DatabaseClosed("the database was closed", where=str(self.path))
+        if not self._is_in_place():
+            raise DatabaseRemoved("the database was removed or replaced while it was open", where=str(self.path))
         connection = self._writer
         transaction = Transaction(connection, self.path)
         try:
@@ -182,6 +189,23 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _status(self) -> os.stat_result:
+        """Which file it is: asked when it is open, since a file system of layers may copy it when it is opened."""
+        try:
+            return os.stat(self._place)
+        except OSError as cause:
+            where = str(self.path)
+            raise DatabaseUnreachable(f"the database cannot be opened: {cause.strerror}", where=where) from cause
+
+    def _is_in_place(self) -> bool:
+        """Whether the name still leads to the file that is open."""
+        try:
+            return os.path.samestat(os.stat(self._place), self._opened)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # the system does not tell
 
     def _connect(self) -> apsw.Connection:
         try:

@@ -89,3 +89,13 @@ class DatabaseClosed(DatabaseFault):
 
     code: ClassVar[str] = "HW-DB-10"
     advice: ClassVar[str] = "Nothing is lost: run the same command again."
+
+
+class DatabaseRemoved(DatabaseFault):
+    """The file was removed or replaced while a process had it open: what that records would be lost with it."""
+
+    code: ClassVar[str] = "HW-DB-12"
+    advice: ClassVar[str] = (
+        "End the process that has it open, restore a backup of the file if there is one, and start again. Without a"
+        " backup a source scans its folders anew, and a copy is compared with its source anew."
+    )
