@@ -163,6 +163,17 @@ def test_the_page_says_how_sets_and_requests_stand(source_folder: Path) -> None:
         until(lambda: page.page() and read(page.page()) != found, what="a newer page")
 
 
+def test_the_page_says_of_which_sets_deletions_are_held_back(source_folder: Path) -> None:
+    files, state = source_folder / "files", str(source_folder / "state")
+    held = 'headwater_set_held_back{set="files"}'
+    with Process("--files", str(files), "--port", "0", "--state", state, "--metrics") as process:
+        url = process.ready()
+        assert read(request(url, "/metrics").body)[held] == 0
+        files.rename(source_folder / "unmounted")
+        until(lambda: read(request(url, "/metrics").body)[held] == 1, what="the deletions that are held back")
+        assert request(url, "/health").status == 200  # what was published is served
+
+
 def test_it_is_there_when_it_is_switched_on(source_folder: Path) -> None:
     files, state = str(source_folder / "files"), str(source_folder / "state")
     with Process("--files", files, "--port", "0", "--state", state, "--metrics") as process:

@@ -114,6 +114,8 @@ class MetricsPage:
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
+        held = [(_set(name), int(one.get("held_back") is not None)) for name, one in told.items()]
+        yield Family("headwater_set_held_back", "gauge", "1 while deletions of the set are held back.", held)
         yield from self._of_hubs()
         scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
         yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
