@@ -20,6 +20,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
+from headwater.ingest.held_deletions import DeletionHold, HoldReason, hold_update
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
@@ -143,6 +144,23 @@ def test_sets_that_wait_and_a_full_disk_are_told(
 def test_a_configuration_is_a_place_too(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "source.toml"
     config.write_text('state = "."\n[[set]]\nfiles = "nowhere"\n')
+    assert run(["status", str(config), "--json"]) == Exit.DONE
+    assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
+
+
+def test_a_set_that_has_left_the_configuration_alarms_nobody(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "source.toml"
+    catalog = SqliteCatalog(file)
+    noted = hold_update(catalog, "s", DeletionHold(HoldReason.ROOT_MISSING, 2, 2))
+    assert noted is not None
+    catalog.record("s", [], START, state=noted)
+    catalog.close()
+    config.write_text('state = "."\n[[set]]\nname = "s"\nfiles = "nowhere"\n')
+    assert run(["status", str(config), "--json"]) == Exit.TRANSFERS_FAILED
+    assert [one["set"] for one in json.loads(capsys.readouterr().out)["held_back"]] == ["s"]
+    config.write_text('state = "."\n[[set]]\nname = "renamed"\nfiles = "nowhere"\n')
     assert run(["status", str(config), "--json"]) == Exit.DONE
     assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
 

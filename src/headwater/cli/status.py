@@ -6,9 +6,9 @@ import datetime as dt
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headwater.ingest.copy.copy_status import CopyLag
     from headwater.ingest.held_deletions import HeldBack
     from headwater.publish.status import SourceSetStatus
+
+    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack)
 
 _COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
 _EXAMPLES = 10
@@ -166,12 +168,17 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     } | {
         key: found
         for key, found in (
-            ("copies", list(copy_lags(catalog, names))),
-            ("datasets", list(dataset_statuses(catalog, names))),
-            ("held_back", list(held_back(catalog, names))),
+            ("copies", _kept(copy_lags(catalog, names), where)),
+            ("datasets", _kept(dataset_statuses(catalog, names), where)),
+            ("held_back", _kept(held_back(catalog, names), where)),
         )
         if found
     }
+
+
+def _kept(found: Iterable[_OfSet], where: CatalogArgument) -> list[_OfSet]:
+    """Without those of sets that have left the configuration: nobody looks after them, and they stay as they were."""
+    return [one for one in found if where.sets is None or one.set in where.sets]
 
 
 def _unpaired(

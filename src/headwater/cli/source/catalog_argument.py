@@ -54,6 +54,8 @@ class CatalogArgument:
         self.file: Path | None = None
         self.push_sets: tuple[str, ...] = ()
         """The push sets of a configuration; none where none was read."""
+        self.sets: frozenset[str] | None = None
+        """All sets of a configuration; None where none was read."""
         self._state: Path | None = None
         self._patience_seconds = patience_seconds
         self._cluster = place
@@ -80,6 +82,7 @@ class CatalogArgument:
         from headwater.source.config import read_config
 
         config = read_config(path)
+        self.sets = frozenset(one.name for one in config.sets)
         self.push_sets = tuple(one.name for one in config.sets if one.feed is not None)
         self._state = Path(config.state)
         self._is_of_a_source = True
