@@ -162,6 +162,21 @@ def test_each_hears_of_every_resource(source: Source, site: Site, dest: Path) ->
     ]
 
 
+def test_what_each_raises_ends_the_call_and_that_resource_is_told_again(source: Source, site: Site, dest: Path) -> None:
+    kept: list[str] = []
+
+    def each(done: Done) -> None:
+        if len(kept) == 3:
+            raise RuntimeError(done.path)
+        kept.append(done.path)
+
+    with pytest.raises(RuntimeError):
+        sync(source.base, dest, each=each)
+    heard: list[Done] = []
+    sync(source.base, dest, each=heard.append)
+    assert {*kept, *(one.path for one in heard)} == {f"f{n}.txt" for n in range(5)}
+
+
 def test_quiet_and_verbose_exclude_each_other(dest: Path, capsys: Said) -> None:
     assert run(["sync", "-q", "-v", "http://127.0.0.1:1/", str(dest)]) == USAGE
 

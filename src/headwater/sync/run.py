@@ -85,7 +85,13 @@ def sync(
     Faults of the source and failed transfers are in the report (`exit_status`). A fault that leaves nothing to report
     raises a HeadwaterError: no ResourceSync there (SourceFault), an invalid call (UsageFault), our own disk or another
     run on the same folder (StoreFault). After a call that was killed, or `stopped` (which ends it with Interrupted),
-    the next call continues. `each` is called for every resource created, adopted, updated, deleted or failed.
+    the next call continues.
+
+    `each` is called for every resource created, adopted, updated, deleted or failed, in the thread of the call. When it
+    returns, the resource counts as told: what an index makes of it has to be kept by then (committed), not when the
+    call ends. What a killed call has placed and not told, the next one with `each` tells, some of it twice. What `each`
+    raises ends the call; that resource is told again. A source that moves changes URIs and no path, and nothing is told
+    of it: know files by `path`.
     """
     wanted = given_options(options)
     return synchronise(
