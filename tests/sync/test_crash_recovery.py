@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.copies.schema import SCHEMA
+from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.sync.copy import crash_recovery
 from headwater.sync.copy.crash_recovery import CrashRecovery
@@ -118,6 +120,31 @@ def test_a_row_without_a_file_takes_the_file_that_was_placed_for_it(copy: Copy) 
     copy.intend()
     copy.begin()
     assert copy.rows == [(*AS_THERE, None, "tag", 1)]
+
+
+def test_what_hears_of_many_files_and_fails_now_and_then_hears_of_all_in_the_end(copy: Copy) -> None:
+    """What it was told is not told again from the beginning of the note for ever."""
+    names = [f"f{number:03d}" for number in range(400)]
+    for name in names:
+        (copy.folder / name).write_text(name)
+    with copy.database.write() as t:
+        intend(t, 1, [(f"http://s.example/{name}", name.encode()) for name in names])
+    told: list[str] = []
+
+    def each(done: Done) -> None:
+        told.append(done.path)
+        if len(told) % 120 == 0:
+            raise RuntimeError(done.path)
+
+    copy.recovery = CrashRecovery(copy.database, copy.folder, lambda: NOW, each)
+    failed = 0
+    while {*told} < {*names} and failed < 10:
+        with contextlib.suppress(RuntimeError):
+            copy.begin()
+            break
+        failed += 1
+    assert {*told} == {*names}
+    assert len(told) <= len(names) + 50 * failed
 
 
 @pytest.mark.parametrize("boot", ["same", "next", ""])

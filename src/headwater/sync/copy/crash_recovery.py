@@ -18,6 +18,9 @@ from headwater.sync.copy.local_files import digest_of_path, record_damage
 from headwater.sync.source_times import micros
 from headwater.sync.state.file_intents import intents
 
+_TOLD_TOGETHER = 50
+"""Of so many files rows are committed at a time: what was told of others stays told, whatever happens next."""
+
 
 class CrashRecovery:
     """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left."""
@@ -60,13 +63,15 @@ class CrashRecovery:
         with self._database.read() as t:
             left = intents(t)
         for intent in left:
+            for start in range(0, len(intent.files), _TOLD_TOGETHER):
+                with self._database.write() as t:
+                    for uri, path in intent.files[start : start + _TOLD_TOGETHER]:
+                        if intent.removal and not _is_claimed(t, path):
+                            if power_was_lost:
+                                tree.remove(path)
+                        else:
+                            self._recover_file(t, tree, (intent.set_id, uri, path))
             with self._database.write() as t:
-                for uri, path in intent.files:
-                    if intent.removal and not _is_claimed(t, path):
-                        if power_was_lost:
-                            tree.remove(path)
-                    else:
-                        self._recover_file(t, tree, (intent.set_id, uri, path))
                 t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
 
     def _recover_file(self, t: Transaction, tree: FileTree, intent: tuple[int, str, bytes]) -> None:
