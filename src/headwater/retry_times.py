@@ -8,6 +8,9 @@ from typing import Final
 LONGEST_ASKED_SECONDS: Final = 1e9
 """A longer wait that is asked for is taken for this one, about thirty years."""
 
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""A longer wait that is asked for is not waited for within a run."""
+
 _MOST_DOUBLINGS: Final = 32
 _DELTA: Final = re.compile(r"\d+\Z", re.ASCII)
 

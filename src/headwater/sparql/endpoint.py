@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from headwater.retry_times import retry_after_seconds
+from headwater.retry_times import LONGEST_WAIT_SECONDS, retry_after_seconds
 from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
 from headwater.sparql.tsv_terms import BadRow, Row, rows
 
@@ -27,8 +27,6 @@ LONGEST_LINE: Final = 16 << 20
 _LONGEST_SMALL: Final = 1 << 20
 _TSV: Final = "text/tab-separated-values"
 _PAUSES: Final = (0.5, 2.0, 5.0)
-LONGEST_WAIT_SECONDS: Final = 60.0
-"""A longer `Retry-After` is not waited for, as by requests to sources (`FetchOptions`)."""
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 

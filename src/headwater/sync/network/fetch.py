@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.address_levels import Level, level_of
+from headwater.retry_times import LONGEST_WAIT_SECONDS
 from headwater.sync.network.authentication import Presented, SignInCredentials
 from headwater.version import __version__
 
@@ -123,7 +124,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     stall_timeout_seconds: int = 60
     retries: int = 3
     first_backoff_seconds: float = 0.5
-    longest_wait_seconds: float = 60.0
+    longest_wait_seconds: float = LONGEST_WAIT_SECONDS
     user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
     credentials: SignInCredentials | None = None
     authorities: str | None = None
