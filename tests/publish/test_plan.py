@@ -12,8 +12,8 @@ from headwater.catalog.interface import Page, Segment
 from headwater.publish.plan import (
     DUTY,
     Refresh,
+    adjusted_to_clock,
     affordable_pages,
-    as_of,
     expired,
     is_stale,
     must_close,
@@ -257,11 +257,11 @@ def test_a_clock_that_was_set_back_and_is_soon_put_right_leaves_everything_as_it
     """What is to come counts from the moment since when the clock has been behind, once that is an hour ago."""
     note = PublicationState(shown=((ago(0), ago(60)),), retired=(("a", ago(0)), ("b", ago(90_000))))
     open_one = segment(0, 1, 3, closed=False)
-    behind = as_of(note, open_one, ago(80_000))
+    behind = adjusted_to_clock(note, open_one, ago(80_000))
     assert (behind.shown, behind.retired) == (note.shown, note.retired)
     assert behind.behind is not None
-    assert as_of(as_of(behind, open_one, ago(76_401)), open_one, NOW) == note
-    later = as_of(behind, open_one, ago(76_400))
+    assert adjusted_to_clock(adjusted_to_clock(behind, open_one, ago(76_401)), open_one, NOW) == note
+    later = adjusted_to_clock(behind, open_one, ago(76_400))
     assert (later.shown, later.retired) == (((ago(80_000), ago(60)),), (("a", ago(80_000)), ("b", ago(90_000))))
 
 

@@ -244,7 +244,6 @@ def retained(
     snapshot: SetSnapshot, publication: PublicationState, settings: SetSettings, now: dt.datetime
 ) -> tuple[PublicationState, int]:
     """The note with what is to be known for retention later, and the first segment that stays in the index."""
-    publication = as_of(publication, snapshot.segments[-1], now)
     if must_record_shown(snapshot.segments, publication, settings, now):
         publication = with_shown(publication, snapshot.pages, settings, now)
     return publication, first_retained(snapshot.segments, publication, settings, now)
@@ -303,7 +302,7 @@ def with_shown(
     return msgspec.structs.replace(publication, shown=(*over[-1:], *publication.shown[len(over) :], (now, min(known))))
 
 
-def as_of(publication: PublicationState, segment: Segment, now: dt.datetime) -> PublicationState:
+def adjusted_to_clock(publication: PublicationState, segment: Segment, now: dt.datetime) -> PublicationState:
     """The note by a clock that may have been set back.
 
     Once it has been for `SURELY_BEHIND_SECONDS`, what waits since a moment that is to come waits since it was: a clock
@@ -312,7 +311,7 @@ def as_of(publication: PublicationState, segment: Segment, now: dt.datetime) -> 
     shown, retired, behind = publication.shown, publication.retired, publication.behind
     if max((segment.from_, *(at for at, _ in shown), *(at for _, at in retired))) <= now:
         return publication if behind is None else msgspec.structs.replace(publication, behind=None)
-    if behind is None or max(behind.since, behind.open) > now:
+    if behind is None or max(behind.since, behind.segment_since) > now:
         behind = ClockBehind(now, segment.number, now)
     elif behind.segment != segment.number:
         behind = ClockBehind(behind.since, segment.number, now)
@@ -326,7 +325,7 @@ def _open_seconds(segment: Segment, publication: PublicationState, now: dt.datet
     """How long the open segment has been open. What it states to begin with never goes back, if the clock does."""
     behind, since = publication.behind, segment.from_
     if since > now and behind is not None and behind.segment == segment.number:
-        since = behind.open
+        since = behind.segment_since
     return (now - since).total_seconds()
 
 

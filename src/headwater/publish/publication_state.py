@@ -109,12 +109,12 @@ class PagePackages(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ClockBehind(msgspec.Struct, frozen=True, array_like=True):
-    """A clock that was set back: `since` when it has been behind, and when the open `segment` was first seen `open`,
-    both by that clock."""
+    """A clock that was set back: since when it has been behind, and since when the open segment has been seen, both by
+    that clock."""
 
     since: dt.datetime
     segment: int
-    open: dt.datetime
+    segment_since: dt.datetime
 
 
 class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):

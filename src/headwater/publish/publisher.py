@@ -322,6 +322,7 @@ class Publisher:
         ):
             context.catalog.close_segment(settings.name, now)
             snapshot = read_snapshot(context.catalog, settings.name)
+        publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
         publication, first = plan.retained(snapshot, publication, settings, now)
         if is_other:
             publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
