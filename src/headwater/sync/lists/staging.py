@@ -279,11 +279,14 @@ def any_patches(t: Transaction) -> bool:
 
 _BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
 _BY_TIME = "CREATE INDEX IF NOT EXISTS temp.changed_at ON changed(uri, at, list) WHERE pending"
-_TOLD_AT_IT = """EXISTS (SELECT 1 FROM temp.changed AS other
-  WHERE other.uri = changed.uri AND other.pending AND other.at = changed.at AND other.list"""
-_ALSO_AGAIN = f"""
-UPDATE temp.changed SET pending = 1 WHERE n = ?
-  AND ({_TOLD_AT_IT} < +changed.list) OR {_TOLD_AT_IT} > +changed.list))"""  # noqa: S608  our own names
+_OTHER_AT_IT = (
+    "SELECT 1 FROM temp.changed AS other WHERE other.uri = changed.uri AND other.pending AND other.at = changed.at"
+)
+_ALSO_AGAIN = (
+    "UPDATE temp.changed SET pending = 1 WHERE n = ?"  # noqa: S608  our own names
+    f" AND (EXISTS ({_OTHER_AT_IT} AND other.list < +changed.list)"
+    f" OR EXISTS ({_OTHER_AT_IT} AND other.list > +changed.list))"
+)
 _STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
 
 

@@ -90,11 +90,15 @@ class _Change(NamedTuple):
         return self.change == "deleted"
 
 
+_NOT_THE_LAST: Final = (
+    "EXISTS (SELECT 1 FROM temp.changed l WHERE l.uri = c.uri AND (l.list, l.ordinal) > (+c.list, +c.ordinal))"
+)
+"""Of `+c.ordinal` an index finds the row next to it; of `c.ordinal` it reads all rows of the list."""
+
 _OLD_DELETIONS: Final = (
     "SELECT c.n, c.uri, c.at FROM temp.changed c JOIN resources r ON r.set_id = ? AND r.uri = c.uri"  # noqa: S608
     " JOIN sets s ON s.id = r.set_id WHERE c.pending AND c.exact AND c.change = 'deleted' AND r.path IS NOT NULL"
-    f" AND r.changed_at IS NULL AND {_SAID_AT} > c.at AND NOT EXISTS (SELECT 1 FROM temp.changed l"
-    " WHERE l.uri = c.uri AND (l.list, l.ordinal) > (+c.list, +c.ordinal))"
+    f" AND r.changed_at IS NULL AND {_SAID_AT} > c.at AND NOT {_NOT_THE_LAST}"
 )
 _ASK: Final = (
     "UPDATE temp.changed SET change = 'updated', (hash, length) = (SELECT r.listed_hash, r.listed_length"
@@ -109,11 +113,6 @@ def doubt_old_deletions(t: Transaction, set_id: int) -> None:
         t.run(_ASK, (set_id, n))
         t.run(_ABSENT, (uri, at))
 
-
-_NOT_THE_LAST: Final = (
-    "EXISTS (SELECT 1 FROM temp.changed l WHERE l.uri = c.uri AND (l.list, l.ordinal) > (+c.list, +c.ordinal))"
-)
-"""Of `+c.ordinal` an index finds the row next to it; of `c.ordinal` it reads all rows of the list."""
 
 _INDEX: Final = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
 _DONE_BEFORE: Final = (
