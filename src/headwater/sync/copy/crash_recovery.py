@@ -16,7 +16,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
 from headwater.sync.copy.local_files import digest_of_path, record_damage
 from headwater.sync.source_times import micros
-from headwater.sync.state.file_intents import intents
+from headwater.sync.state.file_intents import FileIntent, intents
 
 _TOLD_TOGETHER = 50
 """Of so many files rows are committed at a time: what was told of others stays told, whatever happens next."""
@@ -64,15 +64,18 @@ class CrashRecovery:
             left = intents(t)
         for intent in left:
             for start in range(0, len(intent.files), _TOLD_TOGETHER):
-                with self._database.write() as t:
-                    for uri, path in intent.files[start : start + _TOLD_TOGETHER]:
-                        if intent.removal and not _is_claimed(t, path):
-                            if power_was_lost:
-                                tree.remove(path)
-                        else:
-                            self._recover_file(t, tree, (intent.set_id, uri, path))
+                self._recover_files(tree, intent, start, power_was_lost=power_was_lost)
             with self._database.write() as t:
                 t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
+
+    def _recover_files(self, tree: FileTree, intent: FileIntent, start: int, *, power_was_lost: bool) -> None:
+        """Some of the files of an intent, from the one at `start` on."""
+        with self._database.write() as t:
+            for uri, path in intent.files[start : start + _TOLD_TOGETHER]:
+                if not intent.removal or _is_claimed(t, path):
+                    self._recover_file(t, tree, (intent.set_id, uri, path))
+                elif power_was_lost:
+                    tree.remove(path)
 
     def _recover_file(self, t: Transaction, tree: FileTree, intent: tuple[int, str, bytes]) -> None:
         """Let the row be what lies there; if that is something new, tell of it before the note of it is gone."""
