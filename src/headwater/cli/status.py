@@ -168,15 +168,15 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     } | {
         key: found
         for key, found in (
-            ("copies", _kept(copy_lags(catalog, names), where)),
-            ("datasets", _kept(dataset_statuses(catalog, names), where)),
-            ("held_back", _kept(held_back(catalog, names), where)),
+            ("copies", _configured(copy_lags(catalog, names), where)),
+            ("datasets", _configured(dataset_statuses(catalog, names), where)),
+            ("held_back", _configured(held_back(catalog, names), where)),
         )
         if found
     }
 
 
-def _kept(found: Iterable[_OfSet], where: CatalogArgument) -> list[_OfSet]:
+def _configured(found: Iterable[_OfSet], where: CatalogArgument) -> list[_OfSet]:
     """Without those of sets that have left the configuration: nobody looks after them, and they stay as they were."""
     return [one for one in found if where.sets is None or one.set in where.sets]
 

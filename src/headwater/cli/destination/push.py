@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,12 +54,10 @@ def follow_pushed(
 def _refuse_overlaps(destinations: Sequence[Path]) -> None:
     """See that no copy is, or lies in, another one, where their sources could send files of one name."""
     real = [one.resolve() for one in destinations]
-    for number, one in enumerate(real):
-        others = real[:number] + real[number + 1 :]
-        if one in others or not {*others}.isdisjoint(one.parents):
-            raise UsageFault(
-                "each copy needs a folder of its own, not in that of another", where=str(destinations[number])
-            )
+    folders = Counter(real)
+    for given, one in zip(destinations, real, strict=True):
+        if folders[one] > 1 or any(parent in folders for parent in one.parents):
+            raise UsageFault("each copy needs a folder of its own, not in that of another", where=str(given))
 
 
 def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:

@@ -51,7 +51,7 @@ class CallbackApplication:
         await send({"type": "http.response.body", "body": body})
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        if not self._subscriber.knows_all():  # 410 would end subscriptions of copies that are not taken up yet
+        if not self._subscriber.has_all_copies:  # 410 would end subscriptions of copies that are not taken up yet
             return responses.text(503, "the process starts: come again", _HEAD + line(b"retry-after", b"1"))
         token = scope["raw_path"].rpartition(b"/")[2].decode("latin-1")
         if scope["method"] == "GET":

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import secrets
-import threading
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -47,7 +46,7 @@ class Subscriber:
         self._hubs = HubClient(client)
         self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
         self._copies: list[SubscribedCopy] = []
-        self._knows_all = threading.Event()
+        self._has_all = asyncio.Event()
         self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
         self._wake = asyncio.Event()
         self._busy: set[tuple[int, str]] = set()
@@ -60,11 +59,12 @@ class Subscriber:
 
     def all_added(self) -> None:
         """All copies are taken up: a callback that none of them has is nobody's. From any thread."""
-        self._loop.call_soon_threadsafe(self._knows_all.set)
+        self._loop.call_soon_threadsafe(self._has_all.set)
 
-    def knows_all(self) -> bool:
+    @property
+    def has_all_copies(self) -> bool:
         """Whether all copies are taken up."""
-        return self._knows_all.is_set()
+        return self._has_all.is_set()
 
     def _add(self, copy: SubscribedCopy) -> None:
         self._copies.append(copy)
