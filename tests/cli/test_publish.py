@@ -216,6 +216,16 @@ def test_how_resources_are_placed(bench: Bench, mode: str) -> None:
     bench.check()
 
 
+def test_a_file_that_cannot_be_placed_is_named_by_its_place(bench: Bench) -> None:
+    longest = 4_090 - len(os.fsencode(bench.folder))
+    name = "/".join(["n" * 200] * (longest // 201)) + "/a.txt"
+    name += "n" * (longest - len(name))
+    bench.put(name)
+    bench.run(status=Exit.STORE)
+    assert "HW-ING-30" in bench.stderr
+    assert f"where: {bench.out}/files/resources/nnn" in bench.stderr
+
+
 def test_files_that_another_server_serves(bench: Bench) -> None:
     bench.put("a b")
     bench.run("--resources", "none", "--resource-base", "https://files.example.org/store/")

@@ -45,6 +45,11 @@ class PlaceFault(StoreFault):
 
     code: ClassVar[str] = "HW-ING-30"
 
+    @classmethod
+    def at(cls, place: bytes, error: int) -> PlaceFault:
+        """The fault of the file at this place in the tree, not of the file that is published. `error`: an errno."""
+        return cls(f"cannot be put into the published tree: {os.strerror(error)}", where=os.fsdecode(place))
+
 
 class EventBatch(msgspec.Struct, kw_only=True):
     """What came of some files: events to record, notes to remember, and counts."""
@@ -214,8 +219,7 @@ class EventBuilder:
 
     def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:
         if outcome == hashing.UNPLACED:
-            where = os.fsdecode(one.path)
-            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+            raise PlaceFault.at(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
         if outcome == hashing.UNREADABLE:
             self._warn(unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.CHANGED:

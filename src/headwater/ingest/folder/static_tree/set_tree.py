@@ -121,8 +121,7 @@ class SetTree:
         self.begin()
         outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self.mode))
         if outcome == hashing.UNPLACED:
-            where = os.fsdecode(one.path)
-            raise PlaceFault(f"cannot be put into the published tree: {os.strerror(error)}", where=where)
+            raise PlaceFault.at(place, error)
         return outcome == hashing.READ
 
     def remove_deleted(self, after: int) -> int:
