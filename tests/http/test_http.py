@@ -291,6 +291,21 @@ def test_home_page_tells_the_name_of_a_set_beside_its_title(tmp_path: Path) -> N
         assert "A &amp; B <code>a-name</code>" in running.get("/").body.decode()
 
 
+def test_home_page_leads_to_the_document_about_the_source(tmp_path: Path, server: Face) -> None:
+    (tmp_path / "files").mkdir()
+    about = "https://example.org/about?a&b"
+    with face(tmp_path / "files", tmp_path / "state", source_options={"describedby": about}) as running:
+        assert '<a href="https://example.org/about?a&amp;b">About this source</a>' in running.get("/").body.decode()
+    assert "About this source" not in server.get("/").body.decode(), "where the source has no such document"
+
+
+def test_home_page_names_its_parts_for_screen_readers(server: Face) -> None:
+    page = server.get("/").body.decode()
+    assert '<th scope="row">files</th>' in page, "the links of a row are read with the name of their set"
+    assert page.count('<th scope="col"') == 4
+    assert page.count("<main>") == page.count("</main>") == 1
+
+
 def test_every_request_is_logged(server: Face) -> None:
     server.get("/files/resources/plain.txt?a=b")
     last = server.served[-1]

@@ -26,14 +26,14 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:3rem auto;padding
 h1{font-size:1.6rem;margin:0 0 .25rem}p{margin:.25rem 0 1.5rem}
 table{border-collapse:collapse;width:100%}
 td,th{text-align:left;vertical-align:top;padding:.5rem .75rem;border-bottom:1px solid var(--line)}
-th{font-weight:600}.t,.n,th,td+td a{white-space:nowrap}code{overflow-wrap:anywhere}
+th{font-weight:600}.t,.n,thead th,td+td a{white-space:nowrap}code{overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 code{background:var(--line);padding:.1rem .35rem;border-radius:.25rem}a{color:inherit}
 code{-webkit-box-decoration-break:clone;box-decoration-break:clone}
 footer{margin-top:2rem;font-size:.875rem;opacity:.75}
 @media(max-width:48rem){body{margin-top:1.5rem;overflow-wrap:anywhere}thead{display:none}
 tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
-td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}
+th,td,td+td,td.n{display:block;padding:0;border:0;text-align:left;white-space:normal}td.n:before{content:"Resources: "}
 td.t:before{content:"Complete until (UTC): "}}
 """
 
@@ -52,16 +52,20 @@ def home_page(source: ObservableSource) -> bytes:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <link rel="alternate" type="application/xml" title="Source Description" href="{escape(site.url(SOURCE_DESCRIPTION))}">
-<style>{_STYLE}</style></head><body>
+<style>{_STYLE}</style></head><body><main>
 <h1>{title}</h1>
-<p>Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
-<table><thead><tr><th>Set of resources</th><th class="n">Resources</th><th>Complete until (UTC)</th>
-<th>Documents</th></tr></thead><tbody>{rows}</tbody></table>
-<footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
+<p>{_about(site)}Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
+<table><thead><tr><th scope="col">Set of resources</th><th scope="col" class="n">Resources</th>
+<th scope="col">Complete until (UTC)</th><th scope="col">Documents</th></tr></thead><tbody>{rows}</tbody></table>
+</main><footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
 <a href="{escape(site.url(ROBOTS))}">robots.txt</a> · <a href="{escape(site.url("health"))}">health</a> ·
 ResourceSync (ANSI/NISO Z39.99-2017) by Headwater</footer>
 </body></html>
 """.encode()
+
+
+def _about(site: Site) -> str:
+    return f'<a href="{escape(site.describedby)}">About this source</a> · ' if site.describedby else ""
 
 
 def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, ready: bool, is_waiting: bool) -> str:
@@ -71,10 +75,11 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
         name = f'<a href="{escape(settings.describedby)}">{name}</a>'
     if settings.title:  # by its name it is chosen: `headwater sync --set NAME`
         name = f"{name} <code>{escape(settings.name)}</code>"
+    head = f'<tr><th scope="row">{name}</th>'
     if is_waiting:
-        return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">waiting for its first records</td></tr>'
+        return f'{head}<td class="n">–</td><td colspan="2">waiting for its first records</td></tr>'
     if state is None or not ready:
-        return f'<tr><td>{name}</td><td class="n">–</td><td colspan="2">being prepared</td></tr>'
+        return f'{head}<td class="n">–</td><td colspan="2">being prepared</td></tr>'
     last = state.last_at.strftime("%Y-%m-%d %H:%M:%S") if state.last_at else "–"
     links = ", ".join(
         f'<a href="{escape(site.url(f"{settings.name}/{row.top.name}"))}">{row.title}</a>' for row in offered(settings)
@@ -83,4 +88,4 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
         links = f'<a href="{escape(site.url(dataset_name(settings.name)))}">RDF dataset</a>, {links}'
     if settings.dumps is not None:
         links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
-    return f'<tr><td>{name}</td><td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'
+    return f'{head}<td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'

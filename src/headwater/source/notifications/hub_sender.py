@@ -210,7 +210,7 @@ class HubSender:
             outcome = outcome_of(answer.status)
             now, fields = self._context.clock().timestamp(), answer.headers
             asked = retry_after_seconds(fields.get("retry-after"), fields.get("date"), now) or 0.0
-            said = f"it answers {answer.status}: {answer.body[:_SAID_OCTETS].decode('utf-8', 'replace').strip()}"
+            said = f"the hub answers {answer.status}: {answer.body[:_SAID_OCTETS].decode('utf-8', 'replace').strip()}"
         if outcome is PostOutcome.FAILED and self._failures > failures:
             self._failures -= 1  # requests that fail at one time are one failure
         self._judge(one, outcome, said, asked)
