@@ -57,6 +57,14 @@ def test_units_are_hardened_and_timers_make_up_for_what_was_missed() -> None:
             assert option in reference, f"{unit.name}: {option}"
 
 
+def test_the_unit_that_publishes_can_make_hard_links() -> None:
+    text = (PACKAGING / "systemd" / "headwater-publish.service").read_text("utf-8")
+    ((files, to),) = re.findall(r"^ExecStart=.* --files (\S+) --to (\S+)", text, re.MULTILINE)
+    (writable,) = re.findall(r"^ReadWritePaths=(\S+)$", text, re.MULTILINE)
+    assert Path(to).is_relative_to(writable)
+    assert Path(files).is_relative_to(writable), "each such path is a mount of its own, and no link leads out of it"
+
+
 def test_the_manual_names_every_file() -> None:
     manual = (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
     listed = (PACKAGING / "README.md").read_text("utf-8")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headwater.source.folder.scan_settings import StaticTree
 
 Placing = Literal["link", "copy", "none"]
-"""How files get into the output: as hard links (copies across file systems), as copies, or not at all."""
+"""How files get into the output: as hard links (copies where the system allows no links), as copies, or not at all."""
 
 
 _ADVICE = "Correct the call; docs/library.md lists the parameters."

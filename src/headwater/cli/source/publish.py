@@ -93,7 +93,8 @@ _HEADINGS = {
 @click.option(
     "--resources",
     type=click.Choice(["link", "copy", "none"]),
-    help="Place the files as hard links (copies across file systems), as copies, or not at all.  [default: link]",
+    help="Place the files as hard links (copies where the system allows no links), as copies, or not at all."
+    "  [default: link]",
 )
 @click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
 @profile_option
