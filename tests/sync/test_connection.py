@@ -12,7 +12,7 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.explore.offer_tree import explore
 from headwater.sync.faults import NotResourceSync, PlainSitemap
 from headwater.sync.network.transport import Transport
-from tests.support.copying import DONE, IMPATIENT, SOURCE, go, tree
+from tests.support.copying import DONE, IMPATIENT, SOURCE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
@@ -102,6 +102,15 @@ def test_a_plain_sitemap_is_named_and_not_taken(source: Source, plain: bytes, de
     asked = go(source.base, dest, sitemap=True)
     assert (asked.status, told(asked.notices)) == (DONE, [f"{source.base}/sitemap.xml"])
     assert tree(dest) == ALL
+
+
+def test_a_copy_of_a_plain_sitemap_is_audited_and_renewed_as_that(source: Source, plain: bytes, dest: Path) -> None:
+    """DST-A3: what was asked for when the copy was begun need not be asked for again."""
+    source.pages["/sitemap.xml"] = Reply(plain)
+    assert go(source.base, dest, sitemap=True).status == DONE
+    assert check(source.base, dest).verdict == "in sync"
+    again = go(source.base, dest)
+    assert (again.status, [notice.message for notice in again.notices if "remembered" in notice.message]) == (DONE, [])
 
 
 def test_a_site_that_answers_everything_with_a_page_is_none(source: Source, dest: Path) -> None:

@@ -106,7 +106,8 @@ def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) 
         what = counted(set_status.newer_than_listed, "file")
         click.echo(f"  {what} newer than listed, which no list of the source confirms so far; the next run looks again")
     if set_status.held_back:
-        click.echo(f"  {counted(set_status.held_back, 'deletion')} held back; `headwater sync --max-delete` consents")
+        what = counted(set_status.held_back, "deletion")
+        click.echo(f"  {what} held back; `headwater sync --max-delete SHARE` consents")
     _show_examples([kept.path for kept in set_status.deletions[:_EXAMPLES]], set_status.held_back)
 
 

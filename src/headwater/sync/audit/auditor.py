@@ -47,7 +47,7 @@ from headwater.sync.sets.moved_sets import (
     may_be_moved,
     redirects_of,
 )
-from headwater.sync.sets.selection import unknown_set, wanted_of
+from headwater.sync.sets.selection import takes_sitemaps, unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state.facts import AS_OF, fact
@@ -130,7 +130,8 @@ class _Audit:
         self._report.copy_as_of = None if copied is None else format_micros(int(copied))
         held = inventory.Inventory(self._root, self._database, self._listener)
         wanted = wanted_of(self._options, known)
-        found = Discovery(self._documents, sitemap=self._options.sitemap, wanted=wanted).find(self._url)
+        sitemap = takes_sitemaps(self._options, known)
+        found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
         self._final = found.final
         rows = self._rows(known, found)
         for row in rows:

@@ -42,7 +42,7 @@ from headwater.sync.sets.moved_sets import (
 )
 from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
 from headwater.sync.sets.offer_times import OfferTimes
-from headwater.sync.sets.selection import pick, wanted_of
+from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.sets.stated_move import check_sets, moving_sets, sets_missing
 from headwater.sync.state.facts import fact, keep_fact
@@ -191,7 +191,7 @@ class SetRegistry:
         probe = probe if probe is not None and probe.status == 200 else None
         discovery = Discovery(
             self._documents,
-            sitemap=self._options.sitemap,
+            sitemap=takes_sitemaps(self._options, known),
             wanted=wanted_of(self._options, known) if self._options.sets else None,
             known=self._known(known) if same else None,
             description=probe,

@@ -136,6 +136,11 @@ def wanted_of(options: SyncOptions, known: Sequence[SetRow]) -> SetSelection:
     return SetSelection(options.sets, {row.name: row.offer.identity for row in known})
 
 
+def takes_sitemaps(options: SyncOptions, known: Sequence[SetRow]) -> bool:
+    """Whether a plain Sitemap counts as a Resource List: as asked for now, or when the copy was begun (DST-A3)."""
+    return options.sitemap or any(row.offer.is_sitemap for row in known)
+
+
 def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
     """The sets that are meant. Raises UnknownSetName when one is said that is not there."""
     chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
