@@ -18,7 +18,6 @@ from headwater.publish.site import (
     open_change_list_name,
     resource_list_name,
     resource_page_name,
-    resource_uri,
 )
 
 
@@ -105,7 +104,6 @@ def test_where_everything_lies() -> None:
         "http://h/base/s/changelist/123456.xml",
         "http://h/base/s/changelist/open.xml",
     ]
-    assert resource_uri(site.base_url, "s", "a/b%20c") == site.resource_prefix("s") + "a/b%20c"
     assert site.resource_prefix("s") == "http://h/base/s/resources/"
     assert site.resource_prefix("t") == "http://cdn/t/"
     with pytest.raises(BadSite):

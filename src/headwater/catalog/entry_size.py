@@ -17,7 +17,7 @@ from headwater.spec.reading.text_values import URI_CHARACTERS
 from headwater.spec.records import Link
 from headwater.spec.writing import value_checks as grammar
 from headwater.spec.writing.markup import MarkupWriter, added
-from headwater.spec.writing.xml_text import WriteRefused, escape
+from headwater.spec.writing.xml_text import WriteRefused
 
 URI_PREFIX_OCTETS: Final = 300
 """The longest URI of a set's folder of resources for which the bound holds."""
@@ -64,14 +64,6 @@ def weight(uri: str, metadata: Metadata) -> int:
     except WriteRefused as cause:
         raise Unacceptable(cause.what, where=ascii(uri[:200]), rule=cause.rule) from cause
     return octets
-
-
-def text_octets(text: str) -> int:
-    """The octets that a text takes in a document. Raises Unacceptable for characters that XML cannot hold."""
-    try:
-        return len(escape(text).encode())
-    except WriteRefused as cause:
-        raise Unacceptable(cause.what, where=ascii(text[:200]), rule=cause.rule) from cause
 
 
 def _odd_uri_octets(uri: str) -> int:

@@ -357,11 +357,6 @@ def resource_prefix(base_url: str, set_name: str) -> str:
     return f"{base_url}/{set_name}/resources/"
 
 
-def resource_uri(base_url: str, set_name: str, relative: str) -> str:
-    """The absolute URI of a resource that this source serves itself; `relative` is percent-encoded already."""
-    return resource_prefix(base_url, set_name) + relative
-
-
 def check_url(text: str) -> str:
     """Return `text` when it is an absolute http(s) URL without credentials and fragment. Raises BadSite."""
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
@@ -173,11 +173,6 @@ class History:
         return StateUpdate([*state.put, *base], state.delete, rows)
 
     # Read
-
-    def begins_at(self) -> dt.datetime | None:
-        """Since when states are known; None: not yet."""
-        begun = self._current()
-        return None if begun is None else from_microseconds(begun.at_us)
 
     def until(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
         """Up to `limit` states that began not later than `at_us`, the last first."""
@@ -383,7 +378,3 @@ def _past(row: StateRow) -> PastState:
     one = _stored(row.value)
     at_us = int(row.key[:20]) - _OFFSET
     return PastState(at_us, Keeping(one.keeping), one.digest.hex(), one.length, one.type, one.encoding, one.lastmod_us)
-
-
-HistoryOf = Callable[[str], History | None]
-"""The history of a set; None where none is kept."""

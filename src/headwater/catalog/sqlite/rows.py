@@ -39,7 +39,6 @@ class More(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = json_decoder(More)
-_NO_MORE = More()
 
 
 def _more(metadata: Metadata) -> bytes | None:

@@ -67,11 +67,6 @@ class Manifest:
         if self._reserved > DOCUMENT_OCTETS // 2:
             raise TooMuchAsked("the URIs that are asked for are too long for one manifest")
 
-    @property
-    def count(self) -> int:
-        """Entries so far."""
-        return self._writer.entry_count + len(self._waiting)
-
     def room_for(self, resources: Sequence[Resource], uris: Sequence[str]) -> EntryRoom | None:
         """The room that the entries of resources with these absolute `uris` take at most; None when there is none."""
         weights = sum(weight(one.uri, one.metadata) for one in resources)

@@ -68,11 +68,6 @@ class Package:
         self._paths = ResourcePaths()
         self._zip = ZipWriter()
 
-    @property
-    def resource_count(self) -> int:
-        """Resources that are in the package so far."""
-        return self._manifest.count
-
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of octets. Raises the catalog's faults; then what was given is no package."""
         waiting: list[bytes] = []

@@ -48,11 +48,6 @@ class Inflater:
             self._count(block)
             yield block
 
-    @property
-    def layers(self) -> int:
-        """How many layers of gzip there are."""
-        return sum(layer.compressed for layer in self._layers)
-
     def _count(self, block: bytes) -> None:
         limits = self._limits
         if not self._produced and block.startswith(MAGIC):

@@ -80,9 +80,6 @@ def _final_status(line: bytes) -> int:
     return status if status >= 200 else 0
 
 
-_known_status = lru_cache(maxsize=64)(_final_status)
-
-
 class ResponseReceiver:
     """Receives one answer after another: `begin`, the callbacks `line` and `body`, then `complete` or `discard`."""
 
