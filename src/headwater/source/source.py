@@ -243,7 +243,7 @@ class Source(ConfiguredSource):
         return self.catalog.lease(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
 
     def start(self) -> None:
-        """Follow all sets until `stop` while we lead: each folder in its own threads, push sets in a few for all."""
+        """Keep all sets current until `stop`, by the tasks of one scheduler, while we lead (decision 028)."""
         if closed := self.push_sets.closed:
             more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
             text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"
