@@ -99,8 +99,12 @@ def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path
     assert "lies in the copy" in ends(str(dest / "changes.csv"), USAGE)
     assert "--dry-run --json shows the plan" in ends(str(tmp_path / "c"), USAGE, "--dry-run")
     assert "code: HW-CLI-04" in ends(str(tmp_path / "none" / "c"), STORE)
-    assert "No space left" in ends("/dev/full", STORE)
-    assert run(["sync", source.base, str(dest)]) == DONE
+    full = ends("/dev/full", STORE)
+    assert "No space left" in full
+    assert "tells what has not been told" in full
+    told = tmp_path / "changes.jsonl"
+    assert run(["sync", "--changes", str(told), source.base, str(dest)]) == DONE
+    assert sorted({json.loads(line)["path"] for line in told.read_text().splitlines()}) == sorted(site.files)
 
 
 def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) -> None:

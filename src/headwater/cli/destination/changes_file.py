@@ -28,7 +28,7 @@ class ChangesNotWritten(StoreFault):
     """The file of `--changes` cannot be written."""
 
     code: ClassVar[str] = "HW-CLI-04"
-    advice: ClassVar[str] = "Free space or fix permissions: what the run did is done, and is not told again."
+    advice: ClassVar[str] = "Free space or fix permissions; the next run goes on, and tells what has not been told."
 
 
 class ChangesFile:
