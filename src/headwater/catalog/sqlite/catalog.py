@@ -81,7 +81,7 @@ class SqliteCatalog:
     """
 
     is_remote = False
-    load_batch = 10_000
+    load_batch = 2_000
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
 
 LOAD_BATCH = 10_000
-"""Files of one transaction of the first load, which nobody waits to see."""
+"""Files of one transaction of the first load at most; as many where versions are kept: each waits for the disk."""
 
 _ROWS = 5_000
 _BREATH = 1_000
@@ -362,7 +362,8 @@ class FolderScanner:
         first = self._hooks.versions if self._hooks.keeps_first else None
         with version_keeping(first, self._not_kept) as keeping:
             folders = keeping.folders
-            batches = self._event_builder.batches(candidates, lambda _uris: {}, LOAD_BATCH, versions=folders)
+            size = min(LOAD_BATCH, self._catalog.load_batch) if folders is None else LOAD_BATCH
+            batches = self._event_builder.batches(candidates, lambda _uris: {}, size, versions=folders)
             with closing(keeping.kept(batches, lambda batch: batch.versions)) as kept:
                 for batch, lost in kept:
                     self._hooks.before_change()
