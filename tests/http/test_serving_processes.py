@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -173,3 +173,84 @@ def test_they_end_with_the_first_one_however_it_ends(world: tuple[Path, Path, st
         time.sleep(0.5)  # until it watches its parent
         process.kill()
         until(lambda: not any(_command(one) for one in before), what="its end")
+
+
+def test_one_that_cannot_open_the_catalog_says_why(world: tuple[Path, Path, str]) -> None:
+    """What it meets is a fault of the store, told as such, and no end of the program."""
+    _config, folder, _base = world
+    own = folder.parent / "own"
+    with Process("--files", str(folder), "--port", "0", "--state", str(own), "--workers", "2") as process:
+        url = process.ready()
+        parent = process.process.pid
+        until(lambda: len(_serving(parent)) == 1, what="one more process")
+        (own / "catalog.sqlite").unlink()
+        (own / "catalog.sqlite").mkdir()
+        (victim,) = _serving(parent)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: _serving(parent) - {victim}, what="another one in its place")
+        until(lambda: not _serving(parent), what="its end")
+        assert request(url, "/files/resources/f1.txt").body == b"file 1"
+        status, said = process.stop()
+        assert status == 0
+        assert "HW-DB-07" in said
+        assert "Traceback" not in said
+        assert "ended with status 6" in said
+
+
+def test_the_first_one_decides_what_an_interruption_means(world: tuple[Path, Path, str]) -> None:
+    _config, folder, _base = world
+    arguments = ("--files", str(folder), "--port", "0", "--state", str(folder.parent / "own"), "--workers", "3")
+    with Process(*arguments) as process:
+        process.ready()
+        parent = process.process.pid
+        until(lambda: len(_serving(parent)) == 2, what="two more processes")
+        before = _serving(parent)
+        for one in before:  # as a terminal does, at whatever they are
+            os.kill(one, signal.SIGINT)
+        time.sleep(0.5)
+        assert _serving(parent) == before
+        status, said = process.stop(signal.SIGINT)
+        assert status == 130
+        assert "HW-SRV-03" not in said
+
+
+def test_they_end_with_the_first_one_while_they_begin(
+    world: tuple[Path, Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the port stays taken for as long as they wait for the catalog of a cluster."""
+    _config, folder, _base = world
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setenv("TMPDIR", str(aside))
+    arguments = ("--files", str(folder), "--port", "0", "--state", str(folder.parent / "own"), "--workers", "2")
+    with Process(*arguments) as process:
+        process.ready()
+        parent = process.process.pid
+        until(lambda: len(_serving(parent)) == 1, what="one more process")
+        (note,) = aside.glob("headwater-*/config.json")
+        note.unlink()
+        os.mkfifo(note)  # nobody writes there: the next one waits
+        victim = next(iter(_serving(parent)))
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: _serving(parent) - {victim}, what="another one in its place")
+        (waiting,) = _serving(parent) - {victim}
+        with _waited_for(note):
+            process.kill()
+            until(lambda: not _command(waiting), what="its end")
+
+
+@contextmanager
+def _waited_for(fifo: Path) -> Iterator[None]:
+    """Once somebody reads from it; they get nothing, and no end."""
+    opened: list[int] = []
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody does
+            opened.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(opened)
+
+    until(is_read, what="a reader")
+    try:
+        yield
+    finally:
+        os.close(opened[0])

@@ -285,8 +285,8 @@ def _start_others(
     note.write_bytes(msgspec.json.encode(config))
     handed = (note, listener, how.quiet, str(folder))
     more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, log.progress)
+    stack.callback(more.stop)  # first: an interruption may come while they start
     more.start()
-    stack.callback(more.stop)
 
 
 def _application(
@@ -357,21 +357,29 @@ def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
 
 
 def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
-    """One more process on the same socket; it ends with the first one, however that ends."""
+    """One more process on the same socket; it ends with the first one, however that ends.
 
+    So it does while it waits for the catalog: it would hold a socket on which nobody answers.
+    """
     from headwater.cli.server_log import open_log
     from headwater.http.server.server import make_server
     from headwater.http.server.workers import when_parent_ends
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
 
+    end: list[Callable[[], None]] = [lambda: os._exit(Exit.DONE)]
+    when_parent_ends(lambda: end[-1]())
     config = from_json(note.read_bytes(), SourceConfig)
     log = open_log(config.log_format)
     counts = _counts(config, folder)
-    with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
-        server = make_server(_application(stack, source, config, log, counts, quiet=quiet))
-        when_parent_ends(server.end)
-        server.run(sockets=[listener])
+    try:
+        with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
+            server = make_server(_application(stack, source, config, log, counts, quiet=quiet))
+            end.append(server.end)
+            server.run(sockets=[listener])
+    except HeadwaterError as fault:
+        log.fault(fault)
+        sys.exit(fault.exit_status)
 
 
 def _each(*listeners: Callable[[T], None] | None) -> Callable[[T], None] | None:

@@ -7,9 +7,11 @@ starts one anew that has ended unasked, later each time it happens.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -68,8 +70,14 @@ class ServingProcesses:
                 child.join()
 
     def _child(self) -> SpawnProcess:
+        """One more process. Ctrl-C reaches all of us: the parent decides what it means, from the child's first step."""
         child = self._context.Process(target=self._target, args=self._arguments, daemon=True)
-        child.start()
+        resource_tracker.ensure_running()  # once it runs, it leaves the mask as it is
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            child.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return child
 
     def _watch(self) -> None:
