@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import pytest
 from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
+from headwater.http import health_report
 from headwater.http.resources import header_cache
 from headwater.http.resources.handler import FileHandler
 from tests.support.serving import Face, face
@@ -149,6 +151,33 @@ def test_a_fault_is_told_and_passes(remote: Face) -> None:
     assert get(remote, 3) == b"text 3"
     Remote.fails = False
     assert get(remote, 500) == b"text 500"
+
+
+def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Monitors ask every few seconds: they get an answer, and take no thread from the others however many they are."""
+    monkeypatch.setattr(health_report, "WAITING_SECONDS", 0.3)
+    get(remote, 1)
+    Remote.asked.clear()
+    Remote.gate.clear()
+    for _ in range(6):
+        answer = remote.get("/health")
+        told = json.loads(answer.body)
+        assert (answer.status, told["ready"], told["well"]) == (503, False, False)
+        assert told["error"] == "the catalog does not answer"
+        assert [one["name"] for one in told["sets"]] == ["files"]
+    assert Remote.asked == [("sets", 1)], "one question for all"
+    with ThreadPoolExecutor(1) as clients:
+        waiting = clients.submit(get, remote, 500)
+        until(lambda: ("get", 1) in Remote.asked, what="the question of another")
+        Remote.gate.set()
+        assert waiting.result() == b"text 500"
+    until(lambda: remote.get("/health").status == 200, what="the answer")
+    Remote.fails = True
+    answer = remote.get("/health")
+    told = json.loads(answer.body)
+    assert (answer.status, told["well"], told["error_code"]) == (503, False, StoreFault.code)
+    assert told["error"] == "the cluster does not answer"
+    assert answer.headers["content-type"] == "application/json"
 
 
 def test_headers_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:

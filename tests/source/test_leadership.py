@@ -137,10 +137,25 @@ def test_what_is_lost_ends_and_begins_again_later() -> None:
     role.now += FakeLease.seconds
     until(lambda: events == ["begin", "end"])
     assert len(said) == 1, "said once, not every second"
-    with pytest.raises(NotLeader):
+    with pytest.raises(NotLeader, match="the catalog has not said in time"):  # and not: "me" publishes
         turn.check()
     role.broken = False
     until(lambda: events == ["begin", "end", "begin"])
+    turn.halt()
+
+
+def test_who_has_run_out_of_time_is_not_told_to_publish() -> None:
+    """While the question to the catalog is under way, which may take a minute."""
+    role = Role()
+    lease = FakeLease(role, "me")
+    lease.seconds = 1e6  # the next question is far away
+    turn = Leadership(lease)
+    turn.whenever(lambda: None, lambda: None)
+    until(lambda: turn.is_ours)
+    role.now += 2e6
+    with pytest.raises(NotLeader, match="the catalog has not said in time"):
+        turn.check()
+    assert turn.waits_for.startswith("the catalog has not said")
     turn.halt()
 
 

@@ -17,13 +17,13 @@ from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
+from headwater.http.health_report import HealthHandler
 from headwater.http.home_page import home_page
 from headwater.http.ingest.precedence import Precedence
 from headwater.http.resources.handler import ContentHandler, FileHandler
 from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
 from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
-from headwater.source.health import report
 from headwater.source.protocol import ContentProvider, ServableSource
 
 BLOCK_OCTETS = 1 << 18
@@ -54,8 +54,15 @@ class Application:
         self.resources = (
             FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
         )
+        health = HealthHandler(self._access).answer
         self.routes = RouteTable(
-            [*_OWN_ROUTES, *DocumentHandler(self._access).routes(), *self.resources.routes(), *routes],
+            [
+                *_OWN_ROUTES,
+                Route(name="health", pattern="/health", handler=health, media_type=b"application/json", cache=NO_STORE),
+                *DocumentHandler(self._access).routes(),
+                *self.resources.routes(),
+                *routes,
+            ],
             source.site.base_path.encode("ascii"),
             frozenset(settings.name for settings in source.site.sets),
         )
@@ -183,17 +190,12 @@ async def _home(request: HttpRequest) -> Response:
     return request.respond(200, await request.access.ask(home_page, request.access.source))
 
 
-async def _health(request: HttpRequest) -> Response:
-    return request.respond(*await request.access.ask(report, request.access.source))
-
-
 async def _no_metrics(_request: HttpRequest) -> Response:
     return responses.text(404, "metrics are not switched on here")
 
 
 _OWN_ROUTES = (
     Route(name="home", pattern="/", handler=_home, media_type=b"text/html; charset=utf-8", cache=REVALIDATE),
-    Route(name="health", pattern="/health", handler=_health, media_type=b"application/json", cache=NO_STORE),
     Route(name="metrics", pattern="/metrics", handler=_no_metrics),
 )
 

@@ -14,8 +14,10 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
+from headwater.errors import HeadwaterError
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
+from headwater.source.set_health import fault_words
 
 FAILING_SECONDS = 10.0
 """What fails no longer than this is not told as unwell: it is tried again at once."""
@@ -74,7 +76,27 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
     well = ready and not any(_has_failed(one) for one in sets)
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
-    return 200 if well else 503, msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+    return 200 if well else 503, _encoded(body)
+
+
+def unknown(source: ObservableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
+    """Status and JSON body when the catalog could not be asked, for this fault, or has not answered in time (None)."""
+    told = source.health()
+    working = {one.get("name"): one for one in records(told.get("sets"))}
+    body = {
+        **told,
+        "ready": False,
+        "well": False,
+        "base_url": source.site.base_url,
+        "error": "the catalog does not answer" if fault is None else fault_words(fault),
+        "error_code": None if fault is None else fault.code,
+        "sets": [{"name": one.name, "ready": False, **working.get(one.name, {})} for one in source.site.sets],
+    }
+    return 503, _encoded(body)
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
 
 
 def waits(source: ObservableSource, states: Mapping[str, SetState]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice, silent
 from headwater.source.set_health import FailureState
 
+NOT_SAID = "the catalog has not said in time who publishes this source"
 _LOOK_SECONDS = 1.0
 
 
@@ -37,6 +38,8 @@ class Leadership:
         self._thread: threading.Thread | None = None
         self._failed = FailureState()
         self.error: HeadwaterError | None = None
+        self._was_ours = False
+        """What the catalog has said last."""
 
     @property
     def is_ours(self) -> bool:
@@ -48,10 +51,23 @@ class Leadership:
         """Who was the leader when it was last asked for."""
         return "" if self._lease is None else self._lease.holder
 
+    @property
+    def waits_for(self) -> str:
+        """Who leads instead of us, as far as it is known: the catalog may not have answered since our time ran out."""
+        if self.error is not None or self._was_ours:
+            return NOT_SAID
+        return self.holder
+
+    @property
+    def words(self) -> str:
+        """The same as a sentence."""
+        waits_for = self.waits_for or "another process"
+        return waits_for if waits_for is NOT_SAID else f"{waits_for} publishes this source"
+
     def check(self) -> None:
         """Raises NotLeader."""
         if not self.is_ours:
-            raise NotLeader(f"{self.holder or 'another process'} publishes this source")
+            raise NotLeader(self.words)
 
     def take(self) -> None:
         """Become the leader and stay it. Waits for a holder that is gone; raises NotLeader when it lives."""
@@ -63,6 +79,7 @@ class Leadership:
             if time.monotonic() > until:
                 self.check()
             time.sleep(min(_LOOK_SECONDS, renewal_seconds(lease.seconds)))
+        self._was_ours = True
         self._begin(lambda: None, lambda: None)
 
     def whenever(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
@@ -127,5 +144,5 @@ class Leadership:
                 self._listener(Notice(fault.code, fault.what, fault.where))
             self.error = fault
         else:
-            self.error = None
+            self.error, self._was_ours = None, lease.holds()
         return lease.holds()

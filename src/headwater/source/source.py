@@ -301,8 +301,7 @@ class Source(ConfiguredSource):
         scheduler.start()
 
     def _end(self) -> None:
-        text = f"{self.leadership.holder or 'another process'} publishes this source now; this process stands by"
-        self._listener(Notice(notices.TURN_LOST, text))
+        self._listener(Notice(notices.TURN_LOST, f"{self.leadership.words}; this process stands by"))
         self._end_work(10.0)
 
     def _schedule_folders(self, scheduler: Scheduler) -> list[FolderSet]:
@@ -386,7 +385,8 @@ class Source(ConfiguredSource):
 
     def health(self) -> Mapping[str, object]:
         """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
-        turn = "ours" if self.leadership.is_ours else f"standing by: {self.leadership.holder or 'asking for the turn'}"
+        waits_for = self.leadership.waits_for or "asking for the turn"
+        turn = "ours" if self.leadership.is_ours else f"standing by: {waits_for}"
         told = {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
         listeners = [msgspec.to_builtins(one.health) for one in self._durable]
         hubs = [] if self._notifier is None else [msgspec.to_builtins(one) for one in self._notifier.health]
