@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -41,7 +42,7 @@ class Answer:
 class Subscriber:
     """Listens at `url`. `answers` has a function for each path, which gets the request; others confirm and take."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.came: list[Came] = []
         self.answers: dict[str, Callable[[Came], Answer]] = {}
         self._news = threading.Condition()
@@ -65,7 +66,9 @@ class Subscriber:
             daemon_threads = True
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:

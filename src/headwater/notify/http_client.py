@@ -19,8 +19,9 @@ from typing import Final
 import msgspec
 
 from headwater.address_levels import literal_address
+from headwater.errors import UsageFault
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpConnection, HttpFailure
-from headwater.notify.http_proxy import HttpProxy, connect_first, connection_fault, open_tunnel
+from headwater.notify.http_proxy import HttpProxy, connect_first, connection_fault, open_tunnel, tls_fault
 from headwater.spec import uris
 
 _IDLE_SECONDS: Final = 20.0
@@ -215,7 +216,7 @@ class HttpClient:
                     server_hostname=host if scheme == "https" else None,
                 )
             except ssl.SSLError as error:
-                failure = f"TLS: {error.reason or error}"
+                failure = tls_fault(error)
             except (OSError, ValueError) as error:
                 failure = f"it cannot be connected to: {connection_fault(error)}"
             else:
@@ -233,7 +234,7 @@ class HttpClient:
                 return await open_tunnel(proxy, addresses, (host, port), self._context(place), self._open)
             _, connection = await connect_first(addresses, proxy.port, lambda: HttpConnection(self._open))
         except ssl.SSLError as error:
-            return HttpFailure(f"TLS: {error.reason or error}")
+            return HttpFailure(tls_fault(error))
         except (OSError, ValueError) as error:
             return HttpFailure(f"the proxy cannot be asked: {connection_fault(error)}")
         return connection
@@ -260,13 +261,30 @@ class HttpClient:
         own = self._credentials.get(origin)
         key = origin if own is not None and own.certificate is not None else None
         if key not in self._tls:
-            made = ssl.create_default_context()
-            if self._authorities is not None:
-                made.load_verify_locations(self._authorities)
+            made = _tls_context(self._authorities)
             if own is not None and own.certificate is not None:
                 made.load_cert_chain(own.certificate, own.key)
             self._tls[key] = made
         return self._tls[key]
+
+
+def check_authorities(file: str | None) -> None:
+    """Raise UsageFault where a file of certificate authorities cannot be used: at the start, not at each request."""
+    try:
+        if file is not None:
+            _tls_context(file)
+    except ssl.SSLError as cause:
+        raise UsageFault("there is no certificate in PEM form", where=file) from cause
+    except OSError as cause:
+        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=file) from cause
+
+
+def _tls_context(authorities: str | None) -> ssl.SSLContext:
+    """TLS that believes the authorities of this machine, and those of a file. Raises OSError."""
+    made = ssl.create_default_context()
+    if authorities is not None:
+        made.load_verify_locations(authorities)
+    return made
 
 
 def _looked_up(host: str) -> list[str]:

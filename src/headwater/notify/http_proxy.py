@@ -119,6 +119,13 @@ def connection_fault(error: OSError | ValueError) -> str:
     return os.strerror(number) if number else str(error)[:200]
 
 
+def tls_fault(error: ssl.SSLError) -> str:
+    """Why TLS cannot be spoken; of a certificate what is wrong with it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not believed: {error.verify_message.rstrip('.')}"
+    return f"TLS: {error.reason or error}"
+
+
 def _refusal(said: list[bytes]) -> str:
     if len(said) < 2 or not said[1].isdigit():
         return "the proxy does not answer as a proxy does"

@@ -257,7 +257,7 @@ class Source(ConfiguredSource):
         self.events.listen_later(durable)
 
     def _made_notifier(self) -> Notifier | None:
-        """Who tells the hubs; None where there are none. Raises BadToken."""
+        """Who tells the hubs; None where there are none. Raises UsageFault."""
         notify = self.config.notify
         if notify is None or self._tree is not None:
             return None

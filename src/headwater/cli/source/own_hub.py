@@ -37,11 +37,13 @@ class OwnHub:
         self._log = log
         self._table = table
         self._token = None if config.notify is not None else secrets.token_hex(32)
+        given = table.tokens()
+        self._believed = _believed(is_own=self._token is not None, has_tokens=not given.is_empty)
         setup = HubSetup(
             folder=Path(table.state or Path(config.state) / _FOLDER).absolute(),
             options=options,
             addresses=table.addresses,
-            tokens=table.tokens([self._token] if self._token is not None else []),
+            tokens=table.tokens([self._token]) if self._token is not None else given,
             proxies=table.proxies,
             on_fault=log.fault,
             on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
@@ -53,7 +55,8 @@ class OwnHub:
         """The configuration of a source that tells this hub, unless it says whom it tells."""
         if self._token is None or config.notify is not None:
             return config
-        return msgspec.structs.replace(config, notify=NotifyConfig(hubs=(self.url,), token=self._token))
+        notify = NotifyConfig(hubs=(self.url,), token=self._token, authorities=self._table.authorities)
+        return msgspec.structs.replace(config, notify=notify)
 
     def __enter__(self) -> OwnHub:
         try:
@@ -61,14 +64,20 @@ class OwnHub:
         except BaseException:
             self._listener.close()
             raise
-        whom = "this source alone" if self._token is not None else "publishers with its token, or whose topics name it"
-        text = f"Hub at {self.url}: it believes {whom}, and delivers to {self._table.receivers}"
+        text = f"Hub at {self.url}: it believes {self._believed}, and delivers to {self._table.receivers}"
         self._log.event("hub", text, url=self.url)
         return self
 
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._server.stop()
         self._listener.close()
+
+
+def _believed(*, is_own: bool, has_tokens: bool) -> str:
+    """Which publishers the hub believes, in words; `is_own`: the source tells it alone."""
+    if is_own:
+        return "this source, and publishers with its token" if has_tokens else "this source alone"
+    return "publishers with its token, or whose topics name it" if has_tokens else "publishers whose topics name it"
 
 
 def _listener_of(table: HubConfig, advice: str | None) -> socket.socket:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from headwater.notify.http_client import OriginCredentials
+from headwater.notify.http_client import OriginCredentials, check_authorities
 from headwater.notify.http_proxy import HttpProxy, read_proxy
 from headwater.spec import uris
 from headwater.sync.connection import credentials_of, proxy_for
@@ -34,6 +34,7 @@ def hub_access(tasks: Sequence[SyncTask]) -> HubAccess:
 
     for scheme in ("http", "https"):
         proxy(scheme, "hub.invalid")  # one that cannot be used is told at the start, not at each request
+    check_authorities(options.ca)
     return HubAccess(options.ca, proxy, _credentials(tasks))
 
 

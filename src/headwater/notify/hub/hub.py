@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
-from headwater.notify.http_client import HttpClient
+from headwater.notify.http_client import HttpClient, check_authorities
 from headwater.notify.hub.context import HubContext, HubOptions
 from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.notify.hub.outgoing.delivery import Deliveries
@@ -58,6 +58,7 @@ class Hub:
         self.options = options
         self.addresses = addresses
         self._on_topic_fault = on_topic_fault
+        check_authorities(options.authorities)
         self._lock = _locked(folder)
         self.store = HubStore(folder, options.limits)
         self._writer = GroupCommit(self.store.database)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.notify.http_client import HttpClient
+from headwater.notify.http_client import HttpClient, check_authorities
 from headwater.publish.publication_state import decode_publication
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.hub_sender import HubHealth, HubSender
@@ -26,9 +26,13 @@ _DROP_SECONDS = 10.0
 
 
 class Notifier:
-    """A listener of publications; `start` and `stop` may follow each other, as the right to publish comes and goes."""
+    """A listener of publications; `start` and `stop` may follow each other, as the right to publish comes and goes.
+
+    Raises UsageFault where the certificate authorities that the settings name cannot be used.
+    """
 
     def __init__(self, hubs: tuple[str, ...], context: NotifyContext) -> None:
+        check_authorities(context.settings.authorities)
         self._hubs = hubs
         self._context = context
         self._lock = threading.Lock()
@@ -98,9 +102,14 @@ class Notifier:
 
     async def _run(self) -> None:
         agent = f"headwater/{__version__} (ResourceSync source)"
-        proxy_for = self._context.settings.proxy_for
         # any address will do: the hubs are named by the configuration
-        client = HttpClient(lambda _address: None, user_agent=agent, proxy_for=proxy_for)
+        settings = self._context.settings
+        client = HttpClient(
+            lambda _address: None,
+            authorities=settings.authorities,
+            user_agent=agent,
+            proxy_for=settings.proxy_for,
+        )
         ending = asyncio.Event()
         self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]
         with self._lock:

@@ -33,6 +33,7 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     token_file: str | None = None
     token_env: str | None = None
     proxy: str | None = None
+    authorities: str | None = None
     batch_count: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     batch_seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 0.02
     framework_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
@@ -66,7 +67,10 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return found[0] if found else None
 
     def anchored(self, folder: Path) -> NotifyConfig:
-        """The same, with a relative path below `folder`."""
-        if self.token_file is None:
-            return self
-        return msgspec.structs.replace(self, token_file=str(folder / Path(self.token_file).expanduser()))
+        """The same, with relative paths below `folder`."""
+        paths = {
+            name: str(folder / Path(path).expanduser())
+            for name in ("token_file", "authorities")
+            if (path := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(self, **paths)
