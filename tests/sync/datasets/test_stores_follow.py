@@ -296,6 +296,29 @@ def test_an_endpoint_that_fails_in_the_middle_is_brought_up_by_the_next_run(
         assert in_server(server, site) == len(normalised(state))
 
 
+def test_a_store_on_its_way_to_a_state_that_nobody_has_kept_is_loaded(
+    site: Site, dest: Path, server: SparqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy was removed after a patch that broke off, and the source is where it was before: the position still
+    says so, and the store has lost what the patch has removed."""
+    monkeypatch.setattr("headwater.sparql.endpoint._PAUSES", ())
+    options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
+    assert go(site.source.base, dest, **options).status == DONE
+    site.put("dataset.nq", text_of(STATES[1]))
+    site.publish()
+    server.fault = lambda _, text: (401, "text/plain", b"no") if text.startswith("INSERT DATA") else None
+    assert go(site.source.base, dest, **options).status == STORE
+    server.fault = None
+    assert in_server(server, site) < len(normalised(STATES[0]))
+    shutil.rmtree(dest)
+    site.put("dataset.nq", text_of(STATES[0]))
+    site.publish()
+    ran = go(site.source.base, dest, **options)
+    assert ran.status == DONE, ran.notices
+    assert ran.one.dataset.stores[0].done == "loaded"
+    assert in_server(server, site) == len(normalised(STATES[0]))
+
+
 @pytest.mark.parametrize(
     "answer",
     [(405, "text/plain", b"read-only"), (200, "text/plain", b"Error 500: disk full"), (200, "text/html", b"<html>")],

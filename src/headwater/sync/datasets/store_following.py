@@ -45,7 +45,10 @@ def bring_up(
     held = state.position
     if held is not None and held.dataset != iri_text(place.dataset):
         held = None
-    for target in _way(state.under_way, held, wanted.sha256, kept):
+    way = _way(state.under_way, held, wanted.sha256, kept)
+    if state.under_way is not None and not way:
+        held = None  # it has some of a state that nobody has kept, whatever it says that it had
+    for target in way:
         assert held is not None
         position = place if target == wanted.sha256 else StorePosition(place.dataset, target, 0)
         changes = _patched(store, kept, held.sha256, position, min(store.most_changes, max(wanted.quads, 1000)))
