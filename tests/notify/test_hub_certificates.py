@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tools.engines.certificates import Authority, Certificate
 from tools.engines.launch import free_port
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import AnswerBounds, HttpFailure
+from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.source.config import read_config
 from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber
@@ -44,6 +45,15 @@ def shown(certificate: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.certificate, certificate.key)
     return context
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def configured(folder: Path, tables: str) -> Path:
@@ -98,6 +108,32 @@ def test_the_reason_is_in_the_failure(authority: Authority, names: tuple[str, ..
         far.close()
     assert isinstance(failure, HttpFailure)
     assert why in failure.text
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+def test_a_hub_may_have_an_ipv6_address_in_place_of_a_name(authority: Authority) -> None:
+    """The brackets are none of the address that the certificate has."""
+    context = shown(authority.issue(("IP:::1",), file="ipv6"))
+
+    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> HttpAnswer | HttpFailure:
+        server = await asyncio.start_server(heard, "::1", 0, ssl=context)
+        client = HttpClient(lambda _address: None, user_agent="test", authorities=str(authority.own.certificate))
+        try:
+            port = server.sockets[0].getsockname()[1]
+            return await client.request("POST", f"https://[::1]:{port}/", AnswerBounds(seconds=30))
+        finally:
+            client.close()
+            server.close()
+
+    answer = asyncio.run(ask())
+    assert isinstance(answer, HttpAnswer), answer
+    assert answer.ok
 
 
 def test_the_hub_of_a_source_is_believed_by_what_it_believes_itself(

@@ -213,7 +213,7 @@ class HttpClient:
                     address,
                     port,
                     ssl=self._context(place) if scheme == "https" else None,
-                    server_hostname=host if scheme == "https" else None,
+                    server_hostname=host.strip("[]") if scheme == "https" else None,
                 )
             except ssl.SSLError as error:
                 failure = tls_fault(error)
