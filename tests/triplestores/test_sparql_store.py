@@ -24,6 +24,7 @@ from tests.triplestores.test_embedded_store import POOL, STATES, normalised, pos
 
 DATASET = "http://example.org/dataset.nq"
 STATE = set(POOL[::7])
+Answer = tuple[int, str, bytes]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def test_a_history_followed_by_batches_is_the_dataset_at_every_step(
 def test_a_load_goes_on_where_it_broke_off(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:
     """In the middle the endpoint fails: until then there is no position, and nothing is sent twice but one batch."""
     count = itertools.count()
-    server.fault = lambda kind, _: (500, "text/plain", b"memory") if kind == "update" and next(count) > 4 else None
+    server.fault = lambda kind, _: (500, "text/plain", b"memory") if kind == "update" and next(count) > 3 else None
     dataset = written(tmp_path / "d", STATE)
     with pytest.raises(EndpointUnreachable):
         store_of(server).load(dataset, position(1, len(STATE)))
@@ -129,7 +130,7 @@ def test_a_load_grows_its_batches_while_the_endpoint_takes_them(
 
 def test_a_load_of_another_state_begins_anew(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:
     count = itertools.count()
-    server.fault = lambda kind, _: (403, "text/plain", b"no") if kind == "update" and next(count) > 4 else None
+    server.fault = lambda kind, _: (403, "text/plain", b"no") if kind == "update" and next(count) > 3 else None
     with pytest.raises(EndpointRefused):
         store_of(server).load(written(tmp_path / "d", STATE), position(1))
     server.fault = None
@@ -172,6 +173,73 @@ def test_an_endpoint_that_says_200_and_does_nothing_is_found_out(server: SparqlS
     with pytest.raises(UpdateNotApplied):
         store_of(server).load(dataset, position(1))
     assert store_of(server).state().position is None
+
+
+@pytest.mark.parametrize("wrong", range(9))
+def test_any_one_update_that_is_not_done_is_found_out(
+    server: SparqlServer, tmp_path: Path, small_batches: None, wrong: int
+) -> None:
+    """Of a load over another state, and of a patch that brings a graph: told, or made good by the next batch."""
+    graph = b'<http://example.org/a> <http://example.org/p> "of a graph" <http://example.org/new> .\n'
+    states = [STATE, set(POOL[:12]), {*POOL[6:12], graph}]
+    store = store_of(server)
+    store.load(written(tmp_path / "d", states[0]), position(0))
+    for number in (1, 2):
+        dataset, removals = written(tmp_path / "d", states[number]), sorted(states[1] - states[2])
+        count = itertools.count()
+
+        def fault(kind: str, _: str, count: Iterator[int] = count) -> Answer | None:
+            return (200, "text/plain", b"done") if kind == "update" and next(count) == wrong else None
+
+        def change(number: int = number, dataset: Path = dataset, removals: list[bytes] = removals) -> None:
+            if number == 1:
+                store.load(dataset, position(1))
+            else:
+                additions = [*sorted(states[2] - states[1]), *forms_still_there(removals, dataset)]
+                store.apply(removals, additions, position(2))
+
+        server.fault = fault
+        try:
+            change()
+        except UpdateNotApplied:
+            server.fault = None
+            change()
+        server.fault = None
+        assert held(store) == normalised(states[number])
+        assert store.state() == StoreState(position(number))
+
+
+def test_a_graph_that_is_still_there_after_its_drop_is_told(server: SparqlServer, tmp_path: Path) -> None:
+    """DROP SILENT is answered as done where it may not be done: the store would hold two states."""
+    store = store_of(server)
+    store.load(written(tmp_path / "d", STATE), position(1))
+    dataset = written(tmp_path / "d", set(POOL[:3]))
+    server.fault = lambda _, text: (200, "text/plain", b"") if text.startswith("DROP SILENT") else None
+    with pytest.raises(UpdateNotApplied, match="was dropped, and is still there"):
+        store.load(dataset, position(2))
+    server.fault = None
+    store.load(dataset, position(2))
+    assert held(store) == normalised(set(POOL[:3]))
+
+
+def test_a_load_that_broke_off_counts_no_batch_of_an_earlier_one(
+    server: SparqlServer, tmp_path: Path, small_batches: None
+) -> None:
+    """X broken off after some batches, Y after its graphs were dropped, then X again: nothing of it is there."""
+    store = store_of(server)
+    for state, batches in ((set(POOL), 2), (STATE, 0)):
+        count = itertools.count()
+
+        def fault(_: str, text: str, count: Iterator[int] = count, most: int = batches) -> Answer | None:
+            is_batch = text.startswith("INSERT DATA {\nGRAPH <")
+            return (403, "text/plain", b"no") if is_batch and next(count) >= most else None
+
+        server.fault = fault
+        with pytest.raises(EndpointRefused):
+            store.load(written(tmp_path / "d", state), position(batches))
+    server.fault = None
+    store.load(written(tmp_path / "d", set(POOL)), position(2))
+    assert held(store) == normalised(set(POOL))
 
 
 def test_a_read_only_endpoint_is_told_and_asked_once(server: SparqlServer, tmp_path: Path) -> None:

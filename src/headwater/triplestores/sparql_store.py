@@ -83,7 +83,8 @@ class SparqlStore:
             with dataset.open("rb") as lines:
                 self._endpoint.check(iter(lambda: b"".join(lines.readlines(_AT_ONCE)), b""))
             self._note(under_way="load", more=self._ownership(wanted))
-            self._drop(mine | wanted)
+            self._check_noted(wanted)
+            self._drop(mine)
             self._forget(mine - wanted)
             done = 0
         with dataset.open("rb") as lines:
@@ -153,32 +154,43 @@ class SparqlStore:
         if new:
             self._check(new)
             self._endpoint.update(self._ownership(new))
+            self._check_noted(new)
+
+    def _check_noted(self, graphs: set[str]) -> None:
+        """Raises UpdateNotApplied where graphs are not noted as this dataset's: they would be taken for another's."""
+        if not graphs <= self._graphs():
+            raise UpdateNotApplied("the graphs of the dataset are not noted after an update", where=self._where)
 
     def _check(self, graphs: set[str]) -> None:
         """Raises GraphTaken where a graph belongs to another dataset, or holds something that nobody has noted."""
         if f"<{POSITION_GRAPH}>" in graphs:
             raise GraphTaken("the dataset has a graph of the name that is reserved for positions", where=self._where)
-        left = iter(sorted(graphs))
-        while some := list(islice(left, _AT_A_TIME)):
-            values = f"VALUES ?g {{ {' '.join(some)} }}"
+        for some in _some_of(graphs):
+            values = _values(some)
             owned = f"GRAPH <{POSITION_GRAPH}> {{ ?owner <{_GRAPH}> ?g }} FILTER(?owner != {self._subject})"
             taken = self._endpoint.value(f"SELECT ?g WHERE {{ {values} {owned} }} LIMIT 1")
             if taken is not None:
                 raise GraphTaken(f"the graph {taken[:200]} belongs to another dataset", where=self._where)
-            full = self._endpoint.value(
-                f"SELECT ?g WHERE {{ {values} FILTER EXISTS {{ GRAPH ?g {{ ?s ?p ?o }} }} }} LIMIT 1"
-            )
+            full = self._full(some)
             if full is not None:
                 raise GraphTaken(f"the graph {full[:200]} holds something else", where=self._where)
+
+    def _full(self, graphs: list[str]) -> str | None:
+        """A graph of these that holds something."""
+        return self._endpoint.value(
+            f"SELECT ?g WHERE {{ {_values(graphs)} FILTER EXISTS {{ GRAPH ?g {{ ?s ?p ?o }} }} }} LIMIT 1"
+        )
 
     def _ownership(self, graphs: set[str]) -> str:
         told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
         return f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}"
 
     def _drop(self, graphs: set[str]) -> None:
-        left = iter(sorted(graphs))
-        while some := list(islice(left, _AT_A_TIME)):
+        """Drop graphs. An endpoint says 200 to DROP SILENT also where it may not be done (SPARQL 1.1 Update, 3.2.2)."""
+        for some in _some_of(graphs):
             self._endpoint.update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
+            if (full := self._full(some)) is not None:
+                raise UpdateNotApplied(f"the graph {full[:200]} was dropped, and is still there", where=self._where)
 
     def _forget(self, graphs: set[str]) -> None:
         if graphs:
@@ -205,7 +217,11 @@ class SparqlStore:
                     self._send("INSERT DATA", part, f"{mark} {done}")
 
     def _note(self, *, under_way: str, more: str = "") -> None:
-        self._endpoint.update(f"{self._without(_UNDER_WAY)};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
+        """Note what is begun; the number of a batch that was sent before is none of it."""
+        old = f"{self._without(_UNDER_WAY)};\n{self._without(_BATCH)}"
+        self._endpoint.update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
+        if self.state().under_way != under_way:
+            raise UpdateNotApplied("what is under way is not noted after an update", where=self._where)
 
     def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
         """One batch with its number, which is then read back."""
@@ -231,6 +247,17 @@ class SparqlStore:
 
     def _with(self, predicate: str, text: str) -> str:
         return f'INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{predicate}> "{text}" }} }}'
+
+
+def _some_of(graphs: set[str]) -> Iterator[list[str]]:
+    """Graphs, so many as go into one request."""
+    left = iter(sorted(graphs))
+    while some := list(islice(left, _AT_A_TIME)):
+        yield some
+
+
+def _values(graphs: list[str]) -> str:
+    return f"VALUES ?g {{ {' '.join(graphs)} }}"
 
 
 def _number(batch: str | None, mark: str) -> int | None:
