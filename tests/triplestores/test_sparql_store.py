@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied, UpdateTooLarge
 from headwater.triplestores import sparql_text
 from headwater.triplestores.iri_keeping import IriAltered
 from headwater.triplestores.positions import POSITION_GRAPH, StoreState
@@ -126,6 +126,27 @@ def test_a_load_grows_its_batches_while_the_endpoint_takes_them(
         assert store.state() == StoreState(position(2))
         refused = [text for text in server.updates if len(text) > 2500]
         assert len(refused) == (4 if status == 500 else 1)
+
+
+@pytest.mark.parametrize("most", [1200, 500])
+def test_a_proxy_that_takes_no_large_request_gets_small_ones(
+    server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """413 to a batch of the least size: nginx takes a MiB unless it is told otherwise."""
+    monkeypatch.setattr(sparql_text, "MOST_STATEMENTS", 50)
+    large = (413, "text/html", b"<html>413 Request Entity Too Large</html>")
+    short = {b'<http://example.org/s> <http://example.org/p> "%d" .\n' % number for number in range(200)}
+    server.fault = lambda kind, text: large if kind == "update" and len(text) > 1200 + most else None
+    store = store_of(server)
+    store.load(written(tmp_path / "d", short), position(1))
+    assert held(store) == short
+    changed = {line.replace(b"/p>", b"/q>") if b"7" in line else line for line in short}
+    store.apply(sorted(short - changed), sorted(changed - short), position(2))
+    assert held(store) == changed
+    assert store.state() == StoreState(position(2))
+    server.fault = lambda kind, text: large if kind == "update" and "DATA {\nGRAPH" in text else None
+    with pytest.raises(UpdateTooLarge, match="413"):
+        store.load(written(tmp_path / "d", short), position(3))
 
 
 def test_a_load_of_another_state_begins_anew(server: SparqlServer, tmp_path: Path, small_batches: None) -> None:

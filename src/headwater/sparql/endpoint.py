@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from headwater.retry_times import LONGEST_WAIT_SECONDS, retry_after_seconds
-from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
+from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer, UpdateTooLarge
 from headwater.sparql.tsv_terms import BadRow, Row, rows
 
 ANSWER_SECONDS: Final = 300.0
@@ -28,6 +28,7 @@ _LONGEST_SMALL: Final = 1 << 20
 _TSV: Final = "text/tab-separated-values"
 _PAUSES: Final = (0.5, 2.0, 5.0)
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
+_TOO_LARGE: Final = 413
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -120,6 +121,8 @@ class SparqlEndpoint:
                 with suppress(OSError, HTTPException):
                     said = f"HTTP status {answer.status}: {_words(answer.read(2000))}"
                 self.close()
+                if answer.status == _TOO_LARGE:
+                    raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
                 if answer.status not in _AGAIN:
                     raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
                 field, date = answer.getheader("retry-after"), answer.getheader("date")

@@ -30,6 +30,13 @@ class EndpointRefused(StoreFault):
     )
 
 
+class UpdateTooLarge(EndpointRefused):
+    """The SPARQL endpoint, or a proxy before it, takes no request of this size."""
+
+    code: ClassVar[str] = "HW-SPQ-06"
+    advice: ClassVar[str] = "Let it take larger requests (nginx before the endpoint: client_max_body_size)."
+
+
 class UnusableAnswer(StoreFault):
     """What the SPARQL endpoint answers is no answer to what was asked."""
 

@@ -9,13 +9,13 @@ out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied, UpdateTooLarge
 from headwater.triplestores.iri_keeping import IriKeepingEndpoint
 from headwater.triplestores.positions import (
     NAMESPACE,
@@ -58,6 +58,7 @@ class SparqlStore:
         self._subject = subject_of(dataset)
         self._default = f"<{iri_text(graph)}>"
         self._where = where
+        self._parts = count()
 
     def state(self) -> StoreState:
         """The position and what is under way, as the endpoint has them now."""
@@ -96,14 +97,14 @@ class SparqlStore:
         self._note(under_way=position.sha256)
         numbers = iter(range(1 << 62))
         for batch in batches(removals):
-            self._send("DELETE DATA", batch, f"patch {position.sha256} {next(numbers)}")
+            self._send_or_halve("DELETE DATA", batch, f"patch {position.sha256} {next(numbers)}")
         known: set[str] = set()
         for batch in batches(additions):
             wanted = {self._graph_of(statement) for statement in batch} - known
             if wanted:
                 self._take_over(wanted)
                 known |= wanted
-            self._send("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
+            self._send_or_halve("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
         self._conclude(position)
 
     def remove(self) -> None:
@@ -205,7 +206,8 @@ class SparqlStore:
         left = StatementBatches(statements)
         while batch := left.take(factor):
             try:
-                self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
+                send = self._send if factor > 1 else self._send_or_halve
+                send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
                 done += len(batch)
                 factor = min(factor * 2, largest)
             except (EndpointRefused, EndpointUnreachable):
@@ -214,7 +216,7 @@ class SparqlStore:
                 factor = largest = 1
                 for part in batches(batch):
                     done += len(part)
-                    self._send("INSERT DATA", part, f"{mark} {done}")
+                    self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
 
     def _note(self, *, under_way: str, more: str = "") -> None:
         """Note what is begun; the number of a batch that was sent before is none of it."""
@@ -229,6 +231,18 @@ class SparqlStore:
         self._endpoint.update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
         if self.state().batch != mark:
             raise UpdateNotApplied("an update was answered as done, and is not", where=self._where)
+
+    def _send_or_halve(self, operation: str, batch: list[bytes], mark: str) -> None:
+        """The same, in halves where a proxy before the endpoint takes no request so large."""
+        try:
+            self._send(operation, batch, mark)
+        except UpdateTooLarge:
+            if len(batch) == 1:
+                raise
+            half = len(batch) // 2
+            # of this mark a load reads no number: broken off here, it begins anew
+            self._send_or_halve(operation, batch[:half], f"{mark}-{next(self._parts)}")
+            self._send_or_halve(operation, batch[half:], mark)
 
     def _conclude(self, position: StorePosition) -> None:
         """The position, last of all."""
