@@ -109,6 +109,30 @@ def test_a_mended_change_settles_a_failure(more: bool, source: Source, site: Sit
     assert check(source.base, dest).verdict == "in sync"
 
 
+@pytest.mark.parametrize("more", [False, True], ids=["the changes alone", "with another after them"])
+@pytest.mark.parametrize("wrong", ["updated", "unknown"])
+def test_a_deletion_that_was_told_as_another_change(
+    wrong: str, more: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-F6, AMB-87: an entry without hash and length is the same but for `change`, and settles the failure."""
+    go(source.base, dest)
+    site.drop("f1.txt")
+    site.put("f2.txt", b"two, new")
+    site.publish_changes(10)
+    right = source.reply("/set/changelist.xml").body
+    site.serve("/set/changelist.xml", right.replace(b'"deleted"', f'"{wrong}"'.encode()))
+    assert go(source.base, dest).status == FAILED
+    assert tree(dest) == {**ALL, "f2.txt": b"two, new"}
+    site.serve("/set/changelist.xml", right)
+    if more:
+        site.put("f3.txt", b"three, new")
+        site.publish_changes(10)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.failures, ran.one.deleted) == (DONE, [], 1)
+    assert tree(dest) == dict(site.files)
+    assert check(source.base, dest).verdict == "in sync"
+
+
 # lists that stand upside down, or in themselves
 
 

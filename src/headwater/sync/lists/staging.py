@@ -180,13 +180,14 @@ class ChangeListStaging:
             self.print.see_news()
 
     def _is_corrected(self, entry: Entry, low: int | None) -> bool:
-        """Whether this is a change that could not be done, and its hash or length has been mended (AMB-87, DST-F6)."""
+        """Whether this is a change that could not be done, and is told otherwise by now (AMB-87, DST-F6).
+
+        Its hash or length has been mended, or it is a deletion: that fetches nothing, so it was none when it failed.
+        """
         expected = self._failing.get(self._intake.uri(entry.loc))
-        return (
-            expected is not None
-            and low == expected.changed_at
-            and (entry.hash, entry.length) != (expected.hash, expected.length)
-        )
+        if expected is None or low != expected.changed_at:
+            return False
+        return entry.change is ChangeKind.DELETED or (entry.hash, entry.length) != (expected.hash, expected.length)
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
