@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.state.facts import measure
 from headwater.sync.state.retry_and_forget import forget, held_back
@@ -87,3 +89,27 @@ def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Si
     assert (ran.status, ran.one.held_back, len(tree(dest))) == (DONE, 0, 30)
     ran = go(source.base, dest, max_delete=1.0)
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 0, 30)
+
+
+@pytest.mark.parametrize("has_list", [True, False], ids=["with a Resource List", "without"])
+@pytest.mark.parametrize("harm", ["missing", "edited"])
+def test_a_repair_asks_for_nothing_that_is_to_be_deleted(
+    harm: str, has_list: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-B4: a damaged file whose deletion waits is no failure, which would outlast the deletion."""
+    if not has_list:
+        site.publish_changes(0, entries=[site.change(5, "created", name, site.files[name]) for name in site.files])
+        site.publish_capabilities("changelist")
+    assert go(source.base, dest).status == DONE
+    told = source.reply("/set/changelist.xml").body
+    site.drop("f1.txt")
+    gone = site.change(*site.changes[-1]).encode()
+    site.serve("/set/changelist.xml", told.replace(b"</urlset>", gone + b"</urlset>"))
+    assert go(source.base, dest, delete=False).one.held_back == 1
+    if harm == "edited":
+        (dest / "f1.txt").write_bytes(b"edited")
+    else:
+        (dest / "f1.txt").unlink()
+    ran = go(source.base, dest, repair=True, delete=False)
+    assert (ran.status, ran.one.failed, ran.one.held_back) == (DONE, 0, 1)
+    assert (go(source.base, dest).status, tree(dest)) == (DONE, dict(site.files))

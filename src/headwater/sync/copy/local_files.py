@@ -71,12 +71,17 @@ def digest_of_path(tree: FileTree, path: bytes, algorithm: str) -> str | None:
 
 
 def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
-    """Remember a held file as failed, so that it is fetched again with what was listed of it."""
+    """Remember a held file as failed, so that it is fetched again with what was listed of it.
+
+    One whose deletion waits for consent is only marked: there is nothing to fetch, and the failure would outlast it.
+    One that waits for an alternate in its place is still to be had.
+    """
     t.run(
         "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
         " length, hash, type, encoding, links, extra, changed_at) SELECT set_id, uri, coalesce(loc, ?),"
         " 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0, lastmod, listed_length, listed_hash, type,"
-        " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ?",
+        " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ? AND (doomed_at IS NULL"
+        " OR uri IN (SELECT generic FROM representations WHERE set_id = resources.set_id))",
         (uri, now, now, set_id, key),
     )
     # whoever compares finds it changed, and no source is asked whether its own has: it would say no
