@@ -32,6 +32,7 @@ from headwater.sync.audit.inventory import Inventory
 from headwater.sync.audit.set_content import SetContent
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.state.set_rows import SetRow
+from headwater.sync.transfer.verification import digests_of
 
 _MOST_FINDINGS = 10_000
 
@@ -42,7 +43,7 @@ CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, le
 """
 
 _COMPARED = (
-    "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, f.size, f.mtime_ns, f.digests, f.errno,"
+    "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, e.undone, f.size, f.mtime_ns, f.digests, f.errno,"
     " r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at)"
     " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
     " LEFT JOIN resources r ON e.hash IS NULL AND r.set_id = ?1 AND r.uri = e.uri"
@@ -53,9 +54,11 @@ _UNHASHED = "unhashed"
 """In place of a verdict: more has to be known of the file."""
 
 _FINDINGS = (
-    "SELECT e.verdict, e.uri, e.path, f.errno FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
+    "SELECT e.verdict, e.uri, e.path, f.errno, e.undone, e.hash"
+    " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
     " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?"
 )
+_NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 _LISTED_ANEW = (
     "SELECT 1 FROM temp.expected e LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri"
     " WHERE e.verdict IN (?2, ?3) AND (r.path IS NULL OR r.listed_hash IS NOT e.hash)"
@@ -82,7 +85,7 @@ _EXPECT_AS_RECEIVED = """
 INSERT INTO temp.expected(uri, path, length, hash, verdict)
   SELECT uri, path, length, hash, ?1 FROM temp.told_no_more WHERE path IS NOT NULL
 ON CONFLICT(uri) DO UPDATE SET
-  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, verdict = ?1"""
+  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, undone = 0, verdict = ?1"""
 _UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
 
 
@@ -158,10 +161,10 @@ class SetComparison:
             return int(t.value("SELECT count(*) FROM temp.unhashed"))
 
     def _verdicts(self, rows: Iterator[Row], lacks: Callable[[str | None, str | None], bool]) -> Iterator[Row]:
-        for uri, length, listed, lastmod, newer, size, mtime_ns, digests, errno, *placed in rows:
+        for uri, length, listed, lastmod, newer, undone, size, mtime_ns, digests, errno, *placed in rows:
             record = None if placed[0] is None else PlacementRecord(*placed)
             found = None if size is None else FoundFile(size, mtime_ns, digests, errno)
-            verdict = judge_file(ExpectedFile(length, listed, lastmod, bool(newer), record), found)
+            verdict = judge_file(ExpectedFile(length, listed, lastmod, bool(newer), record, bool(undone)), found)
             if self._verdict is not None and uri == self._verdict.uri and verdict != MISSING:
                 verdict = self._verdict.verdict
             if verdict == SAME:
@@ -217,8 +220,10 @@ class SetComparison:
                     setattr(result, verdict.replace(" ", "_"), count)
             result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
             result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
-            for verdict, uri, path, errno in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(verdict, uri, _shown(path), self._reason(verdict, uri, errno)))
+            for verdict, uri, path, errno, undone, listed in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
+                is_not_done = bool(undone) and verdict == DIFFERENT and not digests_of(listed)
+                reason = _NOT_DONE if is_not_done else self._reason(verdict, uri, errno)
+                result.findings.append(Finding(verdict, uri, _shown(path), reason))
             for path, errno in t.rows(_UNREAD_FOLDERS, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(errno)))
             for (path,) in t.rows("SELECT path FROM temp.surplus ORDER BY path LIMIT ?", (_MOST_FINDINGS,)):

@@ -30,7 +30,7 @@ from headwater.sync.update.path_conflicts import PathConflicts
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
   uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, newer INTEGER, verdict TEXT,
-  extra TEXT, type TEXT
+  extra TEXT, type TEXT, undone INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -43,6 +43,12 @@ _UNDONE = (
 )
 """By their times such changes are older than the Resource List, by their place they are not (DST-C9): nobody can tell
 which of the two holds of what both say is there; else the list has the last word."""
+_UNDONE_YET = """
+UPDATE temp.expected SET undone = 1 WHERE uri IN (
+  SELECT c.uri FROM temp.changed c JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri JOIN sets s ON s.id = r.set_id
+  WHERE c.pending AND c.exact AND c.change <> 'deleted' AND r.path IS NOT NULL
+  AND c.at > coalesce(r.changed_at, s.baseline_at))"""
+"""What the copy holds as it was before the last change that is told of it."""
 
 
 class ExpectedFiles:
@@ -153,6 +159,7 @@ class ExpectedFiles:
                 " SELECT uri, length, hash, lastmod, extra, type FROM temp.changed"
                 " WHERE pending AND change != 'deleted'"
             )
+            t.run(_UNDONE_YET, (self._row.id,))
             takes = paths.takes_refused
             if compare and since is not None:
                 self._set_aside(t, (uri for _, uri in contradicted(t, since) if takes(uri)))

@@ -95,13 +95,17 @@ class AuditReport(msgspec.Struct, kw_only=True):
 
 
 class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
-    """What is listed of one file; `newer`: our copy was newer than that when it was fetched."""
+    """What is listed of one file; `newer`: our copy was newer than that when it was fetched.
+
+    `undone`: a change is told that is later than all that was done of it.
+    """
 
     length: int | None
     hash: str | None
     lastmod: int | None
     newer: bool = False
     placed: PlacementRecord | None = None
+    undone: bool = False
 
 
 class ContentVerdict(NamedTuple):
@@ -136,7 +140,8 @@ class FoundFile(msgspec.Struct, frozen=True, gc=False):
 def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     """The verdict on one expected file: by every listed digest that can be computed, else by length and time (DST-Q).
 
-    A copy that was newer than listed, and that no list has confirmed, is different (DST-5.3).
+    A copy that was newer than listed, and that no list has confirmed, is different (DST-5.3). So is one without a
+    listed hash that has not got its last change: length and time may be what they were.
     """
     if found is None:
         return MISSING
@@ -151,7 +156,7 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
         if any(held.get(digest.algorithm) != digest.hex for digest in wanted):
             return DIFFERENT
         return SAME if length is None or length == found.size else DIFFERENT
-    if expected.newer:
+    if expected.newer or expected.undone:
         return DIFFERENT
     if length is None and lastmod is None:
         return UNVERIFIABLE
