@@ -479,6 +479,26 @@ def test_a_history_that_begins_anew(tmp_path: Path, is_moved: bool) -> None:
     assert [one.entry for one in after] == ([] if is_moved else [one.entry for one in before])
 
 
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_new_catalog_over_old_documents_takes_no_snapshot_of_them(tmp_path: Path, count: int) -> None:
+    """RS-ARC-13: they are of the history of before, and in another form, an index of pages and no list, perhaps."""
+    world = world_of(tmp_path, segment_seconds=HOUR)
+    world.begin(count)
+    world.publish()
+    live_for_a_day(world, 1)
+    world.catalog = SqliteCatalog(tmp_path / "new.sqlite", limits=world.catalog.limits)
+    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+    world.begin(2)
+    begun_at = world.now()
+    for _time in range(4):
+        world.publish()
+        for one in read_archives(world.fetch)[LISTS]:
+            assert one.entry.at is not None
+            assert one.entry.at >= begun_at - dt.timedelta(seconds=1)
+        world.clock.sleep(DAY / 2)
+    assert read_archives(world.fetch)[LISTS], "of what the new catalog has"
+
+
 def test_no_snapshot_is_taken_of_lists_with_other_addresses(tmp_path: Path) -> None:
     """RS-ARC-31: what is in the store as the addresses become others are lists of before."""
     world = world_of(tmp_path, segment_seconds=HOUR)

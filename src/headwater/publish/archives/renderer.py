@@ -24,6 +24,7 @@ from headwater.publish.archives import documents
 from headwater.publish.archives.bounds import within_bounds, without
 from headwater.publish.archives.copying import copied_change_list, head_of_page, page_of
 from headwater.publish.capabilities import ARCHIVES, Capability
+from headwater.publish.history_reset import RESET
 from headwater.publish.patches.published import patches_between
 from headwater.publish.plan import SLICE_SECONDS, Refresh
 from headwater.publish.publication_state import (
@@ -160,8 +161,9 @@ class Archives:
         """With a snapshot, when it is time and nothing is in the middle of being rendered."""
         job, publication = self._job, self._job.publication
         is_moved = publication.is_moved(self._site, job.name)  # what is stored has the addresses of before
-        if publication.is_first or is_moved or publication.pending or publication.writing or publication.at is None:
-            self._left = int(publication.is_first or is_moved)
+        is_old = is_moved or publication.fingerprint == RESET  # or is of the history of before, perhaps in another form
+        if publication.is_first or is_old or publication.pending or publication.writing or publication.at is None:
+            self._left = int(publication.is_first or is_old)
             return state
         if state.looked_at is not None:
             elapsed = (job.now - state.looked_at).total_seconds()
