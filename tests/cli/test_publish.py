@@ -195,6 +195,24 @@ def test_a_dry_run_says_what_a_run_does_then(bench: Bench, monkeypatch: pytest.M
     assert {name: done[name] for name in said} == said | {"dry_run": False}
 
 
+@pytest.mark.parametrize("left_out", [0, 2])
+def test_a_dry_run_counts_no_deletion_that_would_be_held_back(bench: Bench, left_out: int) -> None:
+    """DST-F9: it stays; what is excluded goes nevertheless."""
+    for number in range(20):
+        bench.put(f"{number:02d}")
+    for number in range(left_out):
+        bench.put(f"{number}.tmp")
+    settle()
+    bench.run()
+    for number in range(15):
+        os.unlink(bench.folder / f"{number:02d}")
+    said = bench.json("--dry-run", "--exclude", "*.tmp", status=Exit.TRANSFERS_FAILED)
+    done = bench.json("--exclude", "*.tmp", status=Exit.TRANSFERS_FAILED)
+    assert (said["deleted"], said["kept"], said["unchanged"]) == (left_out, 15, 5)
+    assert said["held_back"] == done["held_back"]
+    assert [done[name] for name in ("deleted", "kept", "unchanged")] == [left_out, 15, 5]
+
+
 @pytest.mark.parametrize("mode", ["copy", "none"])
 def test_how_resources_are_placed(bench: Bench, mode: str) -> None:
     bench.put("a", b"one")

@@ -19,7 +19,7 @@ from headwater.progress import Listener, silent
 
 
 class DryRun(msgspec.Struct, kw_only=True):
-    """Files that are new, that may have changed (told by their state, not their octets), that are gone."""
+    """Files that are new, that may have changed (told by their state, not their octets), whose deletion is due."""
 
     new: int = 0
     changed: int = 0
@@ -61,5 +61,8 @@ def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: List
         raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
     result.unchanged, result.kept = tally.unchanged, tally.kept
     result.held_back = judge(count - left_out, result.vanished - left_out, tally.found, folder.max_delete)
+    if result.held_back is not None:  # as in a scan: what was excluded goes nevertheless
+        result.kept += result.held_back.vanished
+        result.vanished = left_out
     result.warnings = warnings.end(whole=True)
     return result
