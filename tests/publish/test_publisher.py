@@ -57,6 +57,23 @@ def test_set_of_several_pages_is_an_index(world: PublishedCatalog) -> None:
     assert world.look().state == world.truth()
 
 
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_list_is_completed_after_the_changes_that_it_shows_also_when_the_clock_was_set_back(
+    world: PublishedCatalog, count: int
+) -> None:
+    """RS-TIME-06: changes have times after those before them (AMB-20), later than the clock tells then."""
+    world.begin(count)
+    world.publish()
+    world.clock.set(-3_600)
+    world.record(*(put(f"r{number}", 1) for number in range(1, count)), Delete("r0"))
+    world.publish(force=True)
+    document, _, _ = read_bytes(world.fetch(f"{BASE}/files/resourcelist.xml") or b"")
+    newest = world.catalog.state("files").last_at
+    assert document.completed is not None
+    assert newest is not None
+    assert document.completed >= newest
+
+
 def test_set_without_resources_has_an_empty_list_with_its_time(world: PublishedCatalog) -> None:
     world.begin(0)
     world.publish()

@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
+from headwater.catalog.interface import Page
 from headwater.files import version_copy
 from headwater.packages.zip_writer import ZipWriter
 from headwater.publish.plan import GRACE_SECONDS, Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.rendering import documents, package_spool
 from headwater.publish.resource_dumps import waiting
+from headwater.publish.resource_dumps.dump_plan import PackingPlan
+from headwater.publish.resource_dumps.packing import PackedPage, PagePacking, pack_page
 from headwater.publish.resource_dumps.waiting import FEW_TRIES, MOST_TRIES
 from headwater.publish.site import resource_package_names
 from headwater.spec.records import ChangeKind
@@ -76,6 +79,29 @@ def test_pages_are_packed_once_a_period_also_after_the_clock_was_set_back(tmp_pa
         packed += [hour] * world.pack()
     assert packed == [0, 24, 48, 72, 96]
     assert held(world)["r01"] == b"96"
+
+
+def test_packages_are_completed_after_what_they_show_also_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-TIME-06: of a change that comes while a page is packed, too."""
+    world = PackedCatalog(tmp_path, page_entries=100)
+    world.load(texts(3))
+    world.publish()
+    world.clock.set(-3_600)
+
+    def pack_late(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage:
+        world.change("r01", b"later")
+        return pack_page(packing, plan, page)
+
+    monkeypatch.setattr("headwater.publish.resource_dumps.packer.pack_page", pack_late)
+    assert world.publisher.pack_resources("files").is_done
+    assert held(world)["r01"] == b"later"
+    document, _, _ = read_bytes(world.fetch("http://source.example/sync/files/resourcedump.xml") or b"")
+    newest = world.catalog.state("files").last_at
+    assert document.completed is not None
+    assert newest is not None
+    assert document.completed >= newest
 
 
 def test_an_empty_set_has_an_empty_dump(tmp_path: Path) -> None:

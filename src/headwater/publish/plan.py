@@ -92,6 +92,14 @@ def true_at(at: dt.datetime, state: SetState, publication: PublicationState) -> 
     return max(earliest, min(at, newest))
 
 
+def completed_at(at: dt.datetime, now: dt.datetime, state: SetState) -> dt.datetime:
+    """When a document that shows what is in the catalog was completed, by a state read after that (RS-TIME-06).
+
+    Never before a change that it shows: where the clock was set back, changes have later times than it tells.
+    """
+    return max(moment for moment in (at, now, state.last_at) if moment is not None)
+
+
 def plan_pages(
     pages: Sequence[Page],
     publication: PublicationState,

@@ -17,7 +17,7 @@ from headwater.catalog.interface import Page, Rendered, SetSnapshot
 from headwater.progress import Progress
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
 from headwater.publish.links.stale_pages import as_stale
-from headwater.publish.plan import PagePlan, Refresh, is_stale, must_rotate, plan_pages
+from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import PageTimes
@@ -200,7 +200,7 @@ class ResourceLists:
             ]
             self._job.store_writer.document(name, *documents.resource_list_index(self._site, self._name, parts))
         elif not plan.listed:
-            completed = max(at, self._context.clock())
+            completed = completed_at(at, self._context.clock(), self._job.snapshot.state)
             head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
             self._job.store_writer.document(name, head, ())
 

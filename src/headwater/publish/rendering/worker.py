@@ -20,6 +20,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.files.whole_writes import write_all
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageRound
 from headwater.publish.rendering import documents
 from headwater.publish.site import Site
@@ -56,7 +57,7 @@ def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt
     if number == order.round.last:
         rows = _there_before(catalog, order, rows)
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
-    completed = max(at, clock())
+    completed = completed_at(at, clock(), catalog.state(name))
     head = documents.resource_list(site, name, at, completed, indexed=order.indexed)
     linked = _linked(AddedLinks(site, site.settings(name), catalog), chain(first, rows))
     entries = documents.resource_entries(linked, site.resource_prefix(name))

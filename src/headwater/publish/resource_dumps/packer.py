@@ -14,6 +14,7 @@ from headwater.catalog.content import ContentChanged, ContentReader, NoContent, 
 from headwater.catalog.interface import Resource, SetSnapshot
 from headwater.progress import Notice
 from headwater.publish.context import PublishContext
+from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PagePackages, PublicationState, ResourceDumpState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.dump_packer import NotNamed
@@ -108,7 +109,8 @@ class ResourceDumpPlan:
         )
         packed = pack_page(packing, plan, plan.page)
         now = self._context.clock()
-        packages = _replace(packed.packages, completed=max(plan.at, now), packed_at=now)
+        completed = completed_at(plan.at, now, self._context.catalog.state(settings.name))
+        packages = _replace(packed.packages, completed=completed, packed_at=now)
         return _replace(packed, packages=packages)
 
     def packages(self, name: str, packed: PackedPage | None) -> Iterator[str]:
