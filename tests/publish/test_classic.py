@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from headwater.catalog.interface import Delete, Event, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
+from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
 from headwater.publish.views import classic, classic_documents, page_copies
 from headwater.publish.views.window import first_change
@@ -28,6 +29,7 @@ from tests.spec.test_schemas import errors
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put
+from tests.support.waiting import Clock
 
 pytestmark = pytest.mark.long(15)
 
@@ -105,6 +107,33 @@ def test_lists_of_an_earlier_form_are_written_anew(tmp_path: Path, monkeypatch: 
             assert [(one.loc, one.datetime) for one in now] == [(one.loc, one.datetime) for one in entries]
         assert now
         assert all(re.fullmatch("md5:[0-9a-f]{32}", str(one.hash)) for one in now)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_change_that_comes_while_they_are_written_is_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    """RS-CL-14: for the first time, or anew; the set's own Change List has it, so that nothing is due after that."""
+    world = world_of(tmp_path)
+    world.begin(3)
+    refresh = Refresh.DUE
+    if not is_first:
+        world.publish()
+        refresh = Refresh.ALL
+
+    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
+        rendered = page(catalog, order, number, clock)
+        world.record(put("r1", 1), put("late", 1))
+        return rendered
+
+    monkeypatch.setattr("headwater.publish.rendering.resource_lists.page", render_late)
+    published = world.publisher.publish("files", world.catalog.mark("files", world.now()), refresh)
+    assert published.seq == world.catalog.state("files").last_seq
+    changes = [one.loc.rpartition("/")[2] for one in read(world.fetch, CHANGE_LIST)[1]]
+    assert changes == ["r1", "late"]
+    reader = ClassicReader(world.fetch)
+    reader.look()
+    assert reader.state == truth(world)
 
 
 def test_they_are_named_beside_the_set(tmp_path: Path) -> None:

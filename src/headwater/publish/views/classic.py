@@ -84,7 +84,7 @@ class ClassicLists:
         resources = PageCopies(self._job, self._form, None).write(self._lists.shown(), renew=False)
         self._tell_of_index(resources, None)
         listed = None if before is None else before.changes
-        changes = self._begun_anew(self._job.snapshot.segments, listed, resources.shown)
+        changes = self._begun_anew(self._segments(), listed, resources.shown)
         assert changes is not None, "a Change List without changes is never too long"
         return ClassicState(resources=resources, changes=changes, form=_FORM)
 
@@ -94,9 +94,7 @@ class ClassicLists:
         A Change List that begins anew comes after it: the Resource List is never older than its `from`.
         """
         job, resources = self._job, before.resources
-        segments = job.snapshot.segments
-        if self._lists.has_rendered:
-            segments = read_snapshot(job.context.catalog, job.name).segments
+        segments = self._segments()
         changes = self._extended(segments, before.changes, resources.shown)
         pages, copies = self._lists.shown(), PageCopies(job, self._form, resources)
         renew = is_far_behind(segments[-1].last, resources.shown, job.settings.classic_entries)
@@ -108,6 +106,12 @@ class ClassicLists:
         if changes is None:
             return ClassicState(resources=resources, changes=before.changes, waits_for_pages=True, form=_FORM)
         return ClassicState(resources=resources, changes=changes, form=_FORM)
+
+    def _segments(self) -> Sequence[Segment]:
+        """With the changes that pages show, and the Change List has, that came while those were rendered."""
+        job = self._job
+        is_late = self._lists.has_rendered
+        return read_snapshot(job.context.catalog, job.name).segments if is_late else job.snapshot.segments
 
     def _extended(self, segments: Sequence[Segment], before: LongChangeList, shown: int) -> LongChangeList | None:
         """The Change List with what is new at its end; None when it has to begin anew."""
