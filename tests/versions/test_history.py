@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.state import NO_UPDATE
 from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, KeptVersions
@@ -123,6 +124,27 @@ def test_changes_that_nobody_noted_begin_it_anew(tmp_path: Path) -> None:
         (digest_of(3), Keeping.LOST),
         (digest_of(2), Keeping.KEPT),
     ]
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_without_a_scan_nothing_is_claimed_of_what_was_there_before(tmp_path: Path, is_loaded: bool) -> None:
+    """Its octets are kept if it was loaded for the history; one that begins later has those of changes alone."""
+    catalog = SqliteCatalog(tmp_path / "c.sqlite")
+    history = History(catalog, "s", is_scanned=False)
+    events = [put("a", 0), put("b", 0)]
+    catalog.create("s")
+    catalog.load("s", events, state=history.loading(events) if is_loaded else NO_UPDATE)
+    catalog.open("s", START)
+    first = Keeping.KEPT if is_loaded else Keeping.LOST
+    assert [one.keeping for one in history.until("a", 1 << 62, 9)] == [first]
+    history.begin()
+    catalog.record("s", [put("a", 1)], START, state=history.update([put("a", 1)]))
+    assert [one.keeping for one in history.until("a", 1 << 62, 9)] == [Keeping.KEPT, first]
+    assert [one.keeping for one in history.until("b", 1 << 62, 9)] == [first]
+    catalog.record("s", [put("b", 2), put("c", 2)], START)  # by somebody who notes nothing: it begins anew
+    history.begin()
+    assert [one.keeping for name in "abc" for one in history.until(name, 1 << 62, 9)] == [Keeping.LOST] * 3
+    catalog.close()
 
 
 @pytest.mark.parametrize(

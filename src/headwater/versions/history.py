@@ -25,7 +25,7 @@ KIND = "version"
 """The rows of states: ranked by their resource, in the order of their times."""
 HISTORY = "version-history"
 """The row of the whole: where the history begins, and up to which change it is complete."""
-_BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
+_BEGIN, _FLOOR, _LOADED = (HISTORY, "begin"), (HISTORY, "floor"), (HISTORY, "loaded")
 _NOT_KEPT = "version not kept"
 """The rows of digests whose octets could not be kept as the set was loaded: states have no rows until it is open."""
 _OFFSET = 62_135_596_800_000_000
@@ -79,6 +79,8 @@ class _Begin(msgspec.Struct, frozen=True, array_like=True):
     at_us: int
     seq: int
     last_seq: int
+    is_kept: bool = True
+    """Whether the octets are kept of what was there then."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -112,11 +114,16 @@ def state_of(row: StateRow) -> PastState:
 
 
 class History:
-    """The history of one set. Safe for several threads; its faults are the catalog's."""
+    """The history of one set. Safe for several threads; its faults are the catalog's.
 
-    def __init__(self, catalog: Catalog, name: str) -> None:
+    A scan keeps the octets of what is there as a history begins. Where no scan comes (`is_scanned`), those of what was
+    loaded are kept if that was done for the history, and else they are not, until the resource changes.
+    """
+
+    def __init__(self, catalog: Catalog, name: str, *, is_scanned: bool = True) -> None:
         self._catalog = catalog
         self._name = name
+        self._is_scanned = is_scanned
 
     # Written with changes
 
@@ -127,21 +134,21 @@ class History:
         except UnknownSet:
             return
         if state.opened_at is not None and not _continues(self._begun(), state):
+            row = StateRow(*_BEGIN, _encode(self._begun_of(state)))
             with suppress(Moved):  # by somebody who records, and notes it as well
-                self._catalog.record(
-                    self._name, [], state.opened_at, after=state, state=StateUpdate([_begin_row(state)])
-                )
+                self._catalog.record(self._name, [], state.opened_at, after=state, state=StateUpdate([row]))
 
     def loading(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
     ) -> StateUpdate:
         """What a batch of the first load does to the rows: what `state` says, and which octets are not kept."""
+        loaded = StateRow(*_LOADED)
         if not lost and not self._catalog.rows_of(self._name, _NOT_KEPT, limit=1):
-            return state
+            return StateUpdate([*state.put, loaded], state.delete, state.of_changes)
         stated = {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
         rows = [StateRow(_NOT_KEPT, one) for one in sorted(set(lost) & stated) if one]
         kept = [(_NOT_KEPT, one) for one in sorted(self._not_kept(stated).difference(lost))]
-        return StateUpdate([*state.put, *rows], [*state.delete, *kept], state.of_changes)
+        return StateUpdate([*state.put, loaded, *rows], [*state.delete, *kept], state.of_changes)
 
     def update(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
@@ -153,7 +160,7 @@ class History:
         seen = self._catalog.state(self._name)
         begun = self._begun()
         if begun is None or not _continues(begun, seen):
-            begun = _begun_of(seen)
+            begun = self._begun_of(seen)
         before = self._catalog.get(self._name, list({one.uri for one in events}))
         base = [_row(uri, one) for uri, one in self._first_states(begun, before, lost).items()]
         stated = _metadata_in_order(events, before)
@@ -168,7 +175,7 @@ class History:
                 found.append(_row(one.uri, _state_of(one.at_us, metadata, lost)))
                 last = one.seq
             others = state.of_changes(changes) if state.of_changes is not None else ()
-            return [*found, *others, StateRow(*_BEGIN, _encode(_Begin(start.at_us, start.seq, last)))]
+            return [*found, *others, StateRow(*_BEGIN, _encode(msgspec.structs.replace(start, last_seq=last)))]
 
         return StateUpdate([*state.put, *base], state.delete, rows)
 
@@ -219,7 +226,8 @@ class History:
     ) -> dict[str, PastState]:
         """The states since the history began, of those of these resources that have not changed since."""
         unchanged = {uri: one.metadata for uri, one in held.items() if one.seq <= begun.seq}
-        not_kept = self._not_kept({sha256_of(one.hash) for one in unchanged.values()}).union(lost)
+        stated = {sha256_of(one.hash) for one in unchanged.values()}
+        not_kept = self._not_kept(stated).union(lost) if begun.is_kept else stated
         return {uri: _state_of(begun.at_us, one, not_kept) for uri, one in unchanged.items()}
 
     def _not_kept(self, digests: Collection[str]) -> set[str]:
@@ -259,7 +267,15 @@ class History:
             state = self._catalog.state(self._name)
         except UnknownSet:
             return None
-        return None if state.opened_at is None else _begun_of(state)
+        return None if state.opened_at is None else self._begun_of(state)
+
+    def _begun_of(self, state: SetState) -> _Begin:
+        """A history that begins with the set as it is: since its newest change, nothing has changed."""
+        at = state.opened_at if not state.last_seq else state.last_at
+        assert at is not None
+        is_loaded = not state.last_seq and bool(self._catalog.rows(self._name, [_LOADED]))
+        is_kept = self._is_scanned or not state.count or is_loaded
+        return _Begin(to_microseconds(at), state.last_seq, state.last_seq, is_kept)
 
     # Retention
 
@@ -301,7 +317,7 @@ class History:
         state = self._catalog.state(self._name)
         if state.opened_at is None:
             return
-        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN]))
+        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN, _LOADED]))
         self.remove([*self._rows(), *self._rows(_NOT_KEPT)], 0)
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_FLOOR]))
 
@@ -319,17 +335,6 @@ def has_history(catalog: Catalog) -> list[str]:
 
 def _continues(begun: _Begin | None, state: SetState) -> bool:
     return begun is not None and begun.last_seq == state.last_seq
-
-
-def _begun_of(state: SetState) -> _Begin:
-    """A history that begins with the set as it is: since its newest change, nothing has changed."""
-    at = state.opened_at if not state.last_seq else state.last_at
-    assert at is not None
-    return _Begin(to_microseconds(at), state.last_seq, state.last_seq)
-
-
-def _begin_row(state: SetState) -> StateRow:
-    return StateRow(*_BEGIN, _encode(_begun_of(state)))
 
 
 def _metadata_in_order(events: Sequence[Event], before: dict[str, Resource]) -> dict[str, list[Metadata | None]]:
