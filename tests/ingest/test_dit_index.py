@@ -12,7 +12,7 @@ import pytest
 
 from headwater.catalog.catalog_url import Credentials
 from headwater.ingest.dit.index.follower import DitFollower
-from headwater.ingest.dit.index.index_audit import Audited, _delete, audit
+from headwater.ingest.dit.index.index_audit import IndexAuditResult, _delete, audit
 from headwater.ingest.dit.index.index_url import index_at, index_credentials
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position
 from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, fitting
@@ -171,7 +171,7 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
     fed = PushSet(tmp_path, loading=True)
     follower = followed(fed, harvester)
     follower.poll()
-    assert audit(follower, 0.2) == Audited(resources=40, repaired=0, deleted=0, held_back=None)
+    assert audit(follower, 0.2) == IndexAuditResult(resources=40, repaired=0, deleted=0, held_back=None)
     for number in range(3):
         harvester.remove(f"r{number}")  # and no change says so
     harvester.refresh()
@@ -208,7 +208,7 @@ def test_dit_a11_an_audit_believes_the_snapshot(cluster: Cluster, tmp_path: Path
     assert fed.state() == {"other": None}
     assert audit(follower, 1.0).repaired == 0  # it may be on its way
     fed.later(3_600)
-    assert audit(follower, 1.0) == Audited(resources=2, repaired=2, deleted=0, held_back=None)
+    assert audit(follower, 1.0) == IndexAuditResult(resources=2, repaired=2, deleted=0, held_back=None)
     assert fed.state() == dict.fromkeys(["kept", "other"], "md5:" + "a" * 32)
     assert audit(follower, 1.0).repaired == 0
     assert follower.poll() == 0

@@ -26,7 +26,7 @@ from headwater.ingest.dit.index.read_order import (
     ready,
 )
 from headwater.ingest.dit.index.shard_positions import ShardPosition
-from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard, _seconds
+from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard, _seconds
 from headwater.ingest.dit.intake import take_documents
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
@@ -90,10 +90,10 @@ class Shards(Index):
         sets: frozenset[str] | None = None,
         until: int | None = None,
         most: int = PAGE,
-    ) -> tuple[list[Found], bool]:
+    ) -> tuple[list[IndexDocument], bool]:
         self.looks += 1
         found = [
-            Found(number, Wrapped(source))
+            IndexDocument(number, Wrapped(source))
             for number, source in sorted(self.shown[shard.number].items())
             if position.is_new(number) and (until is None or number <= until)
         ]

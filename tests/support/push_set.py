@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.intake import Taken, settle, take_documents
+from headwater.ingest.dit.intake import IntakeResult, settle, take_documents
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.ingest.push.feed import Feed, Outcome
@@ -41,7 +41,7 @@ class PushSet:
         texts = [one if isinstance(one, bytes) else msgspec.json.encode(one) for one in events]
         return take_lines(self.feed, [Line(number, text) for number, text in enumerate(texts, 1)])
 
-    def documents(self, *sources: object) -> Taken:
+    def documents(self, *sources: object) -> IntakeResult:
         """Take DIT-ES documents as one batch."""
         return take_documents(self.feed, [(line, read_document(one)) for line, one in enumerate(sources, 1)])
 

@@ -16,7 +16,7 @@ from headwater.ingest.dit.document_comparison import key_of, key_of_state, may_b
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
 from headwater.ingest.dit.pairing import DOUBT, Waits, join
 from headwater.ingest.push.dit_memo import Note, read_note
-from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
+from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, JoinedBatch, KnownState, Present, State
 from headwater.ingest.push.events.intake import refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import Effects
@@ -31,7 +31,7 @@ PATIENCE: Final = dt.timedelta(seconds=5)
 HISTORY = "a change from before the load: what it came to was loaded"
 
 
-class Taken(msgspec.Struct, kw_only=True):
+class IntakeResult(msgspec.Struct, kw_only=True):
     """What documents came to: the outcome of each, and what was noticed on the way."""
 
     outcomes: list[Outcome] = msgspec.field(default_factory=list)
@@ -49,7 +49,7 @@ def take_documents(
     patience: dt.timedelta = PATIENCE,
     snapshot: bool = False,
     in_order: bool = True,
-) -> Taken:
+) -> IntakeResult:
     """Record what the documents say as one batch; those without their partner wait up to `patience`.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
@@ -58,7 +58,7 @@ def take_documents(
     resources are as the last of the changes has left them. Raises what the catalog raises; then nothing was
     recorded, and the same may be taken again.
     """
-    taken = Taken()
+    taken = IntakeResult()
     items: list[State | Happening] = []
     for order, (line, document) in enumerate(documents):
         taken.remarks += [(line, remark) for remark in document.remarks]
@@ -94,7 +94,7 @@ def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list
     outcomes = []
     for line, document in documents:
         try:
-            _resolved(feed, document, line, 0, Taken())
+            _resolved(feed, document, line, 0, IntakeResult())
             outcomes.append(Outcome(line=line, status=200))
         except UsageFault as fault:
             outcomes.append(refusal(line, fault))
@@ -110,7 +110,7 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
             return 0
         known = _known(feed, [], halves)
         doubt = DOUBT if until is not None else dt.timedelta()
-        _record(feed, join([], known, feed.clock(), Waits(doubt=doubt), final=True), Effects(), Taken())
+        _record(feed, join([], known, feed.clock(), Waits(doubt=doubt), final=True), Effects(), IntakeResult())
         return len(halves)
 
     total = 0
@@ -140,7 +140,7 @@ def shorten_waits(feed: Feed, patience: dt.timedelta) -> None:
         pass
 
 
-def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: Taken) -> State | Happening:
+def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> State | Happening:
     uri = feed.locations.resolve(document.location)
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
     metadata = None if document.metadata is None else replace(document.metadata, links=links)
@@ -170,7 +170,7 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: T
     )
 
 
-def _link(feed: Feed, document: LinkDocument, line: int, taken: Taken) -> Link | None:
+def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) -> Link | None:
     try:
         return document.link(feed.locations.absolute(feed.locations.resolve(document.href, is_link=True)))
     except BadLocation as fault:
@@ -203,7 +203,7 @@ def _present(resource: Resource) -> Present:
     return Present(resource.metadata, read_note(resource.memo))
 
 
-def _record(feed: Feed, joined: Joined, effects: Effects, taken: Taken) -> None:
+def _record(feed: Feed, joined: JoinedBatch, effects: Effects, taken: IntakeResult) -> None:
     effects.seen |= joined.seen
     effects.gone |= joined.gone
     effects.halves |= dict.fromkeys(joined.ended)
@@ -226,7 +226,7 @@ def _draft(action: Action) -> Draft:
     return Draft(uri=action.uri, metadata=action.metadata, memo=memo, statements=action.statements, at=action.at)
 
 
-def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: Taken) -> None:
+def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: IntakeResult) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts, outcomes = [], []
     implied = feed.implied(one.uri for one in items if isinstance(one, State))

@@ -34,7 +34,7 @@ from headwater.ingest.dit.document_comparison import (
     was_ahead,
 )
 from headwater.ingest.push.dit_memo import NEVER_US, Note
-from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, Joined, KnownState, Present, State
+from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, JoinedBatch, KnownState, Present, State
 from headwater.ingest.push.inverse_links import INVERSE, with_links
 from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
@@ -62,7 +62,7 @@ def join(
     *,
     final: bool = False,
     snapshot: bool = False,
-) -> Joined:
+) -> JoinedBatch:
     """What the documents do to the set, together with what waits for them.
 
     With `final` nothing waits any longer: `items` may then be empty, and every half of `known` goes as it is; what
@@ -93,7 +93,7 @@ class _Joining:
         snapshot: bool,
         final: bool,
     ) -> None:
-        self.joined = Joined()
+        self.joined = JoinedBatch()
         self._final = final
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._known = known

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater import notices
-from headwater.ingest.dit.intake import Taken
+from headwater.ingest.dit.intake import IntakeResult
 from headwater.ingest.push.feed import Outcome, OutcomeKind
 from headwater.progress import Listener, Notice
 
@@ -44,7 +44,7 @@ class Tally(msgspec.Struct, kw_only=True):
             if one.kind is OutcomeKind.REJECTED:
                 listener(Notice(one.code or notices.LEFT_OUT, f"a line was refused: {one.reason}", f"line {one.line}"))
 
-    def notice(self, taken: Taken, listener: Listener) -> None:
+    def notice(self, taken: IntakeResult, listener: Listener) -> None:
         """Say what was left out of documents, and what was merged (DIT-A9)."""
         for line, remark in taken.remarks:
             listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))

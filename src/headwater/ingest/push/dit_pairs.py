@@ -126,7 +126,7 @@ class Action(msgspec.Struct, kw_only=True):
     at: dt.datetime | None = None
 
 
-class Joined(msgspec.Struct, kw_only=True):
+class JoinedBatch(msgspec.Struct, kw_only=True):
     """What a batch comes to: events in order, and what to keep in mind."""
 
     actions: list[Action] = msgspec.field(default_factory=list)

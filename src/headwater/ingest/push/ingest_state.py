@@ -85,7 +85,7 @@ class Effects(msgspec.Struct, kw_only=True):
     progress: RequestProgress | None = None
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class RememberedRows(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of some resources and change documents, as of one state."""
 
     seen: frozenset[bytes] = frozenset()
@@ -104,14 +104,14 @@ class IngestState:
 
     def remembered(
         self, uris: Iterable[str] = (), *, seen: Iterable[bytes] = (), statements: Iterable[str] = ()
-    ) -> Remembered:
+    ) -> RememberedRows:
         """Deletions, halves and what others say of these resources; which keys were taken; what `statements` say."""
         resources = list(uris)
         keys: list[RowKey] = [(kind, uri) for uri in resources for kind in (GONE, HALF, ABOUT)]
         keys += [(STATEMENT, uri) for uri in statements]
         taken = {key.hex(): key for key in seen}
         rows = self._catalog.rows(self._name, [*keys, *((SEEN, key) for key in taken)])
-        return Remembered(
+        return RememberedRows(
             seen=frozenset(key for text, key in taken.items() if (SEEN, text) in rows),
             gone=_values(rows, GONE, int),
             halves=_values(rows, HALF, Half),

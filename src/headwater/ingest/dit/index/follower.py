@@ -16,7 +16,7 @@ from headwater.ingest.dit.documents import ChangeDocument, DitDocument, read_doc
 from headwater.ingest.dit.export_formats import Wrapped
 from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
-from headwater.ingest.dit.index.shard_reader import PAGE, Found, Index, Shard
+from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard
 from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits, take_documents
 from headwater.ingest.dit.summary import Tally
 from headwater.ingest.push.events.intake import refusal
@@ -195,7 +195,7 @@ class DitFollower:
             position.pass_over(newest)
             take_documents(self.feed, [], positions={shard.feed: write_position(position)})
 
-    def documents(self, found: Sequence[Found]) -> list[tuple[int, DitDocument]]:
+    def documents(self, found: Sequence[IndexDocument]) -> list[tuple[int, DitDocument]]:
         """The documents of the set among those found."""
         return sort_out([parse(one.wrapped) for one in found], self.resource_sets)[0]
 
@@ -203,7 +203,7 @@ class DitFollower:
         """Take so many documents of each shard as one batch."""
         second = int(self.feed.clock().timestamp())
         positions: dict[str, bytes] = {}
-        chosen: list[Found] = []
+        chosen: list[IndexDocument] = []
         parsed: list[DitDocument | UsageFault] = []
         for one, count in zip(read, counts, strict=True):
             if not count:
@@ -239,7 +239,9 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Read:
     """What one shard has shown, beyond the position that was read before."""
 
-    def __init__(self, shard: Shard, position: ShardPosition, found: list[Found], *, is_full: bool = False) -> None:
+    def __init__(
+        self, shard: Shard, position: ShardPosition, found: list[IndexDocument], *, is_full: bool = False
+    ) -> None:
         self.shard = shard
         self.position = position
         self.found = found
@@ -261,7 +263,7 @@ class _Read:
         )
 
 
-def _named(outcomes: Sequence[Outcome], found: Sequence[Found]) -> list[Outcome]:
+def _named(outcomes: Sequence[Outcome], found: Sequence[IndexDocument]) -> list[Outcome]:
     """The refused ones with the ids by which the index knows the documents."""
     return [
         replace(one, reason=f"{one.reason} (_id {found[one.line - 1].wrapped.id!a:.80})")

@@ -29,7 +29,7 @@ from headwater.spec.timestamps import to_microseconds
 _ROWS: Final = 10_000
 
 
-class Audited(msgspec.Struct, frozen=True, kw_only=True):
+class IndexAuditResult(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit found: resources in the index, changes that it had to record, deletions among them or held back."""
 
     resources: int
@@ -38,7 +38,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     held_back: DeletionHold | None
 
 
-def audit(follower: DitFollower, max_delete: float) -> Audited:
+def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     """Bring the set to what the index says now. Raises what the search server and the catalog raise.
 
     More deletions than the share `max_delete` are held back. Eight octets of memory for each resource.
@@ -57,7 +57,7 @@ def audit(follower: DitFollower, max_delete: float) -> Audited:
             _delete(feed, vanished[start : start + BATCH], before)
     recorded = feed.catalog.state(feed.name).last_seq - before
     deleted = 0 if held_back else len(vanished)
-    return Audited(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
+    return IndexAuditResult(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
 
 
 def _compared(follower: DitFollower) -> array[int]:

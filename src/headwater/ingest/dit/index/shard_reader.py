@@ -48,7 +48,7 @@ class OddAnswer(SourceFault):
     )
 
 
-class Answered(Protocol):
+class SearchAnswer(Protocol):
     """The part of an answer that is read."""
 
     @property
@@ -62,10 +62,10 @@ class Answered(Protocol):
         ...
 
 
-class Searched(Protocol):
+class SearchServer(Protocol):
     """What is needed of a search server: `storage.cluster.Cluster` has it."""
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: tuple[int, ...] = ()) -> Answered:
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: tuple[int, ...] = ()) -> SearchAnswer:
         """The answer to one request; a failure that is not in `accept` is raised."""
         ...
 
@@ -87,7 +87,7 @@ class Shard(msgspec.Struct, frozen=True):
         return f"index {self.uuid}/{self.number}"
 
 
-class Found(msgspec.Struct, frozen=True):
+class IndexDocument(msgspec.Struct, frozen=True):
     """One document: the number of the operation that wrote it, and the document, or why it is none."""
 
     number: int
@@ -97,7 +97,7 @@ class Found(msgspec.Struct, frozen=True):
 class Index:
     """The index, alias or list of indices `name` on a search server."""
 
-    def __init__(self, server: Searched, name: str) -> None:
+    def __init__(self, server: SearchServer, name: str) -> None:
         if not all(_NAME.match(one) for one in name.split(",")):
             raise BadIndex(f"not the name of an index: {name[:200]!a}")
         self._server = server
@@ -134,7 +134,7 @@ class Index:
 
     def page(
         self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
-    ) -> list[Found]:
+    ) -> list[IndexDocument]:
         """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
 
         Those of other sets than `sets` are left out as far as the engine can tell; whoever takes them looks again.
@@ -148,7 +148,7 @@ class Index:
         sets: frozenset[str] | None = None,
         until: int | None = None,
         most: int = PAGE,
-    ) -> tuple[list[Found], bool]:
+    ) -> tuple[list[IndexDocument], bool]:
         """As `page`, `most` of them at most, and whether there may be more."""
         size = min(self._size, most)
         after: dict[str, int] = {"gte": position.next} | ({"lte": until} if until is not None else {})
@@ -162,7 +162,7 @@ class Index:
 
     def pages(
         self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[IndexDocument]]:
         """Page after page to the end; whoever takes one moves the position before asking for the next."""
         while found := self.page(shard, position, until, sets):
             yield found
@@ -188,7 +188,7 @@ class Index:
             raise OddAnswer("a search without the count that it was asked for") from cause
         return max((_found(hit).number for hit in _hits(answer)), default=-1) if ours == 0 else -1
 
-    def _search(self, shard: Shard, body: dict[str, Any]) -> list[Found]:
+    def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
         return [_found(hit) for hit in _hits(self._answer(shard, body))]
 
     def _answer(self, shard: Shard, body: dict[str, Any]) -> dict[str, Any]:
@@ -242,12 +242,12 @@ def _of_others(field: str | None, sets: frozenset[str] | None) -> list[dict[str,
     return [{"bool": {"filter": named, "must_not": [{"terms": {field: sorted(sets)}}]}}]
 
 
-def _found(hit: object) -> Found:
+def _found(hit: object) -> IndexDocument:
     if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
         raise OddAnswer("a document without the number of its operation")
     if "_source" not in hit:
-        return Found(number, Wrapped(None))
-    return Found(number, Unwrapper().push(hit)[0])
+        return IndexDocument(number, Wrapped(None))
+    return IndexDocument(number, Unwrapper().push(hit)[0])
 
 
 def _hits(answer: dict[str, Any]) -> list[object]:
