@@ -31,7 +31,7 @@ from headwater.catalog.cluster.read.head_cache import KnownHeads
 from headwater.catalog.cluster.write.set_writer import Writer
 from headwater.catalog.faults import WrongPhase
 from headwater.catalog.interface import Limits
-from headwater.catalog.lease import Expired, Free, Held, HeldBy, Judgement
+from headwater.catalog.lease import ExpiredLease, FreeLease, HeldBy, HeldLease, Judgement
 from headwater.progress import silent
 from headwater.spec.records import ChangeKind
 from headwater.testing.catalog.cases import START
@@ -238,15 +238,19 @@ def a_writer() -> Writer:
 ME, OTHER = "me", "other"
 HELD = replace(HEAD, lease=LEASE)
 LOOKS: list[tuple[str, list[tuple[SetHead, tuple[int, int], float]], Judgement]] = [
-    ("nobody", [(HEAD, (1, 1), 0)], Free()),
-    ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], Expired()),
-    ("nobody, and the head says what is left", [(replace(HEAD, tail=SAID), (1, 1), 0)], Free()),
-    ("first seen just now", [(HELD, (1, 1), 1000)], Held(OTHER, 10, 0)),
-    ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], Held(OTHER, 1, 9)),
-    ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], Expired()),
-    ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], Held(OTHER, 8, 2)),
-    ("another primary counts as a beat", [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)], Held(OTHER, 8, 2)),
-    ("our own, left behind", [(replace(HEAD, lease=HeldBy(ME, 10)), (1, 1), 0)], Expired()),
+    ("nobody", [(HEAD, (1, 1), 0)], FreeLease()),
+    ("nobody, but work is left", [(replace(HEAD, tail=TAIL), (1, 1), 0)], ExpiredLease()),
+    ("nobody, and the head says what is left", [(replace(HEAD, tail=SAID), (1, 1), 0)], FreeLease()),
+    ("first seen just now", [(HELD, (1, 1), 1000)], HeldLease(OTHER, 10, 0)),
+    ("some time ago", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1009)], HeldLease(OTHER, 1, 9)),
+    ("silent for as long as it said", [(HELD, (1, 1), 1000), (HELD, (1, 1), 1010)], ExpiredLease()),
+    ("it has beaten since", [(HELD, (1, 1), 0), (HELD, (2, 1), 9), (HELD, (2, 1), 11)], HeldLease(OTHER, 8, 2)),
+    (
+        "another primary counts as a beat",
+        [(HELD, (1, 1), 0), (HELD, (1, 2), 9), (HELD, (1, 2), 11)],
+        HeldLease(OTHER, 8, 2),
+    ),
+    ("our own, left behind", [(replace(HEAD, lease=HeldBy(ME, 10)), (1, 1), 0)], ExpiredLease()),
 ]
 
 
@@ -263,8 +267,8 @@ def test_who_has_been_silent_for_long_enough_is_not_waited_for_anew() -> None:
     """Whoever only looks, while it waits for something else, has waited as well: also when it looks once too often."""
     writer = a_writer()
     looks = [(HELD, (1, 1), 0), (HELD, (1, 1), 9), (HELD, (1, 1), 10), (HELD, (1, 1), 10.1)]
-    assert [type(writer.judge("s", *look)) for look in looks] == [Held, Held, Expired, Expired]
-    assert writer.judge("s", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
-    assert writer.judge("t", HELD, (2, 1), 11) == Held(OTHER, 10, 0)
-    assert writer.judge("s", HEAD, (3, 1), 12) == Free()
-    assert writer.judge("s", HELD, (3, 1), 13) == Held(OTHER, 10, 0)
+    assert [type(writer.judge("s", *look)) for look in looks] == [HeldLease, HeldLease, ExpiredLease, ExpiredLease]
+    assert writer.judge("s", HELD, (2, 1), 11) == HeldLease(OTHER, 10, 0)
+    assert writer.judge("t", HELD, (2, 1), 11) == HeldLease(OTHER, 10, 0)
+    assert writer.judge("s", HEAD, (3, 1), 12) == FreeLease()
+    assert writer.judge("s", HELD, (3, 1), 13) == HeldLease(OTHER, 10, 0)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.notify.hub.policy import HubLimits
-from headwater.notify.hub.records import Added, DeliveryOutcome, HubCounts, Intent, Message, Payload, TopicCounts
+from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, HubCounts, Intent, Message, Payload, TopicCounts
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.notify.hub.store import HubStore
 
@@ -96,7 +96,7 @@ def test_word_of_somebody_known_is_not_taken_back_by_a_stranger_rs_nt_07(store: 
     assert said == [False, True, True, False]
 
 
-def told(store: HubStore, name: str, body: bytes, at: float, *, once: bool = False) -> Added | None:
+def told(store: HubStore, name: str, body: bytes, at: float, *, once: bool = False) -> AddedMessage | None:
     payload = Payload(topic=f"http://t.example/{name}", media_type="a/b", body=body, links=("<x>; rel=y",))
     with store.database.write() as tx:
         return store.add(tx, payload, at, once=once)

@@ -28,11 +28,11 @@ class HeldBy(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Free(msgspec.Struct, frozen=True):
+class FreeLease(msgspec.Struct, frozen=True):
     """Nobody holds the lease."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldLease(msgspec.Struct, frozen=True):
     """Somebody holds it, and may for `seconds` more unless it is heard of; `silence` is how long it was not."""
 
     token: str
@@ -40,11 +40,11 @@ class Held(msgspec.Struct, frozen=True):
     silence: float
 
 
-class Expired(msgspec.Struct, frozen=True):
+class ExpiredLease(msgspec.Struct, frozen=True):
     """The holder is gone: take over."""
 
 
-Judgement = Free | Held | Expired
+Judgement = FreeLease | HeldLease | ExpiredLease
 
 
 class LeaseWatch:
@@ -61,12 +61,12 @@ class LeaseWatch:
         if seen is None or seen[0] != version:
             self._seen = seen = (version, now)
         if found is None:
-            return Free()
+            return FreeLease()
         if found.token == self._token:
-            return Expired()
+            return ExpiredLease()
         silence = now - seen[1]
         left = found.seconds - silence
-        return Held(found.token, left, silence) if left > 0 else Expired()
+        return HeldLease(found.token, left, silence) if left > 0 else ExpiredLease()
 
     def wrote(self, version: Version) -> None:
         """We have written the document ourselves and left the lease as it was: the holder's silence goes on."""

@@ -62,7 +62,7 @@ class OpenVersion(msgspec.Struct, frozen=True, gc=False):
 Spools = Mapping[Path, Sequence[Record]]
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """What came of records: which spools have become packs (with the packs' numbers), how many were `known` already.
 
     `unlike` are digests that begin like others in packs: they are kept elsewhere.
@@ -130,7 +130,7 @@ class PackStore:
         with index.read() as tx:
             return pack_index.place_of(tx, digest)
 
-    def append(self, spools: Spools, used_us: int, adopted: Mapping[Path, int]) -> Appended:
+    def append(self, spools: Spools, used_us: int, adopted: Mapping[Path, int]) -> AppendResult:
         """Keep records that are in spools, durably; those that packs have already are noted as used now.
 
         `adopted` are the spools that have become packs, as the calls before have returned them.
@@ -142,7 +142,7 @@ class PackStore:
         self._expects_known = appended.known > 0
         return appended
 
-    def _append(self, spools: Spools, used_us: int | None, adopted: Mapping[Path, int]) -> Appended:
+    def _append(self, spools: Spools, used_us: int | None, adopted: Mapping[Path, int]) -> AppendResult:
         """With `used_us`, versions are looked up first; without, that none is known is tried. Raises AlreadyPacked."""
         with self._index().write(durable=True) as tx, PackAppender(self._packs, tx) as appender:
             known: set[bytes] = set()
@@ -156,7 +156,7 @@ class PackStore:
                 if fresh := _unknown(records, skipped):
                     appender.take(path, fresh, adopted.get(path))
             appender.finish()
-        return Appended(appender.adopted, len(known), unlike)
+        return AppendResult(appender.adopted, len(known), unlike)
 
     def _known(self, tx: Transaction, digests: set[bytes], used_us: int) -> set[bytes]:
         """The digests whose octets packs have; those that the disk has lost or altered are forgotten."""

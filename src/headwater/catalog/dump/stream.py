@@ -18,7 +18,7 @@ from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
 _BUFFER = 1 << 18
 
 
-class Counted:
+class CountingStream:
     """A stream that counts what it takes; gzip when asked for."""
 
     def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
@@ -44,7 +44,7 @@ class Counted:
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[Counted]:
+def written(path: Path) -> Iterator[CountingStream]:
     """A dump that gets its name when the block ends well, readable by this user only; gzip when the name says `.gz`.
 
     It holds private notes. What has the name already stays until then; a device or a pipe is written as it is. Raises
@@ -72,8 +72,8 @@ def written(path: Path) -> Iterator[Counted]:
         os.close(folder)
 
 
-def _through(file: BinaryIO, *, compressed: bool) -> Iterator[Counted]:
-    out = Counted(file, compressed=compressed)
+def _through(file: BinaryIO, *, compressed: bool) -> Iterator[CountingStream]:
+    out = CountingStream(file, compressed=compressed)
     yield out
     out.finish()
 

@@ -78,7 +78,7 @@ def export_sets(
     With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
-    from headwater.catalog.dump.stream import Counted, written
+    from headwater.catalog.dump.stream import CountingStream, written
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
@@ -90,7 +90,7 @@ def export_sets(
         if url_prefix is not None and len(chosen) != 1:
             raise UsageFault("--url-prefix is for one set", advice="Choose it with --set NAME.")
         if output == "-":
-            out = Counted(cast("io.BufferedWriter", sys.stdout.buffer), compressed=False)
+            out = CountingStream(cast("io.BufferedWriter", sys.stdout.buffer), compressed=False)
             moved = _export(catalog, chosen, manner, out, listener)
             out.finish()
         else:

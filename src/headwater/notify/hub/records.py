@@ -44,7 +44,7 @@ class DueSubscription(msgspec.Struct):
     is_busy: bool = False
 
 
-class Added(msgspec.Struct, frozen=True):
+class AddedMessage(msgspec.Struct, frozen=True):
     """A message that was added to a topic, and the subscriptions that were waiting for nothing before."""
 
     topic_id: int

@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.notify.hub.policy import MOST_LEASE, HubLimits
 from headwater.notify.hub.records import (
-    Added,
+    AddedMessage,
     ChangedTopic,
     DeliveryOutcome,
     DueSubscription,
@@ -176,7 +176,7 @@ class HubStore:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def add(self, tx: Transaction, payload: Payload, now: float, *, once: bool) -> Added | None:
+    def add(self, tx: Transaction, payload: Payload, now: float, *, once: bool) -> AddedMessage | None:
         """Keep a payload for all subscribers of its topic.
 
         With `once`, one of the same octets as the last one of the topic is not kept again: None.
@@ -206,7 +206,7 @@ class HubStore:
         message = Message(
             topic=payload.topic, seq=last + 1, media_type=payload.media_type, links=payload.links, body=payload.body
         )
-        return Added(topic_id, message, due)
+        return AddedMessage(topic_id, message, due)
 
     def _bound(self, tx: Transaction, topic_id: int) -> None:
         """Give the oldest messages of a topic up that are beyond the bounds."""

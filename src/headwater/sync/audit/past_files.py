@@ -9,7 +9,7 @@ from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.faults import NothingToCompare
 from headwater.sync.lists.refused_entries import keep_listed, refused_entries
 from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.listing import Filled, fill_listed
+from headwater.sync.past.listing import ListingResult, fill_listed
 from headwater.sync.past.staging import WITHOUT_HASH
 from headwater.sync.source_times import format_micros
 
@@ -60,7 +60,7 @@ class PastFiles(ExpectedFiles):
             t.run(f"DELETE FROM temp.expected WHERE uri IN ({_DOUBTFUL})")  # noqa: S608
 
 
-def _doubts(evidence: Evidence, filled: Filled) -> list[str]:
+def _doubts(evidence: Evidence, filled: ListingResult) -> list[str]:
     """What the lists leave open."""
     found = []
     when = format_micros(evidence.moment)

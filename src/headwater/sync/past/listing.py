@@ -47,7 +47,7 @@ _OF_ALL_STATES = ("timegate", "timemap")
 """Links that are the same whatever state of a resource an entry is about (RS-REL-09, RS-REL-10)."""
 
 
-class Filled(NamedTuple):
+class ListingResult(NamedTuple):
     """How many resources were there, and of how many nobody can tell in which state, or whether."""
 
     known: int
@@ -59,7 +59,7 @@ class Filled(NamedTuple):
     """Whether anything tells of resources at the moment or before."""
 
 
-def fill_listed(t: Transaction, evidence: Evidence) -> Filled:
+def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
     """Fill `temp.listed` and `temp.doubts` from what was staged."""
     t.run("DROP INDEX IF EXISTS temp.listed_uri")
     t.run("DELETE FROM temp.listed")
@@ -84,7 +84,7 @@ def fill_listed(t: Transaction, evidence: Evidence) -> Filled:
     count = int(t.value("SELECT count(*) FROM temp.listed"))
     earlier = t.one("SELECT 1 FROM temp.told WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
     seen = any(one.at <= evidence.moment for one in evidence.snapshots)
-    return Filled(count - len(doubtful), len(doubtful), linked, earlier or seen)
+    return ListingResult(count - len(doubtful), len(doubtful), linked, earlier or seen)
 
 
 def _parts(t: Transaction, evidence: Evidence) -> list[tuple[int, int, int]]:

@@ -8,7 +8,7 @@ from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import CopyOfAnotherTime, HistoryUnknown, NothingToCopy
 from headwater.sync.filters import Scope
 from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.listing import Filled, fill_listed
+from headwater.sync.past.listing import ListingResult, fill_listed
 from headwater.sync.past.version_applier import VersionApplier
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
@@ -93,7 +93,7 @@ class SetAt:
         if not proof and not self._is_vain(evidence):
             raise self._unknown(evidence)
 
-    def _is_before_all(self, evidence: Evidence, filled: Filled) -> bool:
+    def _is_before_all(self, evidence: Evidence, filled: ListingResult) -> bool:
         """Whether the set had nothing yet, or nobody tells of a time so early, and no TimeGate might."""
         if filled.known:
             return False

@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from headwater.catalog.cluster.documents import after_change, redone_operation
 from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.lease import Expired, Free, Held, HeldBy, Judgement, LeaseTerm, LeaseWatch, Version
+from headwater.catalog.lease import (
+    ExpiredLease,
+    FreeLease,
+    HeldBy,
+    HeldLease,
+    Judgement,
+    LeaseTerm,
+    LeaseWatch,
+    Version,
+)
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import Body
@@ -70,9 +79,9 @@ class Writer:
         """
         watch = self._watches.setdefault(name, LeaseWatch(self.token))
         judgement = watch.judge(head.lease, version, now)
-        if isinstance(judgement, Free):
+        if isinstance(judgement, FreeLease):
             if not is_free_head(head):
-                return Expired()
+                return ExpiredLease()
             self._watches.pop(name, None)
         return judgement
 
@@ -277,9 +286,9 @@ class SetWriter:
             self._look()
             now = time.monotonic()
             judgement = self.writer.judge(self.name, self.head, self._version, now)
-            if isinstance(judgement, Free):
+            if isinstance(judgement, FreeLease):
                 return
-            if isinstance(judgement, Expired):
+            if isinstance(judgement, ExpiredLease):
                 self._take_over()
                 continue
             if now - started > self.writer.busy_seconds:
@@ -319,5 +328,5 @@ class SetWriter:
         return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(landed=False)
 
 
-def _busy(held: Held, seconds: float) -> str:
+def _busy(held: HeldLease, seconds: float) -> str:
     return f"writer {held.token} has held the lease for the {seconds:.0f} s that we waited"

@@ -19,7 +19,7 @@ from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import pause_seconds
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.records import Added, DeliveryOutcome, DueSubscription, Message
+from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, DueSubscription, Message
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.signatures import signature
 
@@ -104,7 +104,7 @@ class Deliveries:
             self._due[one.id] = one
             self._queue(one)
 
-    def added(self, added: Added) -> None:
+    def added(self, added: AddedMessage) -> None:
         """A message has come."""
         self._last[added.topic_id] = max(added.message.seq, self._last.get(added.topic_id, 0))
         self._remember(added.topic_id, added.message)
