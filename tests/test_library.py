@@ -247,11 +247,15 @@ def test_bounds_of_options_are_those_of_the_command() -> None:
     import click
 
     from headwater.cli.destination.sync import command
+    from headwater.cli.shared_options import Octets, WholeSeconds
     from headwater.sync.options import BOUNDS
 
     fields = set(headwater.SyncOptions.__struct_fields__)
     ranges = {one.name: one.type for one in command.params if isinstance(one.type, (click.IntRange, click.FloatRange))}
     bounds = {name: (one.min, one.max) for name, one in ranges.items() if name in fields and not one.min_open}
+    bounds |= {
+        one.name: (one.type.least, None) for one in command.params if isinstance(one.type, Octets | WholeSeconds)
+    }
     assert bounds == {name: BOUNDS[name] for name in bounds}
     assert {"concurrency", "largest", "stall_seconds"} <= set(bounds)
 

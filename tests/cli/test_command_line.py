@@ -16,6 +16,7 @@ import pytest
 import headwater
 from headwater import cli, errors
 from headwater.cli import output
+from headwater.cli.shared_options import Octets, WholeSeconds
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
@@ -87,6 +88,9 @@ def test_every_command_has_help_that_matches_the_table(name: str) -> None:
         (["serve", "--port", "eighty"], "'eighty' is no whole number"),
         (["status", "x", "--watch", "0.05s"], "'0.05s' is less than 0.1 seconds"),
         (["status", "x", "--max-age", "long"], "'long' is no duration: give seconds, or 90min, 24h, 7d"),
+        (["sync", "http://x.example/", "y", "--timeout", "0.5s"], "'0.5s' is less than 1 seconds"),
+        (["sync", "http://x.example/", "y", "--max-size", "big"], "'big' is no number of octets: give one, or 20GB"),
+        (["sync", "http://x.example/", "y", "--max-size", "0"], "'0' is less than 1"),
     ],
 )
 def test_usage_errors_end_with_2_and_advice(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +100,13 @@ def test_usage_errors_end_with_2_and_advice(args: list[str], said: str, capsys: 
     assert said in err
     assert "code: HW-USE-01" in err
     assert "--help" in err
+
+
+def test_octets_and_durations_are_taken_as_people_write_them() -> None:
+    assert [WholeSeconds(1).convert(text, None, None) for text in ("30", "1.5s", "2min")] == [30, 2, 120]
+    assert [Octets().convert(text, None, None) for text in ("0", "4096", "2GB", "1.5 GiB")] == [
+        0, 4096, 2_000_000_000, 1_610_612_736,
+    ]  # fmt: skip
 
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.quantities import kept_from, seconds_from
+from headwater.quantities import kept_from, octets_from, seconds_from
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -36,15 +37,39 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def __init__(self, least: float = 0.0) -> None:
-        self._least = least
+        self.least = least
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = seconds_from(str(value))
         if seconds is None:
             self.fail(f"{str(value)!r} is no duration: give seconds, or 90min, 24h, 7d", param, ctx)
-        if seconds < self._least:
-            self.fail(f"{str(value)!r} is less than {self._least:g} seconds", param, ctx)
+        if seconds < self.least:
+            self.fail(f"{str(value)!r} is less than {self.least:g} seconds", param, ctx)
         return seconds
+
+
+class WholeSeconds(Duration):
+    """The same in whole seconds, rounded up."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return math.ceil(super().convert(value, param, ctx))
+
+
+class Octets(click.ParamType[int]):
+    """So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`; not less than `least`."""
+
+    name = "octets"
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        octets = octets_from(str(value))
+        if octets is None:
+            self.fail(f"{str(value)!r} is no number of octets: give one, or 20GB, 1.5GiB", param, ctx)
+        if octets < self.least:
+            self.fail(f"{str(value)!r} is less than {self.least}", param, ctx)
+        return octets
 
 
 class HowLongKept(click.ParamType["bool | dict[str, str]"]):

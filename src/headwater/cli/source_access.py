@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from headwater.cli.shared_options import WholeSeconds
 from headwater.errors import UsageFault
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -88,7 +89,7 @@ _PACE = (
     click.option(
         "--timeout",
         "stall_seconds",
-        type=click.IntRange(1),
+        type=WholeSeconds(1),
         metavar="SECONDS",
         default=30,
         show_default=True,

@@ -11,7 +11,7 @@ import click
 from headwater.cli.destination.run_output import RunOutput
 from headwater.cli.destination.store_options import store_options, with_sparql_user
 from headwater.cli.output import json_option
-from headwater.cli.shared_options import Duration, SectionedCommand, Share, dest_argument, url_argument
+from headwater.cli.shared_options import Duration, Octets, SectionedCommand, Share, dest_argument, url_argument
 from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.errors import Exit
 
@@ -81,9 +81,9 @@ _HEADINGS = {
 @click.option(
     "--max-size",
     "largest",
-    type=click.IntRange(1),
+    type=Octets(1),
     metavar="OCTETS",
-    help="Maximum size of a resource whose list states no length.",
+    help="Maximum size of a resource whose list states no length (500MB, 2GiB).  [default: 16 GiB]",
 )
 @click.option(
     "--prefer",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, listening
-from headwater.cli.shared_options import Duration
+from headwater.cli.shared_options import Duration, Octets
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets
 
@@ -38,9 +38,9 @@ _WEEK_SECONDS = 604_800.0
 )
 @click.option(
     "--max-octets",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="With --prune: keep so many octets, the newest.  [default: versions_octets of CONFIG, else no bound]",
+    type=Octets(),
+    metavar="OCTETS",
+    help="With --prune: keep so many octets, the newest (20GB).  [default: versions_octets of CONFIG, else no bound]",
 )
 @click.option(
     "--catalog",
