@@ -120,6 +120,37 @@ def test_one_set_of_many_is_copied_without_looking_at_the_others(
     assert (audited.verdict, audited.requests, [one.name for one in audited.sets]) == ("in sync", 4, ["p07"])
 
 
+def also(source: Source, name: str, canonical: str) -> str:
+    """The entry of another form of a set: lists for old harvesters, with the `canonical` link (RFC 6596)."""
+    link = f'<rs:ln rel="canonical" href="{source.base}/{canonical}/capabilitylist.xml"/>'
+    return url(f"{source.base}/{name}/capabilitylist.xml", links=link, capability="capabilitylist")
+
+
+@pytest.mark.parametrize("sets", [(), ("p00", "p01")], ids=["all", "wanted"])
+def test_a_set_that_is_shown_in_two_forms_is_copied_once(sets: tuple[str, ...], source: Source, dest: Path) -> None:
+    """Only where the form that is meant is named beside it, and where it is another than the entry itself."""
+    named(source, "p00", "p01", "p02")
+    own = url(f"{source.base}/p00/capabilitylist.xml", capability="capabilitylist")
+    entries = [also(source, "p02", "p00"), own, also(source, "p01", "p01")]
+    source.pages[WELL_KNOWN] = Reply(document(entries, capability="description"))
+    assert sets_of(go(source.base, dest, sets=sets)) == ["p00", "p01"]
+
+
+def test_another_form_of_a_set_that_is_not_named_is_copied(source: Source, dest: Path) -> None:
+    named(source, "p00", "p01")
+    source.pages[WELL_KNOWN] = Reply(document([also(source, "p01", "p00")], capability="description"))
+    assert sets_of(go(source.base, dest)) == ["p01"]
+
+
+def test_what_is_no_capability_list_is_not_chosen_as_one(source: Source, many: dict[str, Site], dest: Path) -> None:
+    """DST-A7: where something else is listed, all Capability Lists are read."""
+    entries = [url(f"{source.base}/{name}/capabilitylist.xml", capability="capabilitylist") for name in names()]
+    entries.append(url(f"{source.base}/other/list.xml", capability="resourcelist"))
+    source.pages[WELL_KNOWN] = Reply(document(entries, capability="description"))
+    assert sets_of(go(source.base, dest, sets=("p03",))) == ["p03"]
+    assert len([path for path in asked(source) if "capabilitylist" in path]) == COUNT
+
+
 def test_an_audit_without_state_looks_at_the_wanted_set_alone(
     source: Source, many: dict[str, Site], dest: Path
 ) -> None:
