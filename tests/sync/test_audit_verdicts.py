@@ -1,0 +1,115 @@
+"""The verdict of an audit on a set, on its triplestores and on a copy: one table each (DST-Q, DST-S12)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from headwater.sync.audit.findings import (
+    DIFFERENT,
+    IN_SYNC,
+    MISSING,
+    NOT_IN_SYNC,
+    SAME,
+    UNDETERMINED,
+    UNREADABLE,
+    AuditReport,
+    SetAudit,
+    StoreAudit,
+    judge_copy,
+    judge_set,
+    judge_stores,
+)
+
+CERTAIN: dict[str, Any] = {"missing": 1}
+DOUBT = ["the list kept changing"]
+
+
+def judged(counts: dict[str, Any], doubts: list[str] | None = None, **how: bool) -> tuple[str, str | None]:
+    result = SetAudit(name="set", folder="", **counts)
+    judge_set(result, doubts or [], **how)
+    return result.verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict", "reason"),
+    [
+        ({"same": 3}, IN_SYNC, None),
+        ({"same": 3, "left_out": 2}, IN_SYNC, None),
+        ({"left_out": 2}, IN_SYNC, "the filters leave out all that is listed"),
+        ({"same": 3, "unverifiable": 1}, IN_SYNC, "1 file could not be compared"),
+        ({"unverifiable": 2}, IN_SYNC, "2 files could not be compared"),
+        ({"same": 3, "missing": 1}, NOT_IN_SYNC, None),
+        ({"same": 3, "different": 1}, NOT_IN_SYNC, None),
+        ({"same": 3, "extra": 1}, NOT_IN_SYNC, None),
+        ({"same": 3, "extra": 1, "refused": 1}, UNDETERMINED, "listed by the source: 1 refused"),
+        ({"same": 3, "extra": 1, "skipped": 2}, UNDETERMINED, "listed by the source: 2 skipped"),
+        ({"same": 3, "missing": 1, "refused": 1}, NOT_IN_SYNC, None),
+        ({"same": 3, "refused": 1, "skipped": 2}, UNDETERMINED, "listed by the source: 1 refused, 2 skipped"),
+        ({"same": 3, "unreadable": 1}, UNDETERMINED, "1 file or folder of the copy cannot be read"),
+        ({"same": 3, "unreadable": 2}, UNDETERMINED, "2 files or folders of the copy cannot be read"),
+        ({"same": 3, "contradicted": 1}, UNDETERMINED, "1 resource is told in two ways"),
+        ({"same": 3, "contradicted": 2}, UNDETERMINED, "2 resources are told in two ways"),
+        ({"same": 3, "told_no_more": 1}, UNDETERMINED, "1 resource is as a change told"),
+        ({"same": 3, "told_no_more": 2}, UNDETERMINED, "2 resources are as a change told"),
+        ({"same": 3, "changed_during_audit": 1}, UNDETERMINED, "the source changed during the audit"),
+        ({"same": 3, "changed_during_audit": 1, "different": 1}, NOT_IN_SYNC, None),
+        ({"same": 3, "unreadable": 1, "extra": 1}, NOT_IN_SYNC, None),
+    ],
+)
+def test_the_verdict_on_a_set(counts: dict[str, Any], verdict: str, reason: str | None) -> None:
+    found, why = judged(counts)
+    assert found == verdict
+    assert why == reason if reason is None else why is not None and why.startswith(reason)
+    assert judged(counts, DOUBT) == (UNDETERMINED, DOUBT[0]), "doubt counts before whatever was found"
+
+
+def test_a_dataset_of_which_nothing_was_compared_is_undetermined() -> None:
+    """It is one file, by which the set is judged."""
+    assert judged({"unverifiable": 1}, is_dataset=True)[0] == UNDETERMINED
+    assert judged({"unverifiable": 1, "same": 1}, is_dataset=True)[0] == IN_SYNC
+    assert judged({"same": 1}, is_dataset=True) == (IN_SYNC, None)
+
+
+def test_what_a_list_alone_has_is_told_with_what_to_do() -> None:
+    """RS-DST-09: a run that reads changes alone does not see it."""
+    verdict, reason = judged(CERTAIN, is_unannounced=True)
+    assert (verdict, "--baseline" in str(reason)) == (NOT_IN_SYNC, True)
+    assert judged({"same": 1}, is_unannounced=True) == (IN_SYNC, None)
+
+
+@pytest.mark.parametrize(
+    ("stores", "before", "after"),
+    [
+        ((), IN_SYNC, IN_SYNC),
+        ((SAME,), IN_SYNC, IN_SYNC),
+        ((SAME, DIFFERENT), IN_SYNC, NOT_IN_SYNC),
+        ((MISSING,), UNDETERMINED, NOT_IN_SYNC),
+        ((UNREADABLE,), IN_SYNC, UNDETERMINED),
+        ((UNREADABLE,), NOT_IN_SYNC, NOT_IN_SYNC),
+        ((UNREADABLE, DIFFERENT), IN_SYNC, NOT_IN_SYNC),
+    ],
+)
+def test_triplestores_count_as_files_do(stores: tuple[str, ...], before: str, after: str) -> None:
+    result = SetAudit(name="set", folder="", verdict=before)
+    result.stores = [StoreAudit(store="stores/set", verdict=one) for one in stores]
+    judge_stores(result)
+    assert result.verdict == after
+    assert (result.reason == "a triplestore cannot be read") == (before != after == UNDETERMINED)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    "verdicts", [one for n in range(3) for one in itertools.product((IN_SYNC, NOT_IN_SYNC, UNDETERMINED), repeat=n)]
+)
+def test_a_copy_is_in_sync_where_all_is_known_and_all_sets_are(verdicts: tuple[str, ...], whole: bool) -> None:
+    """A finding is certain whatever else is in doubt; of no set at all nothing is known."""
+    report = AuditReport(source="http://source.example/", destination="copy")
+    report.sets = [SetAudit(name="set", folder="", verdict=one) for one in verdicts]
+    judge_copy(report, whole=whole)
+    certain = NOT_IN_SYNC in verdicts
+    doubtful = not whole or not verdicts or UNDETERMINED in verdicts
+    expected = (NOT_IN_SYNC, 1) if certain else (UNDETERMINED, 5) if doubtful else (IN_SYNC, 0)
+    assert (report.verdict, report.exit_status) == expected
