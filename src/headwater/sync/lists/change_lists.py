@@ -60,7 +60,6 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     skipped: list[tuple[str, int]] = []
     """Of every document that was read, how many entries name no resource (DST-F5)."""
 
-    list_count: int = 0
     earliest: int | None = None
     """Where the oldest list begins, when that leaves a gap after the position."""
 
@@ -398,7 +397,6 @@ class ChangeListReader:
             return
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = ReadingOutcome.READ
-        reading.list_count += 1
         self._clock = max(self._clock, micros(answer.read_at) or 0)
         self._numbers[answer.uri] = self._lists
         reading.max_age = answer.max_age

@@ -80,7 +80,6 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     settled: bool = True
     count: int = 0
-    duplicates: int = 0
     skipped: tuple[tuple[str, int], ...] = ()
     """Documents with entries that name no resource, and how many (DST-F5)."""
 
@@ -94,7 +93,6 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
     """The document, or the components, with rows in `temp.listed`, in their order."""
 
     faults: tuple[str, ...] = ()
-    document_count: int = 1
     title: str = "Resource List"
     """What the document is: a Resource Dump may stand for a Resource List."""
 
@@ -302,7 +300,6 @@ class ResourceListReader:
             components=tuple(one.known() for one in read),
             parts=tuple(parts),
             faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
-            document_count=count + 1,
             title=_title(index),
             skipped=skipped,
         )
@@ -366,12 +363,13 @@ class ResourceListReader:
             total = int(t.value("SELECT count(*) FROM temp.listed"))
             doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
             if doubled:
-                self._documents.warn("AMB-89", f"{doubled} URIs are listed twice: the last one counts", snapshot.uri)
+                what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
+                self._documents.warn("AMB-89", f"{what} that a later one lists again, which counts", snapshot.uri)
                 t.run(
                     "DELETE FROM temp.listed WHERE EXISTS"
                     " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
                 )
-        return msgspec.structs.replace(snapshot, count=total - doubled, duplicates=doubled)
+        return msgspec.structs.replace(snapshot, count=total - doubled)
 
 
 def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:
