@@ -132,6 +132,51 @@ class _WrongKind(Exception):
         self.kind = kind
 
 
+class _IndexRead:
+    """What an index and its components say together, component by component."""
+
+    def __init__(self, index: DocumentRead, at: int | None) -> None:
+        self._index = index
+        self._moments, self._claims = [at], [micros(index.document.at)]
+        self._skipped = _skipped(index)
+        self._parts: list[ListedPart] = []
+        self.components: list[_ComponentRead] = []
+        self.faults: list[str] = []
+        self.misfits: list[str] = []
+        """The URIs of documents that are not of one state of the list (DST-F13)."""
+
+    def add(self, part: _IndexPart, component: DocumentRead, head: _ListHead, at: int | None) -> None:
+        """Take a component that was read; `at`: the latest moment of which it can be."""
+        own = micros(component.document.at)
+        self.components.append(_ComponentRead(part.uri, _telling(component), head.fingerprint(), component.digest))
+        self._moments.append(at)
+        self._claims.append(own)
+        self._parts.append(_part(component, at, head))
+        self._skipped += _skipped(component)
+        if part.at is not None and own is not None and own != part.at:
+            self.misfits.append(part.uri)
+
+    def snapshot(self) -> ResourceListRead:
+        """All of it as one list."""
+        index = self._index
+        return ResourceListRead(
+            uri=index.uri,
+            at=min((moment for moment in self._moments if moment is not None), default=None),
+            claimed_at=min((moment for moment in self._claims if moment is not None), default=None),
+            stated_at=micros(index.document.at),
+            print=digest_of(index.digest, *(one.digest for one in self.components)),
+            complete=not self.faults,
+            settled=not self.misfits,
+            etag=index.etag,
+            last_modified=index.last_modified,
+            components=tuple(one.known() for one in self.components),
+            parts=tuple(self._parts),
+            faults=tuple(self.faults[:20]) + tuple(f"{uri} does not fit its index" for uri in self.misfits[:20]),
+            title=_title(index),
+            skipped=self._skipped,
+        )
+
+
 class ResourceListReader:
     """Reads one set's Resource List into `temp.listed`."""
 
@@ -250,60 +295,29 @@ class ResourceListReader:
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str
     ) -> ResourceListRead:
-        faults: list[str] = []
-        misfits: list[str] = []
-        read: list[_ComponentRead] = []
-        moments, claims = [at], [micros(index.document.at)]
-        skipped = _skipped(index)
-        parts: list[ListedPart] = []
-        count = done = 0
+        read = _IndexRead(index, at)
+        done = 0
         indexes = {index.uri, index.final}
         while part := self._next_part(done):
             done, uri = part.n, part.uri
-            count += 1
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
                 component, head = self._component(uri, part.depth, intake)
             except SourceFault as fault:
-                faults.append(str(fault))
+                read.faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
-            read.append(_ComponentRead(uri, _telling(component), head.fingerprint(), component.digest))
-            moments.append(self._believed_at(component))
-            claims.append(micros(component.document.at))
-            parts.append(_part(component, moments[-1], head))
-            skipped += _skipped(component)
-            own = micros(component.document.at)
-            if part.at is not None and own is not None and own != part.at:
-                misfits.append(uri)
-        if not count and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
-            faults.append("an index without components")
-        if count and self._changed(_ComponentRead(index.uri, _telling(index), fingerprint)):
-            misfits.append(index.uri)
-        elif not faults and not misfits:
-            misfits.extend(self._changed_components(read))
-        known = [moment for moment in moments if moment is not None]
-        claimed = [moment for moment in claims if moment is not None]
-        snapshot = ResourceListRead(
-            uri=index.uri,
-            at=min(known, default=None),
-            claimed_at=min(claimed, default=None),
-            stated_at=micros(index.document.at),
-            print=digest_of(index.digest, *(one.digest for one in read)),
-            complete=not faults,
-            settled=not misfits,
-            etag=index.etag,
-            last_modified=index.last_modified,
-            components=tuple(one.known() for one in read),
-            parts=tuple(parts),
-            faults=tuple(faults[:20]) + tuple(f"{uri} does not fit its index" for uri in misfits[:20]),
-            title=_title(index),
-            skipped=skipped,
-        )
-        return self._finish(snapshot)
+            read.add(part, component, head, self._believed_at(component))
+        if not done and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
+            read.faults.append("an index without components")
+        if done and self._changed(_ComponentRead(index.uri, _telling(index), fingerprint)):
+            read.misfits.append(index.uri)
+        elif not read.faults and not read.misfits:
+            read.misfits.extend(self._changed_components(read.components))
+        return self._finish(read.snapshot())
 
     def _next_part(self, done: int) -> _IndexPart | None:
         with self._database.write() as t:
