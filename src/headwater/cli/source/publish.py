@@ -114,8 +114,8 @@ def command(
     With a CONFIG file (as for `serve`) its sets are published into the configured storage, for servers that run
     `headwater serve CONFIG --no-publish`.
 
-    Exit statuses: 0 done; 2 usage; 4 done, but deletions were held back or files could not be read; 6 fault of our
-    own store; 130 ended by Ctrl-C.
+    Exit statuses: 0 done; 2 usage; 3 what a dataset is made of cannot be read, or is empty; 4 done, but deletions were
+    held back or files could not be read; 6 fault of our own store; 130 ended by Ctrl-C.
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
     if "copy" in told and (watch or dry_run):
