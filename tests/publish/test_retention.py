@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from headwater.publish import plan
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
+from headwater.storage.objects.interface import CannotWrite
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put
@@ -68,6 +70,43 @@ def test_closed_lists_leave_the_index_after_their_time_and_the_store_after_a_gra
     assert [_is_there(world, number) for number in range(3)] == [False, False, True]
     assert len(world.catalog.changes("files")) == 12, "the catalog erases nothing"
     assert world.publisher.publish("files", world.now(), Refresh.REPAIR).written == ()
+
+
+def test_a_full_disk_does_not_keep_what_is_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no publication would ever come to its end, and nothing be removed."""
+    world = _world(tmp_path, retention=DAY)
+    world.clock.sleep((dt.datetime.now(dt.UTC) - START).total_seconds() + DAY)  # after the files' own times
+    world.begin(3)
+    world.publish()
+    world.record(*(put(f"n{number}", number) for number in range(12)))
+    world.publish()
+    world.clock.sleep(DAY + HOUR)
+    world.publish(force=True)
+    world.publish()
+    world.clock.sleep(DAY)
+    world.publish()
+    assert _named(world) == [change_segment_name("files", 2)]
+    world.clock.sleep(plan.GRACE_SECONDS - 60)
+    world.record(put("new", 1))
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise CannotWrite("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.store), "put", full)
+        with pytest.raises(CannotWrite):
+            world.publish()
+        assert [_is_there(world, number) for number in range(3)] == [True, True, True], "not before its time"
+        world.clock.sleep(61)
+        now = world.now().timestamp()
+        os.utime(tmp_path / "documents" / change_segment_name("files", 1), (now, now))
+        with pytest.raises(CannotWrite):
+            world.publish()
+        assert [_is_there(world, number) for number in range(3)] == [False, True, True], "the second was written again"
+        assert _named(world) == [change_segment_name("files", 2)]
+    world.publish()
+    assert world.look().state == world.truth()
+    assert [_is_there(world, number) for number in range(3)] == [False, False, True]
 
 
 def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) -> None:

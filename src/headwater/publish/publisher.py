@@ -70,7 +70,8 @@ from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import StoreWriter
 from headwater.publish.views.classic import ClassicLists, must_refresh
 from headwater.publish.views.sitemap import Sitemaps
-from headwater.storage.objects.interface import ObjectStore
+from headwater.storage.database_faults import DatabaseFull
+from headwater.storage.objects.interface import CannotWrite, ObjectStore
 from headwater.versions.interface import VersionStore
 
 RENDERERS: tuple[type[Renderer], ...] = (
@@ -192,7 +193,12 @@ class Publisher:
             is_checked = name in self._checked
             check = refresh in _RENEWED or not is_checked
             snapshot = read_snapshot(self._context.catalog, name, newest if is_checked else None)
-            result = self._publish(self._job(settings, snapshot, at, refresh, check=check), check=check)
+            job = self._job(settings, snapshot, at, refresh, check=check)
+            try:
+                result = self._publish(job, check=check)
+            except (CannotWrite, DatabaseFull):
+                self._make_room(job)
+                raise
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
         if result.written:
@@ -356,6 +362,17 @@ class Publisher:
             stored = job.context.store.names(f"{job.name}/")
             before |= {one for one in stored if is_part_name(job.name, one)}
         return plan.with_retired(job.publication, before, live, job.now)
+
+    def _make_room(self, job: PublicationJob) -> None:
+        """Remove what is to go now, although the publication has failed: a full disk would be full for ever.
+
+        What was written again since it was retired stays: documents of the attempt that failed may name it.
+        """
+        job.context.may_write()
+        names = plan.expired(job.publication.retired, job.now)
+        since = dict(job.publication.retired)
+        stored = [one for name in names if (one := job.context.store.stat(name)) is not None]
+        self._remove(one.name for one in stored if one.modified <= since[one.name])
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
