@@ -116,6 +116,27 @@ def test_an_index_of_another_program_is_left_alone(opensearch: Engine, cluster: 
     remove(cluster, name)
 
 
+@pytest.mark.parametrize("kind", [schema.SET, schema.RESOURCE, schema.CHANGE])
+def test_no_new_index_takes_the_place_of_one_that_was_lost(opensearch: Engine, cluster: Cluster, kind: str) -> None:
+    """The catalog would look sound without its log; or new, with rows that keep out what is written anew."""
+    name = prefix()
+    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    opened(catalog, [up("a", Metadata())])
+    catalog.record("s", [up(f"b{number}", Metadata()) for number in range(200)], START)
+    catalog.close()
+    cluster.ask("DELETE", f"/{name}-{kind}-v1")
+    with pytest.raises(ClusterDamaged, match="not there any more") as raised:
+        ClusterCatalog(access(opensearch), name)
+    assert raised.value.where == f"{name}-{kind}-v1"
+    assert "begin anew" in raised.value.todo
+    remove(cluster, name)
+    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    opened(catalog, [up("a", Metadata())])
+    assert [one.uri for one in catalog.resources("s")] == ["a"]
+    catalog.close()
+    remove(cluster, name)
+
+
 @pytest.mark.parametrize("name", ["", "Upper", "a*", "_a", "a,b", "é", "a/b"])
 def test_a_prefix_is_a_name_for_indices(opensearch: Engine, name: str) -> None:
     with pytest.raises(UsageFault, match="prefix"):

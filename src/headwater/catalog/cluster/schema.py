@@ -21,6 +21,9 @@ from headwater.typed_decoding import from_json, json_decoder
 VERSION = 1
 SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
 KINDS = (SET, RESOURCE, CHANGE, STATE)
+_FIRST = (SET, RESOURCE, CHANGE)
+"""Those that every version had; the other is added where an older one has left none."""
+_LOST = "Restore all indices of the prefix from one snapshot, or remove all of them to begin anew."
 _LATER = ("extra",)
 """Fields that indices of this version may lack."""
 _MOST_LINKS = 1_000_000
@@ -137,11 +140,16 @@ def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) 
     }
 
 
+class _Count(msgspec.Struct, frozen=True):
+    count: int = 0
+
+
 def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
     """Make sure that the indices are there, creating what is missing. Raises NewerSchema, UsageFault, ClusterFault."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", prefix):
         raise UsageFault(f"no prefix for indices: {prefix!a}", advice="Use lower-case letters, digits, - and _.")
     missing = _missing(cluster, prefix)
+    _refuse_loss(cluster, prefix, missing)
     for kind in missing:
         _put_template(cluster, prefix, kind, layout)
     for kind in missing:  # said once more: a template of others that counts before ours would make another index
@@ -150,6 +158,25 @@ def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
         answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
         if answer.status == _ALREADY and "resource_already_exists_exception" not in answer.body:
             raise ClusterDamaged(answer.body[:1000], where=path)
+
+
+def _refuse_loss(cluster: Cluster, prefix: str, missing: list[str]) -> None:
+    """Raises ClusterDamaged where one of the first indices is gone, and another holds what belongs to it.
+
+    A new one in its place would hide that, and what is left there would keep out what is written anew.
+    """
+    lost, left = ([kind for kind in _FIRST if (kind in missing) is is_lost] for is_lost in (True, False))
+    if not lost:
+        return
+    for kind in left:
+        name = f"{prefix}-{kind}-v{VERSION}"
+        cluster.ask("POST", f"/{name}/_refresh")
+        if not from_json(cluster.ask("GET", f"/{name}/_count").body, _Count).count:
+            continue
+        gone = [one for one in _missing(cluster, prefix) if one in lost]  # another process may have made them just now
+        if gone:
+            what = f"the index is not there any more, and {name} holds what belongs to it"
+            raise ClusterDamaged(what, where=f"{prefix}-{gone[0]}-v{VERSION}", advice=_LOST)
 
 
 def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> None:
@@ -168,10 +195,6 @@ def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> N
 def is_prepared(cluster: Cluster, prefix: str) -> bool:
     """Whether there is anything of a catalog under this prefix. Raises NewerSchema, ClusterFault."""
     return len(_missing(cluster, prefix)) < len(KINDS)
-
-
-class _Count(msgspec.Struct, frozen=True):
-    count: int = 0
 
 
 def has_memory(cluster: Cluster, prefix: str) -> bool:
