@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.catalog.state import NO_UPDATE
 from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, KeptVersions
@@ -126,24 +125,22 @@ def test_changes_that_nobody_noted_begin_it_anew(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("is_loaded", [True, False])
-def test_without_a_scan_nothing_is_claimed_of_what_was_there_before(tmp_path: Path, is_loaded: bool) -> None:
-    """Its octets are kept if it was loaded for the history; one that begins later has those of changes alone."""
+def test_nothing_is_claimed_of_what_was_there_before_and_never_kept(tmp_path: Path) -> None:
+    """Of a push set, which no scan reads, and of files that change before the first scan that keeps them."""
     catalog = SqliteCatalog(tmp_path / "c.sqlite")
-    history = History(catalog, "s", is_scanned=False)
-    events = [put("a", 0), put("b", 0)]
+    kept = {digest_of(0)}
+    history = History(catalog, "s", kept.__contains__)
     catalog.create("s")
-    catalog.load("s", events, state=history.loading(events) if is_loaded else NO_UPDATE)
+    catalog.load("s", [put("a", 0), put("b", 1)])
     catalog.open("s", START)
-    first = Keeping.KEPT if is_loaded else Keeping.LOST
-    assert [one.keeping for one in history.until("a", 1 << 62, 9)] == [first]
     history.begin()
-    catalog.record("s", [put("a", 1)], START, state=history.update([put("a", 1)]))
-    assert [one.keeping for one in history.until("a", 1 << 62, 9)] == [Keeping.KEPT, first]
-    assert [one.keeping for one in history.until("b", 1 << 62, 9)] == [first]
-    catalog.record("s", [put("b", 2), put("c", 2)], START)  # by somebody who notes nothing: it begins anew
-    history.begin()
-    assert [one.keeping for name in "abc" for one in history.until(name, 1 << 62, 9)] == [Keeping.LOST] * 3
+    states = history.each_until(["a", "b"], to_microseconds(START))
+    assert {uri: one.keeping for uri, one in states.items()} == {"a": Keeping.KEPT, "b": Keeping.LOST}
+    kept.add(digest_of(2))
+    for events in ([put("a", 2), put("b", 2)], [Delete("a"), Delete("b")]):
+        catalog.record("s", events, START, state=history.update(events))
+    found = [[one.keeping for one in history.until(uri, 1 << 62, 9)] for uri in "ab"]
+    assert found == [[Keeping.DELETED, Keeping.KEPT, first] for first in (Keeping.KEPT, Keeping.LOST)]
     catalog.close()
 
 

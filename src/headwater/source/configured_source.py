@@ -147,8 +147,8 @@ class ConfiguredSource:
         self.catalog = open_catalog(self.config, listener)
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
         self.store = open_store(self.config, self._tree)
-        noted = (one for one in self.config.sets if one.versions)
-        self.histories = {one.name: History(self.catalog, one.name, is_scanned=one.feed is None) for one in noted}
+        noted = [one.name for one in self.config.sets if one.versions]
+        self.histories = {name: History(self.catalog, name, self.versions.has) for name in noted}
         for one in self.config.sets:
             if one.feed is not None and one.name in self.versioned:
                 feed, keeps = self.push_sets.by_set[one.name], self.keeps_of(one.name)

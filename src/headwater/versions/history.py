@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
@@ -25,7 +25,7 @@ KIND = "version"
 """The rows of states: ranked by their resource, in the order of their times."""
 HISTORY = "version-history"
 """The row of the whole: where the history begins, and up to which change it is complete."""
-_BEGIN, _FLOOR, _LOADED = (HISTORY, "begin"), (HISTORY, "floor"), (HISTORY, "loaded")
+_BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
 _NOT_KEPT = "version not kept"
 """The rows of digests whose octets could not be kept as the set was loaded: states have no rows until it is open."""
 _OFFSET = 62_135_596_800_000_000
@@ -79,8 +79,6 @@ class _Begin(msgspec.Struct, frozen=True, array_like=True):
     at_us: int
     seq: int
     last_seq: int
-    is_kept: bool = True
-    """Whether the octets are kept of what was there then."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -114,16 +112,16 @@ def state_of(row: StateRow) -> PastState:
 
 
 class History:
-    """The history of one set. Safe for several threads; its faults are the catalog's.
+    """The history of one set. Safe for several threads; its faults are the catalog's, and those of `has`.
 
-    A scan keeps the octets of what is there as a history begins. Where no scan comes (`is_scanned`), those of what was
-    loaded are kept if that was done for the history, and else they are not, until the resource changes.
+    `has` says whether the octets with a digest are kept. It is asked of what was there as the history began: a scan
+    keeps that where one comes, and it has not changed before.
     """
 
-    def __init__(self, catalog: Catalog, name: str, *, is_scanned: bool = True) -> None:
+    def __init__(self, catalog: Catalog, name: str, has: Callable[[str], bool] = lambda _digest: True) -> None:
         self._catalog = catalog
         self._name = name
-        self._is_scanned = is_scanned
+        self._has = has
 
     # Written with changes
 
@@ -134,21 +132,21 @@ class History:
         except UnknownSet:
             return
         if state.opened_at is not None and not _continues(self._begun(), state):
-            row = StateRow(*_BEGIN, _encode(self._begun_of(state)))
             with suppress(Moved):  # by somebody who records, and notes it as well
-                self._catalog.record(self._name, [], state.opened_at, after=state, state=StateUpdate([row]))
+                self._catalog.record(
+                    self._name, [], state.opened_at, after=state, state=StateUpdate([_begin_row(state)])
+                )
 
     def loading(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
     ) -> StateUpdate:
         """What a batch of the first load does to the rows: what `state` says, and which octets are not kept."""
-        loaded = StateRow(*_LOADED)
         if not lost and not self._catalog.rows_of(self._name, _NOT_KEPT, limit=1):
-            return StateUpdate([*state.put, loaded], state.delete, state.of_changes)
+            return state
         stated = {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
         rows = [StateRow(_NOT_KEPT, one) for one in sorted(set(lost) & stated) if one]
         kept = [(_NOT_KEPT, one) for one in sorted(self._not_kept(stated).difference(lost))]
-        return StateUpdate([*state.put, loaded, *rows], [*state.delete, *kept], state.of_changes)
+        return StateUpdate([*state.put, *rows], [*state.delete, *kept], state.of_changes)
 
     def update(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
@@ -160,7 +158,7 @@ class History:
         seen = self._catalog.state(self._name)
         begun = self._begun()
         if begun is None or not _continues(begun, seen):
-            begun = self._begun_of(seen)
+            begun = _begun_of(seen)
         before = self._catalog.get(self._name, list({one.uri for one in events}))
         base = [_row(uri, one) for uri, one in self._first_states(begun, before, lost).items()]
         stated = _metadata_in_order(events, before)
@@ -175,7 +173,7 @@ class History:
                 found.append(_row(one.uri, _state_of(one.at_us, metadata, lost)))
                 last = one.seq
             others = state.of_changes(changes) if state.of_changes is not None else ()
-            return [*found, *others, StateRow(*_BEGIN, _encode(msgspec.structs.replace(start, last_seq=last)))]
+            return [*found, *others, StateRow(*_BEGIN, _encode(_Begin(start.at_us, start.seq, last)))]
 
         return StateUpdate([*state.put, *base], state.delete, rows)
 
@@ -226,8 +224,9 @@ class History:
     ) -> dict[str, PastState]:
         """The states since the history began, of those of these resources that have not changed since."""
         unchanged = {uri: one.metadata for uri, one in held.items() if one.seq <= begun.seq}
-        stated = {sha256_of(one.hash) for one in unchanged.values()}
-        not_kept = self._not_kept(stated).union(lost) if begun.is_kept else stated
+        stated = {sha256_of(one.hash) for one in unchanged.values()} - {""}
+        not_kept = self._not_kept(stated).union(lost)
+        not_kept.update(one for one in stated - not_kept if not self._has(one))
         return {uri: _state_of(begun.at_us, one, not_kept) for uri, one in unchanged.items()}
 
     def _not_kept(self, digests: Collection[str]) -> set[str]:
@@ -267,15 +266,7 @@ class History:
             state = self._catalog.state(self._name)
         except UnknownSet:
             return None
-        return None if state.opened_at is None else self._begun_of(state)
-
-    def _begun_of(self, state: SetState) -> _Begin:
-        """A history that begins with the set as it is: since its newest change, nothing has changed."""
-        at = state.opened_at if not state.last_seq else state.last_at
-        assert at is not None
-        is_loaded = not state.last_seq and bool(self._catalog.rows(self._name, [_LOADED]))
-        is_kept = self._is_scanned or not state.count or is_loaded
-        return _Begin(to_microseconds(at), state.last_seq, state.last_seq, is_kept)
+        return None if state.opened_at is None else _begun_of(state)
 
     # Retention
 
@@ -317,7 +308,7 @@ class History:
         state = self._catalog.state(self._name)
         if state.opened_at is None:
             return
-        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN, _LOADED]))
+        self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN]))
         self.remove([*self._rows(), *self._rows(_NOT_KEPT)], 0)
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_FLOOR]))
 
@@ -335,6 +326,17 @@ def has_history(catalog: Catalog) -> list[str]:
 
 def _continues(begun: _Begin | None, state: SetState) -> bool:
     return begun is not None and begun.last_seq == state.last_seq
+
+
+def _begun_of(state: SetState) -> _Begin:
+    """A history that begins with the set as it is: since its newest change, nothing has changed."""
+    at = state.opened_at if not state.last_seq else state.last_at
+    assert at is not None
+    return _Begin(to_microseconds(at), state.last_seq, state.last_seq)
+
+
+def _begin_row(state: SetState) -> StateRow:
+    return StateRow(*_BEGIN, _encode(_begun_of(state)))
 
 
 def _metadata_in_order(events: Sequence[Event], before: dict[str, Resource]) -> dict[str, list[Metadata | None]]:

@@ -33,7 +33,7 @@ def keep_versions(feed: Feed, config: SetConfig | None, place: FeedPlace, listen
     if not (wants_history or patch or (config is not None and config.change_dump)):
         return
     if wants_history:
-        feed.history = History(feed.catalog, feed.name, is_scanned=False)
+        feed.history = History(feed.catalog, feed.name, place.versions.has)
     if patch:
         feed.predecessors = Predecessors(patch)
     if place.root is None:
