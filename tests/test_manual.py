@@ -206,3 +206,15 @@ def test_the_readme_names_commands_that_exist() -> None:
     assert set(re.findall(r"^headwater (\w+)", text, re.MULTILINE)) <= set(COMMANDS)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"^make (\w+)", text, re.MULTILINE)) <= targets
+
+
+def test_each_proxy_of_a_source_in_the_documentation_speaks_http_1_1() -> None:
+    """nginx speaks 1.0 unless told otherwise, and a package on demand is then refused with 505."""
+    places = [
+        (page.name, place)
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for place in re.findall(r"location /(?:sync/)? \{[^}]*\}", page.read_text("utf-8"))
+        if ":8000" in place
+    ]
+    assert len(places) == 2
+    assert [name for name, place in places if "proxy_http_version 1.1;" not in place] == []
