@@ -21,8 +21,8 @@ from headwater.source.notifications.notify_config import NotifyConfig
 from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names
-from tests.source.test_durable_listener import HERE, PushedSource, local, world
 from tests.support.documents import read_bytes
+from tests.support.pushed_source import HERE, PushedSource, local, world
 from tests.support.waiting import until
 
 __all__ = ["local", "world"]

@@ -34,8 +34,7 @@ from headwater.source.copy.copy_sets import has_copy
 from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
 from headwater.source.dumps.packing_round import pack_round
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
-from headwater.source.events.durable_listener import DurableListener
-from headwater.source.events.publication import Publication, PublicationEvents, PublicationListener
+from headwater.source.events.publication import Publication, PublicationEvents
 from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
 from headwater.source.folder.scan_settings import StaticTree
 from headwater.source.leadership import Leadership
@@ -84,7 +83,6 @@ class Source(ConfiguredSource):
         self._followed: list[FolderSet | PushSet | CopySet | DatasetSet] = []
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
-        self._durable: list[DurableListener] = []
         self._packing: dict[str, list[DumpPacking]] = {}
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
@@ -250,12 +248,6 @@ class Source(ConfiguredSource):
             self._listener(Notice(notices.NO_TOKEN, text))
         self.leadership.whenever(self._begin, self._end)
 
-    def listen_durably(self, name: str, hear: PublicationListener) -> None:
-        """Tell of all that becomes visible, at least once, also after a restart under this name; before `start`."""
-        durable = DurableListener(name, hear, self.catalog, self._clock, self._listener)
-        self._durable.append(durable)
-        self.events.listen_later(durable)
-
     def _made_notifier(self) -> Notifier | None:
         """Who tells the hubs; None where there are none. Raises UsageFault."""
         notify = self.config.notify
@@ -286,10 +278,6 @@ class Source(ConfiguredSource):
         if self._notifier is not None:
             self._notifier.start()
         self._scheduler = scheduler = Scheduler(WorkQueue(self.push_sets.publishing_threads), self._listener)
-        for durable in self._durable:
-            durable.forget()
-            durable.wake = scheduler.wake
-            scheduler.add(durable)
         self._clean_versions()
         self._schedule_dumps(scheduler)
         self._followed = [
@@ -371,10 +359,6 @@ class Source(ConfiguredSource):
             copy.close()
         for one in self.sets_health:
             one.phase = "stopped"
-        if self.leadership.is_ours:
-            for durable in self._durable:
-                with suppress(HeadwaterError):  # else it is told again
-                    durable.settle()
         return ended
 
     def close(self) -> None:
@@ -388,10 +372,9 @@ class Source(ConfiguredSource):
         waits_for = self.leadership.waits_for or "asking for the turn"
         turn = "ours" if self.leadership.is_ours else f"standing by: {waits_for}"
         told = {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
-        listeners = [msgspec.to_builtins(one.health) for one in self._durable]
         hubs = [] if self._notifier is None else [msgspec.to_builtins(one) for one in self._notifier.health]
         dumps = [msgspec.to_builtins(one.health) for some in self._packing.values() for one in some]
-        more = {"listeners": listeners, "hubs": hubs, "dumps": dumps}
+        more = {"hubs": hubs, "dumps": dumps}
         return told | {key: some for key, some in more.items() if some}
 
     @property

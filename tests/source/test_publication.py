@@ -1,0 +1,31 @@
+"""The event of a publication: what of it is told to a listener who has heard so much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headwater.source.events.publication import ListenerPosition, Publication, VisibleChanges
+
+
+@pytest.mark.parametrize(
+    ("position", "told"),
+    [
+        (None, {"is_first": True, "first": 5, "last": 9}),
+        (ListenerPosition(4, 9), None),
+        (ListenerPosition(4, 7), {"is_first": False, "first": 8, "last": 9}),
+        (ListenerPosition(0, 7), {"is_first": True, "first": 5, "last": 9}),
+        (ListenerPosition(0, 9), {"is_first": True, "first": 5, "last": 9}),
+        (ListenerPosition(4, 12), {"is_first": True, "first": 5, "last": 9}),
+    ],
+)
+def test_what_a_position_has_to_be_told(position: ListenerPosition | None, told: dict[str, Any] | None) -> None:
+    visible = VisibleChanges(name="a", history=4, first=5, last=9, resources=3)
+    assert visible.after(position) == (Publication(name="a", resources=3, **told) if told is not None else None)
+
+
+def test_a_set_without_changes_is_told_to_be_there() -> None:
+    event = VisibleChanges(name="a", history=0, first=1, last=0, resources=3).after(None)
+    assert event is not None
+    assert (event.is_first, event.changes) == (True, 0)
