@@ -299,6 +299,13 @@ def test_home_page_leads_to_the_document_about_the_source(tmp_path: Path, server
     assert "About this source" not in server.get("/").body.decode(), "where the source has no such document"
 
 
+def test_home_page_tells_where_packages_are_made(tmp_path: Path, server: Face) -> None:
+    (tmp_path / "files").mkdir()
+    assert f"packages on demand at <code>{server.url}/files/dump</code>" in server.get("/").body.decode()
+    with face(tmp_path / "files", tmp_path / "state", on_demand=False) as running:
+        assert "packages on demand" not in running.get("/").body.decode()
+
+
 def test_home_page_names_its_parts_for_screen_readers(server: Face) -> None:
     page = server.get("/").body.decode()
     assert '<th scope="row">files</th>' in page, "the links of a row are read with the name of their set"

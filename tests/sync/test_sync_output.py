@@ -99,6 +99,7 @@ def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path
     assert "lies in the copy" in ends(str(dest / "changes.csv"), USAGE)
     assert "--dry-run --json shows the plan" in ends(str(tmp_path / "c"), USAGE, "--dry-run")
     assert "code: HW-CLI-04" in ends(str(tmp_path / "none" / "c"), STORE)
+    assert source.requests() == [], "told before anything is asked for or copied"
     full = ends("/dev/full", STORE)
     assert "No space left" in full
     assert "tells what has not been told" in full
