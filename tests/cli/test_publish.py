@@ -287,7 +287,7 @@ def test_resources_that_others_remove_or_damage_are_restored(bench: Bench, mode:
     placed = bench.out / "files" / "resources"
     (placed / "a").unlink()
     (placed / "c").unlink()
-    (placed / "c").write_bytes(b"c" * 10)  # the same size, another time
+    (placed / "c").write_bytes(b"x" * 10)  # the same size, another time
     bench.run("--resources", mode)
     bench.check()
     shutil.rmtree(placed)
