@@ -25,7 +25,7 @@ from headwater.sync.lists.position import (
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import last_micros, micros, source_clock
 
-_FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
+FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
 _INSERTED = "the list has got changes before those that were done: the next Resource List settles what they bring"
 
 
@@ -78,7 +78,7 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     if gone and not reaches and start.lost is None:
         lost = start.time
     if gone:
-        remarks.append(("DST-F12", _FORGOTTEN))
+        remarks.append(("DST-F12", FORGOTTEN))
     elif rewritten and _are_inserted(start, intervals):
         gone = True
         remarks.append(("DST-C4", _INSERTED))

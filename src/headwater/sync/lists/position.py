@@ -245,6 +245,32 @@ def not_back(position: Position, before: Position | None) -> Position:
     return Position(time=before.time, told=before.told, lost=None if settles else before.lost)
 
 
+def tells_less(reached: Position, before: Position) -> bool:
+    """Whether lists that were read again from a Resource List on tell less than had been done `before` (DST-F12).
+
+    Either nothing of the time T at which changes were done, or fewer changes in the list that was read last.
+    """
+    if before.time is None:
+        return False
+    is_same_list = reached.list_uri == before.list_uri and reached.list_from == before.list_from is not None
+    if is_same_list and reached.count < before.count:
+        return True
+    return bool(before.at_time) and (reached.time is None or reached.time < before.time)
+
+
+def tells_again(reached: Position, before: Position) -> bool:
+    """Whether lists that were read again tell all that was done at T, of which there was doubt (`lost`)."""
+    is_at_t = before.lost == before.time == reached.time
+    return is_at_t and bool(before.at_time) and before.at_time.keys() <= reached.at_time.keys()
+
+
+def kept_ahead(reached: Position, before: Position) -> Position:
+    """The position where the lists have led to `reached` alone: T stays, and what comes after in them is new."""
+    if before.time is None or (reached.time is not None and reached.time > before.time):
+        return reached
+    return msgspec.structs.replace(reached, time=before.time, at_time=before.at_time, own={}, told=before.told)
+
+
 def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
     """`told` of the position after one list, of which `newest` is the latest time, and T is `time` (DST-4.5).
 

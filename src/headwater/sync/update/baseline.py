@@ -212,7 +212,10 @@ class Baseline:
         """
         row = self._set.row
         since = self._position_of(snapshot)
-        position = since if self._set.rescoped else not_back(since, row.position)
+        held = not_back(since, row.position)
+        position = since if self._set.rescoped else held
+        before = None if held == since else row.position
+        self._set.done_before = None if before is None else msgspec.structs.replace(before, lost=held.lost)
         self._set.since = self._again_since(snapshot)
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._run.database.write() as t:

@@ -9,8 +9,9 @@ import msgspec
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.archives.gap import lists_over_gap
+from headwater.sync.lists.change_list_evaluation import FORGOTTEN
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
-from headwater.sync.lists.position import Position
+from headwater.sync.lists.position import Position, kept_ahead, tells_again, tells_less
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
@@ -170,7 +171,7 @@ class Increment:
             if whole:
                 keep_representations(t, self._set.row.id, whole=False)
             if whole or self._set.since is None:
-                keep_position(t, self._set.row.id, self._not_back(reading.position))
+                keep_position(t, self._set.row.id, self._with_loss(self._not_back(reading.position), reading))
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._set.row.id, uri, etag, modified)
@@ -189,8 +190,24 @@ class Increment:
         if self._set.since is None or held is None or held.time is None:
             return reached
         if reached.time is None or reached.time < held.time:
-            return held
+            if held.list_uri is not None or reached.list_uri is None:
+                return held
+            reached = kept_ahead(reached, held)  # else nothing would be polled: an index says that it is unchanged
         return msgspec.structs.replace(reached, lost=held.lost) if reached.lost is None else reached
+
+    def _with_loss(self, position: Position, reading: ChangeListReading) -> Position:
+        """The position with the doubt that was there before a baseline, or that its changes have brought (DST-F12)."""
+        before, reached = self._set.done_before, reading.position
+        if before is None or reading.outcome is not ReadingOutcome.READ:
+            return position
+        self._set.done_before = None  # judged once: what is read later in this run comes after it
+        if before.lost is not None:
+            lost = None if tells_again(reached, before) else before.lost
+            return msgspec.structs.replace(position, rewound=lost is not None, lost=lost)
+        if not tells_less(reached, before):
+            return position
+        self._set.warn("DST-F12", FORGOTTEN, reached.list_uri)
+        return msgspec.structs.replace(kept_ahead(reached, before), rewound=True, lost=before.time)
 
 
 def _covers(reading: ChangeListReading) -> bool:

@@ -61,6 +61,9 @@ class SetContext:
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
+        self.done_before: Position | None = None
+        """How far changes had been done, where a Resource List is older and they are read again from that on."""
+
         self.is_doubted = False
         """Whether payloads have told what the lists, which have led further since, do not tell (decision 054)."""
 
