@@ -19,6 +19,7 @@ from headwater.sync.alternates.preference import accept_header
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
+from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.lists.entries import canonical_hash_of, links_of
@@ -86,6 +87,7 @@ class ResourceTransfer:
         """
         assert context.tree is not None
         self._transport = context.transport
+        self._database = context.database
         self._tree = context.tree
         self._temp = context.temp
         self._set = row
@@ -380,6 +382,7 @@ class ResourceTransfer:
         modified = headers.get("last-modified")
         mtime = mtime_ns(None if newer else work.lastmod, modified)
         found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
+        is_held = self._is_held(work, content.digest)
         try:
             try:
                 tree.place(name, path)
@@ -395,9 +398,24 @@ class ResourceTransfer:
             return False
         self._counts.octets += content.octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
         told = strong_last_modified(headers)
-        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(path), content.octets))
+        if is_held:
+            self._counts.updated -= 1
+            self._counts.unchanged += 1
+        else:
+            kind = "created" if work.held is None else "updated"
+            self._each(Done(kind, work.uri, printable_path(path), content.octets))
         self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
         return True
+
+    def _is_held(self, work: Work, digest: str) -> bool:
+        """Whether these octets are held already, in their place: without a listed hash only fetching them tells so."""
+        if work.held is None or strongest_of(work.hash) is not None:
+            return False
+        with self._database.read() as t:
+            row = t.one("SELECT path, digest, size, mtime_ns FROM resources WHERE id = ?", (work.held,))
+        if row is None or row[:2] != (work.path, digest):
+            return False
+        return LocalFiles(self._tree).intact(work.path, *row[2:])
 
     # what did not come
 
