@@ -69,7 +69,7 @@ from headwater.errors import Exit, UsageFault
     metavar="FILE",
     help="Also trust these CA certificates (PEM).",
 )
-@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option("-q", "--quiet", is_flag=True, help="No access log.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),

@@ -114,7 +114,7 @@ _HEADINGS = {
     is_flag=True,
     help="Run a WebSub hub as well, at the next port, which hears of each change: push on one machine.",
 )
-@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option("-q", "--quiet", is_flag=True, help="No access log.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Form of the log on standard error.  [default: text]"
 )

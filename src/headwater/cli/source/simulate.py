@@ -78,7 +78,7 @@ _LOG_SECONDS = 10.0
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N", help="Port; 0: any free one."
 )
 @click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
-@click.option("--quiet", is_flag=True, help="No access log.")
+@click.option("-q", "--quiet", is_flag=True, help="No access log.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
 @json_option
 def command(
