@@ -49,7 +49,7 @@ class Duration(click.ParamType[float]):
 
 
 class WholeSeconds(Duration):
-    """The same in whole seconds, rounded up."""
+    """A duration in whole seconds, rounded up."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         return math.ceil(super().convert(value, param, ctx))

@@ -13,7 +13,7 @@ from headwater.errors import HeadwaterError
 from headwater.http.responses import Response
 from headwater.http.routes import HttpRequest
 from headwater.http.source_access import SourceAccess
-from headwater.source.health import FAILING_SECONDS, report, unknown
+from headwater.source.health import FAILING_SECONDS, report, report_without_catalog
 
 WAITING_SECONDS = FAILING_SECONDS
 """So long a question may take before it counts as not answered."""
@@ -37,10 +37,10 @@ class HealthHandler:
         left = max(0.0, self._asked_at + WAITING_SECONDS - time.monotonic())
         await asyncio.wait((asked,), timeout=left)
         if not asked.done():
-            return request.respond(*unknown(self._access.source, None))
+            return request.respond(*report_without_catalog(self._access.source, None))
         fault = asked.exception()
         if isinstance(fault, HeadwaterError):
-            return request.respond(*unknown(self._access.source, fault))
+            return request.respond(*report_without_catalog(self._access.source, fault))
         return request.respond(*asked.result())
 
 

@@ -79,7 +79,7 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     return 200 if well else 503, _encoded(body)
 
 
-def unknown(source: ObservableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
+def report_without_catalog(source: ObservableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
     """Status and JSON body when the catalog could not be asked, for this fault, or has not answered in time (None)."""
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}

@@ -39,7 +39,7 @@ class Leadership:
         self._failed = FailureState()
         self.error: HeadwaterError | None = None
         self._was_ours = False
-        """What the catalog has said last."""
+        """Whether the catalog said so when it was asked last."""
 
     @property
     def is_ours(self) -> bool:
@@ -60,9 +60,9 @@ class Leadership:
 
     @property
     def words(self) -> str:
-        """The same as a sentence."""
+        """Why this process does not publish, as a sentence."""
         waits_for = self.waits_for or "another process"
-        return waits_for if waits_for is NOT_SAID else f"{waits_for} publishes this source"
+        return waits_for if waits_for == NOT_SAID else f"{waits_for} publishes this source"
 
     def check(self) -> None:
         """Raises NotLeader."""
