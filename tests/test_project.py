@@ -1,4 +1,4 @@
-"""What holds of the whole project: pins without addresses, one version, small folders, one name for one thing."""
+"""What holds of the whole project: pins without addresses, one version, one name for one thing."""
 
 import ast
 import io
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,6 @@ OTHERS_NUMBERS = "AMB|DIT|DST|NQUD|TIM|UTF|SHA|CRC|FNV|ISO|BSD|SSH|PDF|AGG|CVE|P
 
 UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
-
-MOST_MODULES = 12
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
@@ -90,11 +87,6 @@ def test_a_module_opens_with_its_reason(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text)), "no docstring"
     assert path.stem not in NAMELESS
     assert path.parent.name not in NAMELESS
-
-
-def test_no_folder_has_more_modules_than_can_be_taken_in_at_a_glance() -> None:
-    counted = Counter(path.parent for path in MODULES if path.name != "__init__.py")
-    assert {str(folder.relative_to(SOURCE)): count for folder, count in counted.items() if count > MOST_MODULES} == {}
 
 
 def test_no_two_public_classes_have_one_name() -> None:
