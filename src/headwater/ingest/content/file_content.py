@@ -26,7 +26,7 @@ from headwater.catalog.content import (
     read_whole,
     strongest_digest,
 )
-from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.folder_marks import has_reserved
 from headwater.ingest.content import fast_reading
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.ingest.folder.signature import RACY, recorded_state
@@ -110,7 +110,7 @@ class FileContentReader:
 def _taken(root: ContentRoot, uri: str) -> bytes | None:
     """The path of the file with this relative URI; None when the set takes no such file."""
     path = _path_of(uri)
-    if path is None or (STATE_FOLDER in path and STATE_FOLDER in path.split(b"/")):
+    if path is None or has_reserved(path):
         return None
     return path if root.paths is None or root.paths.takes(path) else None
 

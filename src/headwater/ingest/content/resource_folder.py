@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from headwater.files.folder_marks import STATE_FOLDER, is_state
+from headwater.files.folder_marks import has_reserved, is_state
 from headwater.files.nofollow import open_unlinked
 from headwater.files.recorded_file import READ
 from headwater.ingest.folder.signature import matches
@@ -31,7 +31,7 @@ class ResourceFolder:
         Raises OSError; ENOENT for what is no regular file, leads out of the folder, or is the state of a command. A
         FIFO or a device is never waited for.
         """
-        if STATE_FOLDER in path and STATE_FOLDER in path.split(b"/"):
+        if has_reserved(path):
             raise _absent()
         descriptor = self._open(path)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -11,7 +11,7 @@ from headwater.catalog.entry_size import LONGEST_URI, weight
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.copies.copy_state import CopiedFile
-from headwater.copies.schema import FOLDER
+from headwater.files.folder_marks import leads_inside
 from headwater.ingest.copy.inherited_links import VIA, passed_on
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.records import Extra, Link
@@ -19,7 +19,6 @@ from headwater.spec.timestamps import from_microseconds
 from headwater.spec.uris import quote_path
 from headwater.typed_decoding import json_decoder
 
-_STATE: Final = FOLDER.encode()
 _links = json_decoder(tuple[Link, ...])
 _extra = json_decoder(Extra)
 T = TypeVar("T")
@@ -34,10 +33,7 @@ def relative_path(path: bytes, folder: str) -> bytes | None:
     if not path.startswith(prefix):
         return None
     below = path[len(prefix) :]
-    names = below.split(b"/")
-    if b"\0" in below or not {b"", b".", b"..", _STATE}.isdisjoint(names):
-        return None
-    return below
+    return below if leads_inside(below) else None
 
 
 def relative_uri(path: bytes) -> str | None:

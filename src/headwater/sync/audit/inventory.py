@@ -11,9 +11,9 @@ from itertools import islice
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
+from headwater.files.folder_marks import is_reserved
 from headwater.files.hash_functions import HASHERS
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
@@ -135,7 +135,7 @@ class Inventory:
         Folders that cannot be read are in `unread_folders`. `others` are the folders of the other sets, which may lie
         in it.
         """
-        skip = {FOLDER.encode(), *(other.encode() for other in others if other)} if not folder else set()
+        skip = {other.encode() for other in others if other} if not folder else set()
         with self._database.write() as t:
             t.run("DELETE FROM temp.surplus")
             t.run("DELETE FROM temp.unread_folders")
@@ -201,7 +201,7 @@ def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[byte
             unread.append((here, cause.errno or errno.EIO))
             continue
         for entry in entries:
-            if not here and entry.name in skip:
+            if not here and (entry.name in skip or is_reserved(entry.name)):
                 continue
             path = here + b"/" + entry.name if here else entry.name
             if entry.is_dir(follow_symlinks=False):

@@ -14,14 +14,13 @@ import re
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from headwater.errors import UsageFault
+from headwater.files.folder_marks import is_reserved, leads_inside
 from headwater.spec.uris import comparable_host, normalise, split
 
 ESCAPE_FOLDER = b"%uri"
 """The folder of escaped names, at the top of a set's folder. Only what lies below it and begins with `http` is ours."""
 
 _ESCAPED = re.compile(rb"%uri/https?%3A%2F%2F")
-
-STATE_FOLDER = b".headwater"
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 3_500
@@ -31,7 +30,6 @@ _CHUNK = 200
 _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorter URI never needs a longer one's folder
 _SAFE = "-._"
 _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
-_DOTS = (b"", b".", b"..")
 _PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
 """A path of which nothing has to be looked at more closely, as most are."""
 
@@ -93,8 +91,8 @@ def escaped_path(uri: str) -> bytes:
     """The path that holds the whole URI, reversibly, whatever it contains."""
     text = quote(uri, safe=_SAFE, errors="surrogatepass").replace("~", "%7E")
     parts = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)] or ["%"]
-    # a cut never leaves `.` or `..` alone: such a last part takes a marker that quoting cannot make
-    if parts[-1] in (".", ".."):
+    # a cut leaves no name alone that must not be: such a last part takes a marker that quoting cannot make
+    if parts[-1] in (".", "..") or is_reserved(parts[-1].encode("ascii")):
         parts[-1] = parts[-1].replace(".", "%2E")
     if len(parts) > 1:
         parts[:-1] = [part + _GO_ON for part in parts[:-1]]
@@ -148,12 +146,11 @@ def _outside(uri: str) -> tuple[bytes, str] | None:
 
 
 def _is_safe(path: bytes) -> bool:
-    """Whether every part is a plain name, and the first is none of ours."""
+    """Whether every part is a plain name, and none is ours."""
     if len(path) > _LONGEST_PATH or b"\0" in path:
         return False
     if _PLAIN.match(path):
         return True
-    parts = path.split(b"/")
-    if parts[0] == STATE_FOLDER or _ESCAPED.match(path):
+    if _ESCAPED.match(path) or not leads_inside(path):
         return False
-    return not any(part in _DOTS or len(part) > _LONGEST_NAME for part in parts)
+    return not any(len(part) > _LONGEST_NAME for part in path.split(b"/"))

@@ -1,8 +1,9 @@
 """Files of the destination folder: written aside and renamed atomically, never through a symbolic link.
 
 Folders are opened one by one, each relative to the one before and refusing links, so that whatever lies in the copy,
-a name leads nowhere else. Durability (docs/destination.md): files are not synced one by one; `settle` makes everything
-placed so far survive a power loss.
+a name leads nowhere else. A name that is empty, `.`, `..` or reserved is refused in any path, wherever it comes from.
+Durability (docs/destination.md): files are not synced one by one; `settle` makes everything placed so far survive a
+power loss.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from headwater.files.folder_marks import leads_inside
 from headwater.files.whole_writes import write_all
 from headwater.sync.faults import DestinationUnusable
 
@@ -99,7 +101,7 @@ class FileTree:
             change()
 
     def _place(self, temp: str, path: bytes) -> None:
-        folder, _, name = path.rpartition(b"/")
+        folder, name = _split(path)
         target = self._folder(folder)
         if self._backup is not None:
             self._backup.keep(target, name, path)
@@ -123,8 +125,8 @@ class FileTree:
 
     def place_folder(self, new: NewFolder) -> bool:
         """Rename a temporary folder to its place, with what was written to it; false where something else has it."""
-        parent, _, name = new.path.rpartition(b"/")
         try:
+            parent, name = _split(new.path)
             os.rename(new.temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(parent))
         except OSError:
             return False
@@ -168,8 +170,8 @@ class FileTree:
 
     def touch(self, path: bytes, mtime_ns: int) -> None:
         """Give a held file another modification time."""
-        folder, _, name = path.rpartition(b"/")
         with contextlib.suppress(OSError):
+            folder, name = _split(path)
             os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=self._existing(folder), follow_symlinks=False)
 
     def remove(self, path: bytes) -> None:
@@ -187,7 +189,7 @@ class FileTree:
         self._prune(folder)
 
     def _remove(self, path: bytes) -> None:
-        folder, _, name = path.rpartition(b"/")
+        folder, name = _split(path)
         where = self._existing(folder)
         if self._backup is not None:
             self._backup.keep(where, name, path)
@@ -195,8 +197,8 @@ class FileTree:
 
     def stat(self, path: bytes) -> os.stat_result | None:
         """The plain file at `path`, or None when there is none (also behind a symbolic link)."""
-        folder, _, name = path.rpartition(b"/")
         try:
+            folder, name = _split(path)
             found = os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
         except OSError:
             return None
@@ -204,7 +206,7 @@ class FileTree:
 
     def open(self, path: bytes) -> int:
         """A descriptor to read the plain file at `path`. Raises OSError."""
-        folder, _, name = path.rpartition(b"/")
+        folder, name = _split(path)
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self._existing(folder))
 
     def _folder(self, path: bytes) -> int:
@@ -221,7 +223,7 @@ class FileTree:
         if found is not None:
             self._folders.move_to_end(path)
             return found
-        parent, _, name = path.rpartition(b"/")
+        parent, name = _split(path)
         above = self._walk(parent, make=make)
         try:
             descriptor = os.open(name, _FOLDER, dir_fd=above)
@@ -241,7 +243,7 @@ class FileTree:
 
     def _has(self, path: bytes) -> bool:
         """Whether anything is at `path`, whatever it is."""
-        folder, _, name = path.rpartition(b"/")
+        folder, name = _split(path)
         try:
             os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
         except FileNotFoundError:
@@ -286,6 +288,7 @@ class NewFolder:
 
     def write(self, name: bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
         """Make a file in it; returns size and mtime, as `FileTree.write`. Raises OSError."""
+        _split(name)
         return _write(self.descriptor, name, octets, mtime_ns)
 
 
@@ -299,6 +302,17 @@ def _write(folder: int, name: str | bytes, octets: bytes, mtime_ns: int | None) 
     finally:
         os.close(descriptor)
     return found.st_size, found.st_mtime_ns
+
+
+def _split(path: bytes) -> tuple[bytes, bytes]:
+    """The folder of a path, and its last name. Raises OSError for a name that is no file's or folder's of a copy.
+
+    Whoever walks the folder asks the same of each name in it. A state that somebody else has made may hold any path.
+    """
+    folder, _, name = path.rpartition(b"/")
+    if path.startswith(b"/") or not leads_inside(name):
+        raise OSError(errno.EINVAL, "the path leads out of the copy or into its state, whose record is not sound")
+    return folder, name
 
 
 def _hands_down(folder: int) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from headwater.files.folder_marks import is_reserved
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_names import natural_path
 from headwater.sync.copy.file_tree import FileTree
@@ -26,7 +27,6 @@ _MOST_FOLDERS = 50
 _DEEPEST = 20
 _HASHED = 5
 _ENOUGH = 3
-_OURS = b".headwater"
 
 _QUERIES = {
     "listed": "SELECT uri, hash, length, lastmod FROM temp.listed WHERE NOT refused AND n % ? = 0 LIMIT ?",
@@ -131,7 +131,9 @@ def _is_what_is_listed(tree: FileTree, files: list[tuple[int, bytes, SampledReso
 def _folders(tree: FileTree, prefix: bytes) -> list[bytes]:
     try:
         with os.scandir(tree.root + b"/" + prefix) as entries:
-            names = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != _OURS)
+            names = (
+                entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and not is_reserved(entry.name)
+            )
             return sorted(name for name, _ in zip(names, range(_MOST_FOLDERS), strict=False))
     except OSError:
         return []

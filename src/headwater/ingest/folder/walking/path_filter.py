@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.folder_marks import has_reserved
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.watching.hint_paths import above
 
@@ -22,7 +22,7 @@ class PathFilter:
         """Whether a file at this relative path would belong to the set."""
         if relative.startswith(self._avoid):
             return False
-        if STATE_FOLDER in relative and STATE_FOLDER in relative.split(b"/")[:-1]:
+        if has_reserved(relative.rpartition(b"/")[0]):
             return False
         selection = self._selection
         return selection.everything or (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.folder_marks import has_reserved
 
 
 def expand_hints(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[bytes]:
@@ -16,7 +16,7 @@ def expand_hints(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[b
 def outside_state(paths: Iterable[bytes]) -> Iterator[bytes]:
     """The paths without those in folders that hold the state of a command, which change all the time."""
     for path in paths:
-        if STATE_FOLDER not in path.split(b"/"):
+        if not has_reserved(path):
             yield path
 
 

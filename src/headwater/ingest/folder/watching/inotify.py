@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.folder_marks import is_reserved
 from headwater.files.nofollow import open_unlinked
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
@@ -132,7 +132,7 @@ class FolderWatch:
                 self._forget(node)
             return
         path = node.path + b"/" + name if node.path else name
-        if name == STATE_FOLDER and mask & _IS_FOLDER:
+        if mask & _IS_FOLDER and is_reserved(name):
             return
         found.add(path)
         if not mask & _IS_FOLDER:
@@ -217,7 +217,7 @@ class FolderWatch:
             return []
         finally:
             os.close(descriptor)
-        return [one for one in names if one != STATE_FOLDER]
+        return [one for one in names if not is_reserved(one)]
 
     def _end(self, parent: _Node, name: bytes) -> None:
         """What was a folder of `parent` has gone: with it the watches in it, which would tell of it by an old name."""
