@@ -35,7 +35,7 @@ _IGNORED: Final = re.compile(
 )
 """Characters that Unicode lets every comparison ignore, as HFS+ does in names."""
 
-_SHORT_NAME: Final = re.compile("(?:headwa|he[0-9a-f]{4})~[0-9]+")
+_SHORT_NAME: Final = re.compile(rb"(?:headwa|he[0-9a-f]{4})~[0-9]+")
 """What FAT and NTFS call a folder `.headwater` in eight characters."""
 
 _NO_NAMES: Final = frozenset({b"", b".", b".."})
@@ -49,8 +49,8 @@ def is_reserved(name: bytes) -> bool:
     """
     if name.isascii() and b"~" not in name and b"eadwa" not in name.lower():
         return False
-    text = folded(name).partition(":")[0].rstrip(". ")
-    return text == STATE_FOLDER.decode() or _SHORT_NAME.fullmatch(text) is not None
+    plain = folded(name).partition(b":")[0].rstrip(b". ")
+    return plain == STATE_FOLDER or _SHORT_NAME.fullmatch(plain) is not None
 
 
 def has_reserved(path: bytes) -> bool:
@@ -65,10 +65,10 @@ def leads_inside(path: bytes) -> bool:
     return b"\0" not in path and _NO_NAMES.isdisjoint(path.split(b"/")) and not has_reserved(path)
 
 
-def folded(name: bytes) -> str:
+def folded(name: bytes) -> bytes:
     """A name or path in the form in which file systems compare it that ignore case or Unicode normal form."""
     text = _IGNORED.sub("", unicodedata.normalize("NFKC", name.decode("utf-8", "surrogateescape")))
-    return unicodedata.normalize("NFKC", text.casefold())
+    return unicodedata.normalize("NFKC", text.casefold()).encode("utf-8", "surrogateescape")
 
 
 def is_state(folder: bytes) -> bool:

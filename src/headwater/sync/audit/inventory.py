@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
+from pathlib import Path
 
 import msgspec
 
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
-from headwater.files.folder_marks import is_reserved
+from headwater.files.folder_marks import folded, is_reserved
 from headwater.files.hash_functions import HASHERS
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
@@ -22,6 +23,7 @@ from headwater.progress import Listener, Progress
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.transfer.verification import digests_of
 
 PARALLEL_FROM = 3_000
@@ -146,6 +148,21 @@ class Inventory:
                 t.many(_KEEP_SURPLUS, block)
         with self._database.write() as t:
             t.many("INSERT OR IGNORE INTO temp.unread_folders(path, errno) VALUES (?, ?)", unread)
+        with FileTree(Path(os.fsdecode(self._root)), None) as tree:
+            if tree.folds:
+                self._spare_spellings()
+
+    def _spare_spellings(self) -> None:
+        """Take out of `surplus` what is expected under another spelling of its name: to the file system it is that."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.folded")
+            named = t.rows("SELECT path FROM temp.expected UNION ALL SELECT path FROM temp.spared")
+            t.many(
+                "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?1, ?1)", ((folded(path),) for (path,) in named)
+            )
+            surplus = t.fetch("SELECT path FROM temp.surplus")
+            known = "DELETE FROM temp.surplus WHERE path = ?1 AND EXISTS (SELECT 1 FROM temp.folded WHERE name = ?2)"
+            t.many(known, ((path, folded(path)) for (path,) in surplus))
 
 
 def _processes(count: int) -> int:

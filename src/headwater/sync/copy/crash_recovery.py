@@ -14,7 +14,7 @@ from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
-from headwater.sync.copy.local_files import digest_of_path, record_damage
+from headwater.sync.copy.local_files import digest_of_path, fold_held, held_otherwise, record_damage
 from headwater.sync.source_times import micros
 from headwater.sync.state.file_intents import FileIntent, intents
 
@@ -62,6 +62,9 @@ class CrashRecovery:
         """
         with self._database.read() as t:
             left = intents(t)
+        if left and power_was_lost and tree.folds:
+            with self._database.write() as t:
+                fold_held(t, without_deletions=False)
         for intent in left:
             for start in range(0, len(intent.files), _TOLD_TOGETHER):
                 self._recover_files(tree, intent, start, power_was_lost=power_was_lost)
@@ -75,7 +78,9 @@ class CrashRecovery:
                 if not intent.removal or _is_claimed(t, path):
                     self._recover_file(t, tree, (intent.set_id, uri, path))
                 elif power_was_lost:
-                    tree.remove(path)
+                    other = held_otherwise(t, path) if tree.folds else None
+                    if other is None or not tree.respell(path, other[1]):
+                        tree.remove(path)
 
     def _recover_file(self, t: Transaction, tree: FileTree, intent: tuple[int, str, bytes]) -> None:
         """Let the row be what lies there; if that is something new, tell of it before the note of it is gone."""

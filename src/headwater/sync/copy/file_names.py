@@ -26,6 +26,7 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 3_500
 """Octets of a relative path that we still write as it is: PATH_MAX is 4,096, and the copy lies somewhere too."""
 
+_CAPITAL = re.compile("(%[0-9A-F]{2})|[A-Z]")
 _CHUNK = 200
 _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorter URI never needs a longer one's folder
 _SAFE = "-._"
@@ -87,9 +88,14 @@ def are_plain(rests: str, count: int) -> bool:
     )
 
 
-def escaped_path(uri: str) -> bytes:
-    """The path that holds the whole URI, reversibly, whatever it contains."""
+def escaped_path(uri: str, *, folds: bool = False) -> bytes:
+    """The path that holds the whole URI, reversibly, whatever it contains.
+
+    `folds`: no other URI's escaped name differs from it by case alone.
+    """
     text = quote(uri, safe=_SAFE, errors="surrogatepass").replace("~", "%7E")
+    if folds:
+        text = _CAPITAL.sub(lambda found: found[1] or f"%{ord(found[0]):02X}", text)
     parts = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)] or ["%"]
     # a cut leaves no name alone that must not be: such a last part takes a marker that quoting cannot make
     if parts[-1] in (".", "..") or is_reserved(parts[-1].encode("ascii")):

@@ -14,13 +14,15 @@ import errno
 import os
 import stat
 import sys
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headwater.files.folder_marks import leads_inside
+from headwater.files.folder_marks import STATE_FOLDER, leads_inside
 from headwater.files.whole_writes import write_all
 from headwater.sync.faults import DestinationUnusable
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _OPEN_FOLDERS = 200
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PROBE = "folds-\u00e9"
 _IN_THE_WAY = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
      errno.EILSEQ}
@@ -54,6 +57,22 @@ class FileTree:
     def keeps_backup(self) -> bool:
         """Whether what is replaced or removed is kept."""
         return self._backup is not None
+
+    @cached_property
+    def folds(self) -> bool:
+        """Whether names that differ by case or Unicode normal form alone are one file here, as on APFS and NTFS.
+
+        The file system is asked once; where nothing may be written, by the name of the state's folder, of case alone.
+        """
+        if self._temp >= 0:
+            with contextlib.suppress(OSError):
+                os.close(os.open(_PROBE, _NEW & ~os.O_EXCL, 0o600, dir_fd=self._temp))
+                others = _PROBE.upper(), unicodedata.normalize("NFD", _PROBE)
+                found = any(_is_one(self._temp, _PROBE, other) for other in others)
+                os.unlink(_PROBE, dir_fd=self._temp)
+                return found
+        name = os.fsdecode(STATE_FOLDER)
+        return _is_one(self._root, name, name.upper())
 
     def __enter__(self) -> FileTree:
         return self
@@ -195,6 +214,22 @@ class FileTree:
             self._backup.keep(where, name, path)
         os.unlink(name, dir_fd=where)
 
+    def respell(self, path: bytes, held: bytes) -> bool:
+        """Whether the file at `path` is the very one that is held as `held`; its name is spelled so from now on.
+
+        A file system that folds names renames nothing to what it takes for the same: hence the two steps.
+        """
+        found, kept = self.stat(path), self.stat(held)
+        if found is None or kept is None or (found.st_dev, found.st_ino) != (kept.st_dev, kept.st_ino):
+            return False
+        temp = f"{_PROBE}-{found.st_ino}"
+        with contextlib.suppress(OSError):
+            folder, name = _split(path)
+            os.rename(name, temp, src_dir_fd=self._existing(folder), dst_dir_fd=self._temp)
+            folder, name = _split(held)
+            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=self._existing(folder))
+        return True
+
     def stat(self, path: bytes) -> os.stat_result | None:
         """The plain file at `path`, or None when there is none (also behind a symbolic link)."""
         try:
@@ -313,6 +348,15 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     if path.startswith(b"/") or not leads_inside(name):
         raise OSError(errno.EINVAL, "the path leads out of the copy or into its state, whose record is not sound")
     return folder, name
+
+
+def _is_one(folder: int, name: str, other: str) -> bool:
+    """Whether two names of an open folder lead to one file."""
+    try:
+        found, same = (os.stat(one, dir_fd=folder, follow_symlinks=False) for one in (name, other))
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (same.st_dev, same.st_ino)
 
 
 def _hands_down(folder: int) -> bool:

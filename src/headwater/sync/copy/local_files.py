@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from headwater.files.folder_marks import folded
 from headwater.files.hashing import digests_of
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
@@ -63,6 +64,23 @@ def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) ->
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
                 if not wanted or files.digest_of(path, algorithm) != wanted:
                     record_damage(t, set_id, key, uri, now)
+
+
+def fold_held(t: Transaction, *, without_deletions: bool) -> None:
+    """Have what is held in `temp.folded`, by the names that a file system sees which folds them."""
+    kept = " AND id NOT IN (SELECT id FROM temp.deletions)" if without_deletions else ""
+    t.run("DELETE FROM temp.folded")
+    held = t.rows(f"SELECT path FROM resources WHERE path IS NOT NULL{kept} ORDER BY id")  # noqa: S608  our own names
+    t.many("INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)", ((folded(path), path) for (path,) in held))
+
+
+def held_otherwise(t: Transaction, path: bytes) -> tuple[str, bytes] | None:
+    """URI and path of what is held under another spelling of a name, by `fold_held`."""
+    query = (
+        "SELECT r.uri, r.path FROM temp.folded f JOIN resources r ON r.path = f.path WHERE f.name = ? AND f.path != ?"
+    )
+    found = t.one(query, (folded(path), path))
+    return None if found is None else (found[0], found[1])
 
 
 def digest_of_path(tree: FileTree, path: bytes, algorithm: str) -> str | None:

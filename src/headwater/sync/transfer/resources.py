@@ -390,7 +390,7 @@ class ResourceTransfer:
                 if work.held is not None:
                     raise
                 prefix = self._set.folder.encode() + b"/" if self._set.folder else b""
-                path = prefix + escaped_path(work.uri)
+                path = prefix + escaped_path(work.uri, folds=tree.folds)
                 tree.place(name, path)
         except PathOccupied as cause:
             tree.discard(name)

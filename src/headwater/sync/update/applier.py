@@ -14,7 +14,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
-from headwater.sync.copy.local_files import LocalFiles
+from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
 from headwater.sync.faults import FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
@@ -105,12 +105,13 @@ class Applier:
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
         context, now = self._run, self._run.now()
+        folds = context.tree is not None and context.tree.folds
         with context.database.write() as t:
             clear_plan(t)
             if not self._begun:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True
-            paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t)
+            paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             counts = PlanCounts()
             objection = self._set.scope.objection if context.options.patches != "off" else None
             step(t, Difference(self._set.row, paths, counts, self._files, objection))
@@ -125,7 +126,7 @@ class Applier:
                 forget_measure(t, self._set.row.id)
             early = deletions and allowed and paths.deletions_in_the_way(t)
             if not (early or context.options.dry_run):
-                paths.settle(t)
+                paths.settle(t, deletes=allowed)
         if context.options.dry_run:
             self._show_plan(counts, deletions, allowed=allowed)
             return
@@ -287,6 +288,9 @@ class Applier:
         if self._run.options.prefer_types:
             with database.write() as t:
                 hold_needed(t, self._set.row.id)
+        if tree.folds:
+            with database.write() as t:
+                fold_held(t, without_deletions=True)
         notes: list[int] = []
         while True:
             with database.write() as t:
@@ -294,8 +298,13 @@ class Applier:
                 if not batch:
                     break
                 notes.append(intend(t, self._set.row.id, [(row.uri, row.path) for row in batch], removal=True))
+                others = {row.id: held_otherwise(t, row.path) for row in batch} if tree.folds else {}
+                if renamed := [other for other in others.values() if other is not None]:
+                    notes.append(intend(t, self._set.row.id, renamed))
             for row in batch:
-                tree.remove(row.path)
+                other = others.get(row.id)
+                if other is None or not tree.respell(row.path, other[1]):
+                    tree.remove(row.path)
                 self._run.each(Done("deleted", row.uri, printable_path(row.path)))
             last = batch[-1].id
             with database.write() as t:

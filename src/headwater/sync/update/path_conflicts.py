@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headwater.files.folder_marks import folded
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_names import (
     LONGEST_PLAIN,
@@ -16,6 +17,7 @@ from headwater.sync.copy.file_names import (
     natural_path,
     resources_folder,
 )
+from headwater.sync.copy.local_files import fold_held
 from headwater.sync.filters import Choice
 from headwater.sync.metadata.described_choice import DescribedChoice
 from headwater.sync.state.set_rows import SetRow
@@ -49,6 +51,7 @@ _ALL_NEW = (
     " type, encoding, links, extra, :at FROM temp.listed WHERE NOT refused ORDER BY n"
 )
 _NEW_PATHS = f"SELECT n, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_NEW_NAMES = _NEW_PATHS.replace("n, path", "n, uri, path")
 _ANY_KNOWN = (
     "SELECT 1 FROM resources WHERE set_id = ?1 UNION ALL SELECT 1 FROM failures WHERE set_id = ?1"
     " UNION ALL SELECT 1 FROM temp.work LIMIT 1"
@@ -96,8 +99,12 @@ def _first_base_by_uri(t: Transaction, query: str, served: str | None) -> str | 
 class PathConflicts:
     """Assigns paths to the resources of one set, by its base, its folder and the user's choice."""
 
-    def __init__(self, row: SetRow, choice: Choice, base: str, t: Transaction) -> None:
-        """The user's choice is asked in the transaction `t` alone; paths may be settled in another one."""
+    def __init__(self, row: SetRow, choice: Choice, base: str, t: Transaction, *, folds: bool = False) -> None:
+        """The user's choice is asked in the transaction `t` alone; paths may be settled in another one.
+
+        `folds`: the file system takes names for one that differ by case or Unicode form.
+        """
+        self._folds = folds
         self._set = row
         self._base = base
         self._choice = choice
@@ -107,7 +114,7 @@ class PathConflicts:
 
     def path(self, uri: str) -> bytes:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
-        return self._prefix + (natural_path(uri, self._base) or escaped_path(uri))
+        return self._prefix + (natural_path(uri, self._base) or escaped_path(uri, folds=self._folds))
 
     def plan_all_new(self, t: Transaction, at: int | None) -> int | None:
         """Plan all that is listed by one statement, where nothing is known of it and each has its plain natural path.
@@ -164,7 +171,7 @@ class PathConflicts:
         try:
             return self.path(uri)
         except ValueError:
-            return self._prefix + escaped_path(uri)
+            return self._prefix + escaped_path(uri, folds=self._folds)
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
@@ -172,11 +179,11 @@ class PathConflicts:
         _fill_folders(t)
         return any(t.one(query) is not None for query in _DELETIONS_IN_THE_WAY)
 
-    def settle(self, t: Transaction) -> None:
+    def settle(self, t: Transaction, *, deletes: bool = False) -> None:
         """Give the escaped name to whatever cannot have its natural one beside the others.
 
         One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
-        stays, else the file gives way.
+        stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
         if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is None:
             return
@@ -198,6 +205,17 @@ class PathConflicts:
             t,
             t.rows("SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"),
         )
+        if self._folds:
+            self._escape_folded(t, deletes=deletes)
+
+    def _escape_folded(self, t: Transaction, *, deletes: bool) -> None:
+        """New resources whose name the file system takes for that of another one, which is held or comes first."""
+        fold_held(t, without_deletions=deletes)
+        number, take = 0, "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)"
+        while rows := t.fetch(_NEW_NAMES, (number,)):
+            number = rows[-1][0]
+            taken = [(n, uri) for n, uri, path in rows if not t.run(take, (folded(path), path))]
+            t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
     def _escape_below_files(self, t: Transaction) -> None:
         """New resources whose folder is a held file."""
@@ -208,9 +226,10 @@ class PathConflicts:
                 self._escape(t, t.rows(query, (low, high)))
                 t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
 
-    def _escape(self, t: Transaction, rows: Iterator[Row]) -> None:
-        changed = [(self._prefix + escaped_path(uri), n) for n, uri in rows]
+    def _escape(self, t: Transaction, rows: Iterator[Row]) -> list[bytes]:
+        changed = [(self._prefix + escaped_path(uri, folds=self._folds), n) for n, uri in rows]
         t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
+        return [path for path, _ in changed]
 
 
 def _fill_folders(t: Transaction) -> None:
