@@ -247,6 +247,20 @@ def test_a_state_that_leads_out(source: Source, site: Site, dest: Path, tmp_path
     assert STORE == 6
 
 
+def test_names_that_the_file_system_refuses_are_escaped(source: Source, site: Site, tmp_path: Path) -> None:
+    """Among them one with a dot at its end, which no escaped name has either."""
+    for name in ("dot.", "dots..", "d./x", "CON", "a%3Ab", "ok"):
+        site.put(name, name.encode())
+    site.publish(since=site.clock)
+    with mounted(tmp_path, "windows_names") as mount:
+        ran = go(source.base, mount / "copy")
+        assert (ran.status, ran.one.created, ran.one.failed) == (DONE, 11, 0)
+        assert {body for name, body in tree(mount / "copy").items() if name.startswith("%uri/")} == {
+            name.encode() for name in site.files if name != "ok" and not name.startswith("f")
+        }
+        assert check(source.base, mount / "copy").verdict == "in sync"
+
+
 def test_escaped_names_that_fold_apart() -> None:
     """A name in capitals has them encoded, and can be read back."""
     one, other = "http://h.example/A?B%2Fc~", "http://h.example/a?b%2Fc~"

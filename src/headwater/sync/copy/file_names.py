@@ -97,8 +97,8 @@ def escaped_path(uri: str, *, folds: bool = False) -> bytes:
     if folds:
         text = _CAPITAL.sub(lambda found: found[1] or f"%{ord(found[0]):02X}", text)
     parts = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)] or ["%"]
-    # a cut leaves no name alone that must not be: such a last part takes a marker that quoting cannot make
-    if parts[-1] in (".", "..") or is_reserved(parts[-1].encode("ascii")):
+    # no cut leaves `.`, `..` or a reserved name alone; and NTFS drops, or refuses, a dot at the end
+    if parts[-1].endswith(".") or is_reserved(parts[-1].encode("ascii")):
         parts[-1] = parts[-1].replace(".", "%2E")
     if len(parts) > 1:
         parts[:-1] = [part + _GO_ON for part in parts[:-1]]

@@ -33,10 +33,8 @@ _OPEN_FOLDERS = 200
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PROBE = "folds-\u00e9"
-_IN_THE_WAY = frozenset(
-    {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
-     errno.EILSEQ}
-)  # fmt: skip
+_NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+_IN_THE_WAY = _NO_NAME | {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP}
 
 
 class PathOccupied(Exception):
@@ -371,7 +369,8 @@ def _hands_down(folder: int) -> bool:
 
 def _fault(cause: OSError, path: bytes) -> Exception:
     if cause.errno in _IN_THE_WAY:
-        return PathOccupied(f"{cause.strerror}: something is in the way of this name")
+        told = "the file system has no such name" if cause.errno in _NO_NAME else "something is in the way of this name"
+        return PathOccupied(f"{cause.strerror}: {told}")
     return _unusable(cause, path)
 
 
