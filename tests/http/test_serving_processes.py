@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,37 @@ def test_several_processes_serve_one_socket(world: tuple[Path, Path, str]) -> No
         assert status == 0
         assert "HW-SRV-03" in said
         until(lambda: not any(_command(one) for one in before), what="their end")
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_every_process_of_a_socket_says_the_same(world: tuple[Path, Path, str], *, publishes: bool) -> None:
+    """Only the first one knows what fails: whoever is asked says what it says, also that it cannot record."""
+    config, folder, _base = world
+    config.write_text(f"metrics = true\n{config.read_text()}rescan_seconds = 1\n")
+    assert run(["publish", str(config), "--quiet"]) == 0
+    with Process(str(config), "--port", "0", "--workers", "4", *([] if publishes else ["--no-publish"])) as process:
+        process.listening()
+        url, parent = process.address, process.process.pid
+        until(lambda: len(_serving(parent)) == 3, what="three more processes")
+        until(lambda: all(_is_healthy(url) for _ in range(20)), what="their health")
+        first = request(url, "/health").body
+        if not publishes:
+            assert {request(url, "/health").body for _ in range(20)} == {first}
+            return
+        for left in (config.parent / "state").glob("catalog.sqlite*"):
+            left.unlink()
+        (folder / "f1.txt").write_text("changed")
+        until(lambda: not _is_healthy(url), what="the failure")
+        for _ in range(20):
+            answer = request(url, "/health")
+            told = json.loads(answer.body)
+            assert (answer.status, told["well"], told["turn"]) == (503, False, "ours")
+            assert [one["error_code"] for one in told["sets"]] == ["HW-DB-12"]
+        time.sleep(1.1)  # the page may be a second old
+        for _ in range(20):
+            figures = request(url, "/metrics").body.decode()
+            assert re.search(r'headwater_set_failures\{set="files"\} [1-9]', figures), figures
+            assert 'headwater_set_held_back{set="files"} 0' in figures
 
 
 def test_they_end_with_the_first_one_however_it_ends(world: tuple[Path, Path, str]) -> None:

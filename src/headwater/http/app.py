@@ -17,12 +17,12 @@ from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
-from headwater.http.health_report import HealthHandler
+from headwater.http.health_report import HealthHandler, Report
 from headwater.http.home_page import home_page
 from headwater.http.ingest.precedence import Precedence
 from headwater.http.resources.handler import ContentHandler, FileHandler
 from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
-from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
+from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
 from headwater.source.protocol import ContentProvider, ServableSource
 
@@ -37,6 +37,7 @@ class Application:
     """Serves one source. `folders` are those of its sets, or `contents` has the octets; `on_served` hears of all.
 
     `routes` are further rows of the route table; a row of ours with the same method and pattern gives way.
+    `first_health` has the health report of the first process on the socket, where this is another one.
     """
 
     def __init__(
@@ -48,17 +49,18 @@ class Application:
         routes: Iterable[Route] = (),
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+        first_health: Callable[[], Report] | None = None,
     ) -> None:
         self.precedence = Precedence()
         self._access = SourceAccess(source)
         self.resources = (
             FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
         )
-        health = HealthHandler(self._access).answer
+        self.health = HealthHandler(self._access, first_health)
         self.routes = RouteTable(
             [
                 *_OWN_ROUTES,
-                Route(name="health", pattern="/health", handler=health, media_type=b"application/json", cache=NO_STORE),
+                self.health.route(),
                 *DocumentHandler(self._access).routes(),
                 *self.resources.routes(),
                 *routes,

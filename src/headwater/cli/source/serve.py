@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -28,11 +29,13 @@ from headwater.typed_decoding import from_json
 
 if TYPE_CHECKING:
     import socket
+    from multiprocessing.connection import Connection
 
     from headwater.cli.server_log import ServerLog
     from headwater.cli.source.own_hub import OwnHub
     from headwater.http.app import Application
     from headwater.http.metrics.counters import RequestCounters
+    from headwater.http.server.workers import Answers, FirstProcess
     from headwater.ingest.push.events.line_counts import Account
     from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
@@ -223,10 +226,10 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
         counts = _counts(config, folder)
         source = _opened(stack, config, log, counts, heard if how.alone else None)
-        app = _application(stack, source, config, log, counts, quiet=how.quiet)
+        app, answers = _application(stack, source, config, log, counts, quiet=how.quiet)
         server = make_server(app, on_ready=lambda: _announce(config, listener, log, how))
         if folder is not None:
-            _start_others(stack, config, listener, log, how, Path(folder))
+            _start_others(stack, config, listener, log, how, Path(folder), answers)
         stack.enter_context(server.capture_signals())  # from here on there is something to end in order
         if isinstance(source, Source):
             gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
@@ -273,7 +276,13 @@ def _opened(
 
 
 def _start_others(
-    stack: ExitStack, config: SourceConfig, listener: socket.socket, log: ServerLog, how: _Serving, folder: Path
+    stack: ExitStack,
+    config: SourceConfig,
+    listener: socket.socket,
+    log: ServerLog,
+    how: _Serving,
+    folder: Path,
+    answers: Answers,
 ) -> None:
     """Start the other serving processes, until the end of `stack`."""
     import msgspec
@@ -284,7 +293,7 @@ def _start_others(
     note = folder / _CONFIG  # a pipe would block this process when the other one dies before it reads all
     note.write_bytes(msgspec.json.encode(config))
     handed = (note, listener, how.quiet, str(folder))
-    more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, log.progress)
+    more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, answers, log.progress)
     stack.callback(more.stop)  # first: an interruption may come while they start
     more.start()
 
@@ -297,7 +306,12 @@ def _application(
     counts: RequestCounters | None,
     *,
     quiet: bool,
-) -> Application:
+    first: FirstProcess | None = None,
+) -> tuple[Application, Answers]:
+    """The application, until the end of `stack`, and what it tells other processes on its socket.
+
+    With `first`, it is one of these: health and metrics are what the first process says.
+    """
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.dumps.resource_states import PastStates
@@ -311,7 +325,8 @@ def _application(
         if counts is not None:
             counts.announced(name, account)
 
-    routes = [MetricsPage(source, counts).route()] if counts else []
+    page = MetricsPage(source, counts, None if first is None else partial(first.ask, "metrics")) if counts else None
+    routes = [page.route()] if page is not None else []
     ingest = None
     if targets := source.push_sets.targets():
         from headwater.http.ingest.endpoint import IngestEndpoint
@@ -337,13 +352,14 @@ def _application(
         routes=routes,
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
+        first_health=None if first is None else partial(first.ask, "health"),
     )
     stack.callback(app.close)
     if ingest is not None:
         app.precedence = ingest.precedence
     if versions.routes() and isinstance(app.resources, FileHandler):
         app.resources.add_links(versions.links)
-    return app
+    return app, {"health": app.health.report} | ({"metrics": page.report} if page is not None else {})
 
 
 def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
@@ -356,14 +372,14 @@ def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
     return RequestCounters(SharedCounters(Path(folder)) if folder is not None else None)
 
 
-def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
+def _serve_too(connection: Connection, note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
     """One more process on the same socket; it ends with the first one, however that ends.
 
     So it does while it waits for the catalog: it would hold a socket on which nobody answers.
     """
     from headwater.cli.server_log import open_log
     from headwater.http.server.server import make_server
-    from headwater.http.server.workers import when_parent_ends
+    from headwater.http.server.workers import FirstProcess, when_parent_ends
     from headwater.source.config import SourceConfig
     from headwater.source.read_only import ReadOnlySource
 
@@ -374,7 +390,8 @@ def _serve_too(note: Path, listener: socket.socket, quiet: bool, folder: str) ->
     counts = _counts(config, folder)
     try:
         with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
-            server = make_server(_application(stack, source, config, log, counts, quiet=quiet))
+            first = FirstProcess(connection)
+            server = make_server(_application(stack, source, config, log, counts, quiet=quiet, first=first)[0])
             end.append(server.end)
             server.run(sockets=[listener])
     except HeadwaterError as fault:

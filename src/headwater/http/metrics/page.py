@@ -53,11 +53,14 @@ _HUBS: Final = (
 
 
 class MetricsPage:
-    """The page of one source; may be asked for from any thread."""
+    """The page of one source; may be asked for from any thread. `first` has it of the first process on the socket."""
 
-    def __init__(self, source: ObservableSource, counts: RequestCounters) -> None:
+    def __init__(
+        self, source: ObservableSource, counts: RequestCounters, first: Callable[[], tuple[int, bytes]] | None = None
+    ) -> None:
         self._source = source
         self._counts = counts
+        self.report = first or (lambda: (200, self.page()))
         self._lock = threading.Lock()
         self._page = b""
         self._due = 0.0
@@ -68,7 +71,7 @@ class MetricsPage:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The page as a response."""
-        return request.respond(200, await request.access.ask(self.page))
+        return request.respond(*await request.access.ask(self.report))
 
     def page(self) -> bytes:
         """The page as it was a moment ago. Raises what the catalog raises."""

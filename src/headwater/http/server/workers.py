@@ -1,7 +1,8 @@
 """Worker processes that serve the same socket: kept running while the first one runs, ended with it.
 
 Each child watches its parent, so that none is left over when that is killed; the parent watches its children, and
-starts one anew that has ended unasked, later each time it happens.
+starts one anew that has ended unasked, later each time it happens. What only the parent knows, a child asks it for over
+a pipe, which works on a full disk as well.
 """
 
 from __future__ import annotations
@@ -10,22 +11,60 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from headwater.errors import StoreFault, as_fault
 from headwater.progress import Listener, Notice, silent
 
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 60.0
 """A child that ran for so long starts again at once."""
+ANSWER_SECONDS = 12.0
+"""So long a child waits for an answer: longer than the parent waits for its catalog."""
+
+Answer = tuple[int, bytes]
+"""A status and the octets of a body."""
+Answers = Mapping[str, Callable[[], Answer]]
+"""What a child may ask for, by name, and who answers it, in any thread."""
+
+
+class FirstProcess:
+    """The parent of a serving process, as the child sees it: asked one question at a time, from any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def ask(self, question: str) -> Answer:
+        """What the parent answers to one of its `Answers`. Raises StoreFault when it does not."""
+        until = time.monotonic() + ANSWER_SECONDS
+        if self._lock.acquire(timeout=ANSWER_SECONDS):
+            try:
+                self._count += 1
+                self._connection.send((self._count, question))
+                while self._connection.poll(max(0.0, until - time.monotonic())):
+                    number, answer = self._connection.recv()
+                    if number == self._count:  # else one that is waited for no longer
+                        return answer  # type: ignore[no-any-return]
+            except (EOFError, OSError):
+                pass  # it has ended, and so shall we
+            finally:
+                self._lock.release()
+        raise StoreFault("the first process of this server does not answer")
 
 
 class ServingProcesses:
-    """Runs `target(*arguments)` in `count` processes, until `stop`."""
+    """Runs `target(connection, *arguments)` in `count` processes, until `stop`; `answers` what they ask for.
+
+    The target makes a `FirstProcess` of the connection.
+    """
 
     def __init__(
         self,
@@ -33,6 +72,7 @@ class ServingProcesses:
         arguments: tuple[Any, ...],
         count: int,
         code: str,
+        answers: Answers,
         listener: Listener = silent,
     ) -> None:
         self._context = multiprocessing.get_context("spawn")
@@ -40,6 +80,7 @@ class ServingProcesses:
         self._arguments = arguments
         self._count = count
         self._code = code
+        self._answers = answers
         self._listener = listener
         self._stopping = threading.Event()
         self._children: list[SpawnProcess] = []
@@ -71,14 +112,30 @@ class ServingProcesses:
 
     def _child(self) -> SpawnProcess:
         """One more process. Ctrl-C reaches all of us: the parent decides what it means, from the child's first step."""
-        child = self._context.Process(target=self._target, args=self._arguments, daemon=True)
+        ours, theirs = self._context.Pipe()
+        child = self._context.Process(target=self._target, args=(theirs, *self._arguments), daemon=True)
         resource_tracker.ensure_running()  # once it runs, it leaves the mask as it is
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             child.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
+        threading.Thread(target=self._answer, args=(ours,), name="headwater-answers", daemon=True).start()
         return child
+
+    def _answer(self, connection: Connection) -> None:
+        """Answer what one child asks, until it ends."""
+        with connection, suppress(EOFError, OSError):
+            while True:
+                number, question = connection.recv()
+                try:
+                    answer = self._answers[question]()
+                except Exception as error:  # noqa: BLE001 - the next question is answered all the same
+                    fault = as_fault(error)
+                    self._listener(Notice(fault.code, fault.what, fault.where))
+                    answer = 503, f"a fault of our own store [{fault.code}]\n".encode()
+                connection.send((number, answer))
 
     def _watch(self) -> None:
         pause, began = _SHORTEST_PAUSE, time.monotonic()
