@@ -45,9 +45,9 @@ _OCTETS = {"": 1, "b": 1} | {
 _SECONDS = {
     unit: seconds
     for units, seconds in (
-        (("", "s", "sec", "second", "seconds"), 1),
-        (("min", "minute", "minutes"), 60),
-        (("h", "hour", "hours"), 3_600),
+        (("", "s", "sec", "secs", "second", "seconds"), 1),
+        (("m", "min", "mins", "minute", "minutes"), 60),
+        (("h", "hr", "hrs", "hour", "hours"), 3_600),
         (("d", "day", "days"), 86_400),
         (("w", "week", "weeks"), 604_800),
         (("y", "year", "years"), 31_557_600),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -28,13 +29,14 @@ from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.schema import Schema
 from headwater.testing.catalog.cases import START, opened, up
 from tests.support.push_set import PushSet, change, resource
-from tests.support.serving import Process
+from tests.support.serving import Process, request
 from tests.support.waiting import START as PUSH_START
+from tests.support.waiting import until
 
 FIELDS = {
     "name", "phase", "resources", "last_seq", "last_at", "published", "published_seq", "changes_waiting",
     "changes_lag_seconds", "pages", "pages_stale", "pages_pending", "pages_lag_seconds", "resource_list_at",
-    "refreshed_at", "entries_octets", "segments", "open_segment", "change_dump", "resource_dump",
+    "refreshed_at", "last_look_at", "entries_octets", "segments", "open_segment", "change_dump", "resource_dump",
     "archive",
 }  # fmt: skip
 """Stable: docs/operations.md promises them."""
@@ -137,8 +139,74 @@ def test_sets_that_wait_and_a_full_disk_are_told(
     assert "w09 and 2 more" in out
     assert "no room" not in out
     monkeypatch.setattr("headwater.cli.source.catalog_argument.CatalogArgument.free_octets", 4096)
-    assert run(["status", str(config)]) == Exit.DONE
+    assert run(["status", str(config)]) == Exit.STORE
     assert "no room: 4.00 KiB left" in capsys.readouterr().out
+    assert run(["status", str(config), "--json"]) == Exit.STORE
+    assert list(json.loads(capsys.readouterr().out)["no_room"].values()) == [4096]
+
+
+def test_a_look_at_a_set_has_an_age(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where nobody publishes any more; of a look in the future, before the clock was set back, nobody knows it."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    opened(catalog, [up("a")])
+    site = Site(base_url="http://x.example", sets=(SetSettings(name="s"),))
+    now = dt.datetime.now(dt.UTC)
+    publisher = Publisher(catalog, FolderStore(tmp_path / "d", durable=False), site, lambda: START)
+    place = str(tmp_path / "catalog.sqlite")
+
+    def status(ago: float | None, *args: str) -> tuple[int, object]:
+        looked_at = None if ago is None else now - dt.timedelta(seconds=ago)
+        publisher.publish("s", START, looked_at=looked_at)
+        ended = run(["status", place, "--json", *args])
+        return ended, json.loads(capsys.readouterr().out)["sets"][0]["last_look_at"]
+
+    assert status(None) == (Exit.DONE, None)
+    assert status(None, "--max-age", "10m") == (Exit.FINDINGS, None)
+    ended, first = status(700)
+    assert (ended, isinstance(first, str)) == (Exit.DONE, True)
+    assert status(699, "--max-age", "11m") == (Exit.FINDINGS, first), "a moment later: nothing is written"
+    assert status(699, "--max-age", "20 min") == (Exit.DONE, first)
+    assert status(300, "--max-age", "10m")[0] == Exit.DONE
+    assert status(-700, "--max-age", "10m")[0] == Exit.FINDINGS
+    assert status(1, "--max-age", "10m")[0] == Exit.DONE
+    assert run(["status", place]) == Exit.DONE
+    assert "looked at" in capsys.readouterr().out
+    catalog.close()
+
+
+def test_a_publisher_that_is_dead_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("a")
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "state"\nbase_url = "http://x.example"\nmetrics = true\n[[set]]\nfiles = "files"\nrescan_seconds = 1\n'
+    )
+    command = [sys.executable, "-m", "headwater"]
+    with (
+        Process(str(config), "--no-publish", "--port", "0") as server,
+        subprocess.Popen([*command, "publish", str(config), "--watch"], stderr=subprocess.PIPE) as publisher,
+    ):
+        try:
+            server.listening()
+
+            def looked() -> float:
+                page = request(server.address, "/metrics").body.decode()
+                found = re.search(r'headwater_set_last_look_timestamp_seconds\{set="files"\} (\S+)', page)
+                return 0.0 if found is None else float(found[1])
+
+            until(lambda: time.time() - looked() < 5, what="a look")
+            first = looked()
+            until(lambda: looked() > first, what="the next look, with nothing new")
+            assert subprocess.run([*command, "status", str(config), "--max-age", "30"], check=False).returncode == 0
+        finally:
+            publisher.kill()
+        last = looked()
+        (one,) = json.loads(request(server.address, "/health").body)["sets"]
+        assert dt.datetime.fromisoformat(one["last_look_at"]).timestamp() == pytest.approx(last, abs=0.001)
+        time.sleep(2)
+        for place in (config, tmp_path / "state"):
+            done = subprocess.run([*command, "status", str(place), "--max-age", "1"], check=False)
+            assert done.returncode == Exit.FINDINGS
 
 
 def test_a_configuration_is_a_place_too(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,9 @@
 """The source at work: changes of a folder are published soon, whatever fails is shown and tried again."""
 
 import datetime as dt
+import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -9,12 +11,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
+import rich.console  # a user who cannot read everything may not read what is imported later
+import rich.table  # noqa: F401
 
 from headwater.catalog.interface import Metadata, Upsert
+from headwater.cli import run
 from headwater.errors import Exit, StoreFault
+from headwater.http.metrics.counters import RequestCounters
+from headwater.http.metrics.page import MetricsPage
 from headwater.ingest.folder.signature import RACY
 from headwater.ingest.held_deletions import held_back
 from headwater.processes.duty_cycle import DutyCycle
@@ -23,8 +31,10 @@ from headwater.publish import plan as publish_plan
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.folder.folder_set import FolderSet
+from headwater.source.folder.pipeline import FolderPipeline
 from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.health import report
+from headwater.source.read_only import ReadOnlySource
 from headwater.source.source import Source
 from headwater.source.state_lock import Locked, StateLock
 from tests.ingest.test_walk import ODD_NAMES
@@ -221,6 +231,63 @@ def test_health_tells_which_folders_are_not_watched_and_those_are_once_they_can_
         world.put("old/c")
         world.comes()
         assert source.sets_health[0].scans == scans, "they were found by hints"
+
+
+def test_files_that_cannot_be_read_are_counted_and_named(
+    nobodys: WatchedSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By whoever asks, and at once: a folder is told by its files, and no more once it can be read."""
+    world, names = nobodys, [f"shut/{number}" for number in range(5)]
+    for name in (*names, "alone \N{SNOWMAN}", "other/a"):
+        world.put(name)
+    state = str(world.state)
+    with world.running() as source:
+
+        def told() -> list[dict[str, object]]:
+            capsys.readouterr()
+            run(["status", state, "--json"])
+            return list(json.loads(capsys.readouterr().out).get("unreadable", ()))
+
+        def shown() -> tuple[object, object]:
+            page = MetricsPage(source, RequestCounters()).page().decode()
+            figure = re.search(r'headwater_set_unreadable_files\{set="files"\} (\d+)', page)
+            return json.loads(report(source)[1])["sets"][0]["unreadable_files"], int(figure[1]) if figure else None
+
+        assert run(["status", state]) == Exit.DONE, capsys.readouterr().err
+        assert (told(), shown()) == ([], (0, 0))
+        (world.folder / "shut").chmod(0)
+        until(lambda: [one["files"] for one in told()] == [5], what="the files of the folder")
+        (world.folder / "alone \N{SNOWMAN}").chmod(0)
+        until(lambda: [one["files"] for one in told()] == [6], what="the file")
+        assert told()[0]["examples"] == ["alone%20%E2%98%83", "shut"]
+        assert shown() == (6, 6)
+        assert run(["status", state]) == Exit.TRANSFERS_FAILED
+        assert "files: 6 files cannot be read, and what is published of them stays: alone \N{SNOWMAN}, shut" in (
+            capsys.readouterr().out
+        )
+        assert FolderPipeline(source._context, "files", source._folders["files"]).full().scanned.warnings == {
+            "HW-ING-20": 6
+        }
+        (world.folder / "shut").chmod(0o755)
+        until(lambda: [one["files"] for one in told()] == [1], what="the folder that can be read again")
+        (world.folder / "alone \N{SNOWMAN}").chmod(0o644)
+        until(lambda: not told(), what="the end of it")
+        assert (run(["status", state]), shown()) == (Exit.DONE, (0, 0))
+
+
+def test_all_is_not_well_on_a_full_disk(world: WatchedSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever serves says so, before anything has changed, and also where another process publishes."""
+    world.put("a")
+    with world.running() as source, ReadOnlySource(world.config()) as beside:
+        assert [report(one)[0] for one in (source, beside)] == [200, 200]
+        disk = SimpleNamespace(f_bavail=1, f_frsize=4096)
+        monkeypatch.setattr("headwater.source.configured_source.os.statvfs", lambda _folder: disk)
+        for one in (source, beside):
+            status, body = report(one)
+            told = json.loads(body)
+            assert (status, told["ready"], told["well"], told["error_code"]) == (503, True, False, "HW-STO-01")
+        monkeypatch.undo()
+        assert report(beside)[0] == 200
 
 
 @pytest.fixture

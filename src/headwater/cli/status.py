@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 import click
 
@@ -23,16 +24,19 @@ if TYPE_CHECKING:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
-    from headwater.ingest.held_deletions import HeldBack
+    from headwater.ingest.held_deletions import HeldBack, Unreadable
     from headwater.publish.status import SourceSetStatus
 
-    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack)
+    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, Unreadable)
 
-_COLUMNS = ("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "open list")
+_COLUMNS = (
+    *("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "looked at"),
+    "open list",
+)
 _EXAMPLES = 10
-_LITTLE_ROOM = 1 << 20
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
+_PLACES = 3
 _LEFT = frozenset({"set", "phase"})
 
 
@@ -44,7 +48,8 @@ _LEFT = frozenset({"set", "phase"})
     "--max-age",
     type=Duration(),
     metavar="SECONDS",
-    help="For a copy: exit status 1 when the last run without fault of a set is longer ago (86400, 24h or 1d).",
+    help="Exit status 1 when the last run of a copy without fault, or the last complete look of a source at a set, is"
+    " longer ago (600, 10m, 24h or 1d).",
 )
 @json_option
 def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:
@@ -52,8 +57,9 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
 
     For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
     catalog's file, a state folder, the output of `publish`, a folder that `serve` publishes, a configuration (.toml),
-    or a cluster's URL. The exit status is 0, or 4 when deletions are held back, an RDF dataset cannot be brought up
-    to date, or a copy that is published cannot be read.
+    or a cluster's URL. The exit status is 0; 4 when deletions are held back, files cannot be read, an RDF dataset
+    cannot be brought up to date, or a copy that is published cannot be read; 6 when there is no room to write; with
+    --max-age, 1 when a set was not looked at for longer, as when nobody publishes any more.
 
     For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
     subscriptions, when their leases end, and whether push is at work. The exit status is that with
@@ -71,8 +77,6 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         return _hub(Path(place), names, watch, max_age, as_json=as_json)
     if (copy := copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)
-    if max_age is not None:
-        raise click.UsageError("--max-age is of a copy, and there is none at this place")
     where = CatalogArgument(_state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
@@ -85,14 +89,24 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
             else:
                 _show(report, again=watch is not None)
             if watch is None:
-                return _exit_status(report)
+                return _exit_status(report, where, max_age)
             time.sleep(watch)
 
 
-def _exit_status(report: dict[str, Any]) -> Exit:
+def _exit_status(report: dict[str, Any], where: CatalogArgument, max_age: float | None) -> Exit:
     """That of a run that leaves a source so: deletions are held back, or what a set is made of cannot be read."""
+    if report.get("no_room"):
+        return Exit.STORE
     is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
-    return Exit.TRANSFERS_FAILED if is_behind or report.get("held_back") else Exit.DONE
+    if is_behind or report.get("held_back") or report.get("unreadable"):
+        return Exit.TRANSFERS_FAILED
+    if max_age is None:
+        return Exit.DONE
+    sets = [one for one in report["sets"] if one.name not in report["waiting"]]
+    looks = [one.last_look_at for one in sets if where.sets is None or one.name in where.sets]
+    # One in the future was before the clock was set back: how long ago, nobody knows.
+    is_late = any(at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks)
+    return Exit.FINDINGS if is_late else Exit.DONE
 
 
 def _hub(folder: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> Exit:
@@ -149,7 +163,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.status import dataset_statuses
     from headwater.ingest.copy.copy_status import copy_lags
-    from headwater.ingest.held_deletions import held_back
+    from headwater.ingest.held_deletions import held_back, unreadable
     from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
@@ -171,6 +185,8 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
             ("copies", _configured(copy_lags(catalog, names), where)),
             ("datasets", _configured(dataset_statuses(catalog, names), where)),
             ("held_back", _configured(held_back(catalog, names), where)),
+            ("unreadable", _configured(unreadable(catalog, names), where)),
+            ("no_room", where.full),
         )
         if found
     }
@@ -222,12 +238,13 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
-    lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line, "held_back": _held_line}
+    lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line}
+    lines |= {"held_back": _held_line, "unreadable": _unreadable_line}
     for key, line in lines.items():
         found = report.get(key, [])
         assert isinstance(found, list)
         show_some([line(one) for one in found], _EXAMPLES, rest=" (--json lists them)")
-    waiting, free = report["waiting"], report["free_octets"]
+    waiting, full = report["waiting"], report.get("no_room", {})
     if isinstance(waiting, list) and waiting:
         more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
         click.echo(f"waiting for first records: {printable(', '.join(waiting[:_EXAMPLES]))}{more}")
@@ -236,8 +253,9 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     if unpaired:
         click.echo("documents that wait for their partners:")
         show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
-    if isinstance(free, int) and free < _LITTLE_ROOM:
-        click.echo(f"no room: {human_octets(free)} left where the catalog lies, so nothing more can be recorded")
+    assert isinstance(full, dict)
+    for folder, free in full.items():
+        click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
 def _copy_line(copy: CopyLag) -> str:
@@ -255,10 +273,23 @@ def _held_line(held: HeldBack) -> str:
     return printable(f"{held.set}: deletions are held back: {held.reason}")
 
 
+def _unreadable_line(unreadable: Unreadable) -> str:
+    places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
+    more = ", …" if len(unreadable.examples) > _PLACES else ""
+    files = f"{counted(unreadable.files, 'file')} cannot be read"
+    return printable(f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}")
+
+
 def _unpaired_line(pairs: dict[str, Any]) -> str:
     oldest = pairs["oldest_seconds"]
     waited = "" if oldest is None else f", the oldest for {human_seconds(oldest)}"
     return f"{pairs['set']}: {pairs['count']:,}{waited}"
+
+
+def _ago(at: dt.datetime | None, now: dt.datetime) -> str:
+    if at is None:
+        return "never"
+    return f"{human_seconds((now - at).total_seconds())} ago" if at <= now else "by a later clock"
 
 
 def _cells(status: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
@@ -274,6 +305,7 @@ def _cells(status: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
         human_seconds(status.changes_lag_seconds) if status.changes_waiting else "none",
         f"{status.pages_stale:,} of {status.pages:,}"
         + (f", {human_seconds(status.pages_lag_seconds)}" if status.pages_stale else ""),
-        f"{human_seconds((now - status.refreshed_at).total_seconds())} ago" if status.refreshed_at else "never",
+        _ago(status.refreshed_at, now),
+        _ago(status.last_look_at, now),
         f"no. {segment.number}: {segment.changes:,}" if segment is not None else "–",
     )

@@ -1,18 +1,24 @@
-"""Deletions held back: of files that vanished by the mass, or with their folder, and the reason why."""
+"""What a look at a folder has left as it is published: deletions that are held back, and why; unreadable files."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.deletion_guard import FLOOR, consent_for, needs_consent
+from headwater.typed_decoding import from_json
+
+if TYPE_CHECKING:
+    from headwater.ingest.folder.comparison import UnreadableFiles
 
 _ROW: Final[RowKey] = ("folder", "held back")
+_UNREADABLE: Final[RowKey] = ("folder", "unreadable")
+_EXAMPLES: Final = 10
 
 
 class HoldReason(Enum):
@@ -73,7 +79,36 @@ def hold_update(catalog: Catalog, name: str, hold: DeletionHold | None) -> State
 
 def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBack]:
     """The sets whose deletions were held back when their folders were last looked at; of all, where none is named."""
-    for name in sorted(catalog.sets_with_rows(_ROW[0])):
-        row = catalog.rows(name, [_ROW]).get(_ROW) if not names or name in names else None
+    for name, row in _noted(catalog, _ROW, names):
+        yield HeldBack(set=name, reason=row.value.decode("utf-8", "replace"))
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A set with so many files that could not be read, and some of the files or folders that could not, as URIs."""
+
+    set: str
+    files: int
+    examples: tuple[str, ...]
+
+
+def unreadable_update(catalog: Catalog, name: str, found: UnreadableFiles) -> StateUpdate | None:
+    """The row by which unreadable files are noted, or that there are none; None where it says so already."""
+    noted = catalog.rows(name, [_UNREADABLE]).get(_UNREADABLE)
+    if not found.count:
+        return None if noted is None else StateUpdate(delete=[_UNREADABLE])
+    told = Unreadable(set=name, files=found.count, examples=tuple(sorted(found.places)[:_EXAMPLES]))
+    row = StateRow(*_UNREADABLE, msgspec.json.encode(told))
+    return None if noted == row else StateUpdate(put=[row])
+
+
+def unreadable(catalog: Catalog, names: Collection[str] = ()) -> Iterator[Unreadable]:
+    """The sets with files that could not be read at the last look at their folders; of all, where none is named."""
+    for _name, row in _noted(catalog, _UNREADABLE, names):
+        yield from_json(row.value, Unreadable)
+
+
+def _noted(catalog: Catalog, key: RowKey, names: Collection[str]) -> Iterator[tuple[str, StateRow]]:
+    for name in sorted(catalog.sets_with_rows(key[0])):
+        row = catalog.rows(name, [key]).get(key) if not names or name in names else None
         if row is not None:
-            yield HeldBack(set=name, reason=row.value.decode("utf-8", "replace"))
+            yield name, row

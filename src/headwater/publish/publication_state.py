@@ -18,6 +18,9 @@ from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 from headwater.typed_decoding import from_json
 
+LOOK_SECONDS = 5.0
+"""Looks that follow each other sooner are not noted: each is a write, also where nothing changes."""
+
 RENDERER = 1
 """Raise it when the same catalog is to give other documents: all are then written again but closed Change Lists."""
 
@@ -285,6 +288,9 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     round: PageRound | None = None
     """The round whose pages are `pending`; None when none is under way, or what is pending belongs to none."""
     refreshed_at: dt.datetime | None = None
+    looked_at: dt.datetime | None = None
+    """When what the set is made of was last looked at as a whole, by the clock of who did; LOOK_SECONDS behind at most.
+    """
     page_seconds: float = 0.0
     """What rendering a page took when it was last measured."""
     history: int = 0
@@ -328,6 +334,12 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     def is_moved(self, site: Site, name: str) -> bool:
         """Whether resources had other addresses in what was published last than they have now."""
         return self.uris not in ("", uri_fingerprint(site.base_url, site.resource_prefix(name)))
+
+    def with_look(self, at: dt.datetime | None) -> PublicationState:
+        """With a look at this time, unless that was a moment ago; None: there was none."""
+        if at is None or (self.looked_at and abs((at - self.looked_at).total_seconds()) < LOOK_SECONDS):
+            return self
+        return msgspec.structs.replace(self, looked_at=at)
 
 
 def decode_publication(data: bytes) -> PublicationState:

@@ -179,14 +179,22 @@ class Publisher:
         self._change_packer.forget()
 
     def publish(
-        self, name: str, at: dt.datetime, refresh: Refresh = Refresh.DUE, *, newest: int | None = None
+        self,
+        name: str,
+        at: dt.datetime,
+        refresh: Refresh = Refresh.DUE,
+        *,
+        newest: int | None = None,
+        looked_at: dt.datetime | None = None,
     ) -> PublishResult:
         """Bring the documents of one set up to date with the catalog.
 
-        `at` is a moment up to which the outside world is completely recorded. The first publication of a process
-        repairs what others have removed or damaged, however little it is to `refresh`. With `newest`, any committed
-        state that has this change is new enough: the one that the catalog remembers will do. Raises UnknownSet,
-        NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what is left.
+        `at` is a moment up to which the outside world is completely recorded, `looked_at` (None: as before) when that
+        was last looked at by the clock, which may have been set back since `at` was given. The first publication of a
+        process repairs what others have removed or damaged, however little it is to `refresh`. With `newest`, any
+        committed state that has this change is new enough: the one that the catalog remembers will do. Raises
+        UnknownSet, NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what
+        is left.
         """
         settings = self._context.site.settings(name)
         with self._locks[name]:
@@ -195,7 +203,7 @@ class Publisher:
             snapshot = read_snapshot(self._context.catalog, name, newest if is_checked else None)
             job = self._job(settings, snapshot, at, refresh, check=check)
             try:
-                result = self._publish(job, check=check)
+                result = self._publish(job, check=check, looked_at=looked_at)
             except (CannotWrite, DatabaseFull):
                 self._make_room(job)
                 raise
@@ -264,7 +272,7 @@ class Publisher:
             self._context.catalog.note(name, encode_publication(publication))
             return self._context.catalog.close_segment(name, now).until
 
-    def _publish(self, job: PublicationJob, *, check: bool) -> PublishResult:
+    def _publish(self, job: PublicationJob, *, check: bool, looked_at: dt.datetime | None) -> PublishResult:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         changes = ChangeLists(job, self.patch_maker)
@@ -289,7 +297,7 @@ class Publisher:
         removed = plan.expired(retired, job.now)
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
-        self._note(job, msgspec.structs.replace(publication, retired=kept), results)
+        self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), results)
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),

@@ -97,6 +97,8 @@ class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     resource_list_at: dt.datetime | None
     refreshed_at: dt.datetime | None
     """When pages were rendered last."""
+    last_look_at: dt.datetime | None
+    """When what the set is made of was last looked at as a whole."""
     entries_octets: int
     """An upper bound of what the entries of all pages take, uncompressed."""
     segments: int
@@ -152,6 +154,7 @@ def _status(
         pages_lag_seconds=_pages_lag(stale, now),
         resource_list_at=publication.at,
         refreshed_at=publication.refreshed_at,
+        last_look_at=publication.looked_at,
         entries_octets=sum(page.weight for page in pages),
         segments=len(segments),
         open_segment=None

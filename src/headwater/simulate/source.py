@@ -94,6 +94,10 @@ class SimulatedSource:
         """Whatever the catalog holds is shown."""
         return True
 
+    def has_room(self) -> bool:
+        """It fails when it has none."""
+        return True
+
     def health(self) -> Mapping[str, object]:
         """How the simulation is; how the sets are is read from the catalog."""
         return {"simulation": msgspec.to_builtins(self._doing), "sets": []}
@@ -190,7 +194,8 @@ class SimulatedSource:
         newest = 0 if refresh is Refresh.CHANGES else None
 
         def publish(name: str) -> PublishResult:
-            return self.publisher.publish(name, self._simulation.clock(), refresh, newest=newest)
+            now = self._simulation.clock()
+            return self.publisher.publish(name, now, refresh, newest=newest, looked_at=now)
 
         futures = [self._pool.submit(publish, name) for name in names]
         failed: Exception | None = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -40,6 +41,7 @@ from headwater.versions.predecessors import Predecessors
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 VERSIONS = "versions"
+LITTLE_ROOM = 1 << 20
 _ELSEWHERE = "catalog-elsewhere"
 _LONG_BASE = f"http://{'x' * 60}.example"
 """Where no base URL is configured: at least as long as that of our own address."""
@@ -64,6 +66,24 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)
     return catalog_url.open_catalog(place, limits, credentials=credentials, listener=listener)
+
+
+def written_folders(config: SourceConfig) -> list[Path]:
+    """Where a source writes: the folders of its state, its documents, and its catalog where that is a file."""
+    folders = [Path(config.state), Path(config.documents or config.state)]
+    place = None if config.catalog is None else catalog_url.place_of(config.catalog)
+    return [*folders, place.parent] if isinstance(place, Path) else folders
+
+
+def full_folders(folders: Iterable[Path]) -> dict[str, int]:
+    """Those of the folders on whose disks less than LITTLE_ROOM octets are free, and how many are."""
+    found = {}
+    for folder in folders:
+        with suppress(OSError):
+            disk = os.statvfs(folder)
+            if (free := disk.f_bavail * disk.f_frsize) < LITTLE_ROOM:
+                found[str(folder)] = free
+    return found
 
 
 def note_catalog(config: SourceConfig) -> None:
@@ -164,6 +184,10 @@ class ConfiguredSource:
     def is_site_published(self) -> bool:
         """Whether there is a Source Description; the publishing process writes it when what it names is there."""
         return self.store.stat(SOURCE_DESCRIPTION) is not None
+
+    def has_room(self) -> bool:
+        """Whether something can be written wherever a source writes."""
+        return not full_folders(written_folders(self.config))
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""

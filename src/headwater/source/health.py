@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
+from headwater.ingest.held_deletions import held_back, unreadable
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
@@ -49,6 +50,10 @@ class ObservableSource(Protocol):
         """Whether the Source Description may be shown."""
         ...
 
+    def has_room(self) -> bool:
+        """Whether something can be written wherever a source writes."""
+        ...
+
     def health(self) -> Mapping[str, object]:
         """What the source says of itself: last scan, last publication, errors."""
         ...
@@ -57,16 +62,20 @@ class ObservableSource(Protocol):
 def report(source: ObservableSource) -> tuple[int, bytes]:
     """Status and JSON body: 200 when all is well, else 503.
 
-    `ready`: every set is published, or waits for its first records, and the source names them. `well`: that, and no set
-    has been failing for longer than FAILING_SECONDS.
+    `ready`: every set is published, or waits for its first records, and the source names them. `well`: that, no set
+    has been failing for longer than FAILING_SECONDS, and what happens can be recorded: also where another process does.
     """
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     waiting = waits(source, states)
+    held = {one.set: one.reason for one in held_back(source.catalog)}
+    closed = {one.set: one.files for one in unreadable(source.catalog)}
     sets = [
         {
+            "held_back": held.get(one.name),
             **working.get(one.name, {}),
+            "unreadable_files": closed.get(one.name, 0),
             **_set(one.name, states.get(one.name), ready=shows(source, one.name, states)),
             "waiting": one.name in waiting,
         }
@@ -75,6 +84,8 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     is_named = source.is_site_published() or all(one["waiting"] for one in sets)
     ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
     well = ready and not any(_has_failed(one) for one in sets)
+    if not source.has_room():
+        well, told = False, {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
     return 200 if well else 503, _encoded(body)
 
@@ -139,4 +150,5 @@ def _set(name: str, state: SetState | None, *, ready: bool) -> dict[str, object]
         "published_changes": note.open.seq,
         "resource_list_at": note.at,
         "pages_pending": len(note.pending),
+        "last_look_at": note.looked_at,
     }

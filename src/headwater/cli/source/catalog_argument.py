@@ -56,7 +56,7 @@ class CatalogArgument:
         """The push sets of a configuration; none where none was read."""
         self.sets: frozenset[str] | None = None
         """All sets of a configuration; None where none was read."""
-        self._state: Path | None = None
+        self._folders: list[Path] = []
         self._patience_seconds = patience_seconds
         self._cluster = place
         self._is_of_a_source = False
@@ -80,11 +80,12 @@ class CatalogArgument:
     def _read(self, path: Path) -> None:
         from headwater.catalog.catalog_url import is_cluster
         from headwater.source.config import read_config
+        from headwater.source.configured_source import written_folders
 
         config = read_config(path)
         self.sets = frozenset(one.name for one in config.sets)
         self.push_sets = tuple(one.name for one in config.sets if one.feed is not None)
-        self._state = Path(config.state)
+        self._folders = written_folders(config)
         self._is_of_a_source = True
         configured: str | None = config.catalog
         if configured is None:
@@ -119,6 +120,16 @@ class CatalogArgument:
             return None
         found = os.statvfs(self.file.parent)
         return found.f_bavail * found.f_frsize
+
+    @property
+    def full(self) -> dict[str, int]:
+        """The folders of the source where nothing more can be written, as far as they are known: their free octets."""
+        from headwater.source.configured_source import LITTLE_ROOM, full_folders
+
+        found, free = full_folders(self._folders), self.free_octets
+        if self.file is not None and free is not None and free < LITTLE_ROOM:
+            found[str(self.file.parent)] = free
+        return found
 
     @property
     def _target(self) -> str | Path:

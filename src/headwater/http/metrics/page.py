@@ -16,6 +16,7 @@ from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECOND
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
 from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
+from headwater.ingest.held_deletions import held_back, unreadable
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.source.health import ObservableSource, records, shows, waits
@@ -41,7 +42,12 @@ _SETS: Final[tuple[tuple[str, str, Callable[[SourceSetStatus], float]], ...]] = 
     (
         "last_refresh_timestamp_seconds",
         "When pages were rendered last; 0 for never.",
-        lambda one: 0.0 if one.refreshed_at is None else one.refreshed_at.timestamp(),
+        lambda one: _timestamp(one.refreshed_at),
+    ),
+    (
+        "last_look_timestamp_seconds",
+        "When what the set is made of was last looked at as a whole; 0 for never.",
+        lambda one: _timestamp(one.last_look_at),
     ),
 )
 
@@ -117,8 +123,13 @@ class MetricsPage:
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
-        held = [(_set(name), int(one.get("held_back") is not None)) for name, one in told.items()]
+        kept = {one.set for one in held_back(self._source.catalog, names)}
+        kept |= {name for name, one in told.items() if one.get("held_back") is not None}
+        held = [(_set(name), int(name in kept)) for name in names]
         yield Family("headwater_set_held_back", "gauge", "1 while deletions of the set are held back.", held)
+        closed = {one.set: one.files for one in unreadable(self._source.catalog, names)}
+        files = [(_set(name), closed.get(name, 0)) for name in names]
+        yield Family("headwater_set_unreadable_files", "gauge", "Files that cannot be read at present.", files)
         yield from self._of_hubs()
         scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
         yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
@@ -175,6 +186,10 @@ def _resident_octets() -> int | None:
 
 def _set(name: str) -> Labels:
     return (("set", name),)
+
+
+def _timestamp(at: dt.datetime | None) -> float:
+    return 0.0 if at is None else at.timestamp()
 
 
 def _int(value: object) -> int:

@@ -62,6 +62,7 @@ class EventBatch(msgspec.Struct, kw_only=True):
     kept: int = 0
     read: int = 0
     octets: int = 0
+    unreadable: list[str] = msgspec.field(default_factory=list)
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     racy: list[bytes] = msgspec.field(default_factory=list)
     replaced: list[tuple[Metadata, Upsert]] = msgspec.field(default_factory=list)
@@ -221,6 +222,7 @@ class EventBuilder:
         if outcome == hashing.UNPLACED:
             raise PlaceFault.at(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
         if outcome == hashing.UNREADABLE:
+            batch.unreadable.append(one.uri)
             self._warn(unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.CHANGED:
             batch.unsettled.append(path_of(one.uri))

@@ -6,6 +6,7 @@ import datetime as dt
 
 import msgspec
 
+from headwater.ingest.folder.comparison import UnreadableFiles
 from headwater.ingest.folder.event_builder import EventBatch
 from headwater.ingest.held_deletions import DeletionHold
 
@@ -26,6 +27,7 @@ class ScanResult(msgspec.Struct, kw_only=True):
     """Resources that could not be looked at, or were being written to, and stay as they are published."""
     read: int = 0
     octets: int = 0
+    unreadable: UnreadableFiles = msgspec.field(default_factory=UnreadableFiles)
     held_back: DeletionHold | None = None
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     """Paths that changed while they were read: they are to be looked at again soon."""
@@ -46,5 +48,7 @@ class ScanResult(msgspec.Struct, kw_only=True):
         self.kept += batch.kept
         self.read += batch.read
         self.octets += batch.octets
+        for uri in batch.unreadable:
+            self.unreadable.add(uri, 1)
         self.unsettled += batch.unsettled
         self.racy += batch.racy[: RACY_MOST - len(self.racy)]

@@ -170,6 +170,8 @@ class FolderScanner:
         self._warnings.begin()
         yield
         result.warnings = self._warnings.end(whole=whole)
+        if result.unreadable.count:  # files: one warning for a folder is about all below it
+            result.warnings[notices.UNREADABLE] = result.unreadable.count
 
     def _pause(self) -> None:
         if self._hooks.stop():
@@ -186,7 +188,7 @@ class FolderScanner:
         result: ScanResult,
         total: int | None,
     ) -> None:
-        tally = ComparisonCounts()
+        tally = ComparisonCounts(result.unreadable)
         for one in self._differences(seen, held, tally, total):
             queue.put(one)
             if isinstance(one, MissingResource) and self._is_left_out(one.uri):
@@ -338,7 +340,7 @@ class FolderScanner:
     def _scan_new(self) -> ScanResult:
         began = self._clock()
         result = ScanResult(opened=True)
-        tally = ComparisonCounts()
+        tally = ComparisonCounts(result.unreadable)
         gone: list[str] = []
         with self._pass(result, whole=True):
             try:

@@ -128,7 +128,8 @@ class CopySet:
     def _publish(self, at: dt.datetime | None, refresh: Refresh) -> PublishResult:
         known = at or self._at or self._context.catalog.state(self.name).opened_at
         assert known is not None
-        published = self._publisher.publish(self.name, known, refresh)
+        looked_at = None if at is None else self._context.clock()
+        published = self._publisher.publish(self.name, known, refresh, looked_at=looked_at)
         self._published_seq, self._pages_left = published.seq, published.pages_left
         self._tick_at = time.monotonic() + TICK_SECONDS if refresh is not Refresh.CHANGES else self._tick_at
         self._context.events.published(published)

@@ -186,6 +186,6 @@ class DatasetSet:
             at = catalog.mark(self.name, self._at)
         known = at or catalog.state(self.name).opened_at
         assert known is not None
-        published = self._publisher.publish(self.name, known, refresh)
+        published = self._publisher.publish(self.name, known, refresh, looked_at=self._at)
         self._context.events.published(published)
         return published

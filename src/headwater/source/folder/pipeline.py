@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -13,13 +13,15 @@ import msgspec
 from headwater import notices
 from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
+from headwater.catalog.state import StateUpdate
+from headwater.ingest.folder.comparison import UnreadableFiles
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.scan_hooks import ScanHooks
 from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
-from headwater.ingest.folder.walking.walk import RootFault, Walk
-from headwater.ingest.held_deletions import DeletionHold, hold_update
+from headwater.ingest.folder.walking.walk import RootFault, Walk, quote
+from headwater.ingest.held_deletions import DeletionHold, hold_update, unreadable_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
@@ -111,7 +113,10 @@ class FolderPipeline:
         self._hinted = scanner(Alone().breathe)
         self._hinted.share(self._scanner)
         self.at: dt.datetime | None = None
-        """All that had happened until then is recorded."""
+        """All that had happened until then is recorded …"""
+        self._looked_at: dt.datetime | None = None
+        """… as was seen then, by a clock that may have been set back since."""
+        self._unreadable = UnreadableFiles()
         self._published_seq = 0
         self._is_overtaken: bool | None = None
         """Whether more was published than the catalog knows; until the first scan has ended, when that was asked."""
@@ -139,17 +144,20 @@ class FolderPipeline:
         history = self._context.history_of(self.name)
         if history is not None:
             history.begin()
+        began = self._context.clock()
         scanned = self._scanner.scan()
         self._note(scanned.held_back)
+        self._unreadable = scanned.unreadable
+        self._note_unreadable()
         if history is not None and scanned.opened:
             history.begin()
         self._is_overtaken = False
         if scanned.at is not None:
-            self.at = turned or scanned.at
+            self.at, self._looked_at = turned or scanned.at, began
         fresh = scanned.opened and scanned.unchanged == 0
         return self._publish(scanned, before.last_seq, refresh, verify=not fresh)
 
-    def hinted(self, paths: Iterable[bytes]) -> PipelineResult:
+    def hinted(self, paths: Collection[bytes]) -> PipelineResult:
         """Scan these relative paths and publish when something changed."""
         before = self._catalog.state(self.name).last_seq
         if self._fence is None:
@@ -157,6 +165,8 @@ class FolderPipeline:
         scanned = self._hinted.rescan(paths)
         if scanned.held_back is not None:
             self._note(scanned.held_back)
+        elif self._looked_at is not None and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
+            self._note_unreadable()
         if not scanned.changes or self._is_unsure():
             return PipelineResult(name=self.name, scanned=scanned, published=None)
         return self._publish(scanned, before, Refresh.DUE, verify=False)
@@ -165,8 +175,17 @@ class FolderPipeline:
         """Have `headwater status` say whether deletions are held back."""
         update = hold_update(self._catalog, self.name, hold)
         if update is not None:
-            self._context.may_record()
-            self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
+            self._record(update)
+
+    def _note_unreadable(self) -> None:
+        """Have `headwater status` say how many files cannot be read."""
+        update = unreadable_update(self._catalog, self.name, self._unreadable)
+        if update is not None:
+            self._record(update)
+
+    def _record(self, update: StateUpdate) -> None:
+        self._context.may_record()
+        self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
 
     def _put_up_fence(self) -> None:
         if isinstance(self._catalog, SharedCatalog):
@@ -197,7 +216,7 @@ class FolderPipeline:
         return self._is_overtaken
 
     def _print(self, refresh: Refresh) -> PublishResult:
-        published = self._publisher.publish(self.name, self._known_at(), refresh)
+        published = self._publisher.publish(self.name, self._known_at(), refresh, looked_at=self._looked_at)
         self._published_seq, self.pages_left = published.seq, published.pages_left
         self._context.events.published(published)
         return published

@@ -220,7 +220,9 @@ class PushPublisher:
         at = self._clock()
         if pages:  # what is recorded later gets a time after `at`
             at = self._context.publisher.rotate(name) or self._catalog.mark(name, at)
-        published = self._context.publisher.publish(name, at, refresh, newest=max(newest or 0, state.last_seq))
+        looked_at = self._clock() if push_set.index is None else push_set.health.scanned_at
+        newest = max(newest or 0, state.last_seq)
+        published = self._context.publisher.publish(name, at, refresh, newest=newest, looked_at=looked_at)
         with self._lock:
             if pages or name not in self._by_age:
                 push_set.published_at = time.monotonic()
