@@ -78,6 +78,14 @@ class Proxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    def go_away(self) -> None:
+        """Answer nothing until `come_back`."""
+        self._is_away.set()
+
+    def come_back(self) -> None:
+        """Answer again."""
+        self._is_away.clear()
+
     def close(self) -> None:
         """As if the engine were killed: connections are refused, and who has one gets no more answers."""
         self._is_away.set()

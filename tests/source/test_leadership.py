@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tools.engines.engine import Engine
 
@@ -22,20 +23,26 @@ from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import Layout, remove
 from headwater.catalog.faults import Moved
 from headwater.catalog.interface import Accepted
-from headwater.catalog.lease import SharedCatalog
+from headwater.catalog.lease import NotLeader, SharedCatalog
+from headwater.errors import HeadwaterError, StoreFault
+from headwater.http.metrics.counters import RequestCounters
+from headwater.http.metrics.page import MetricsPage
 from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.folder.pipeline import FolderPipeline
 from headwater.source.folder.scan_settings import scan_settings
-from headwater.source.leadership import Leadership, NotLeader
+from headwater.source.health import report, report_without_catalog
+from headwater.source.leadership import Leadership
+from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source import Source
 from headwater.source.source_context import SourceContext
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import CannotWrite
+from tests.catalog.cluster_proxy import Proxy
 from tests.support.engines import access, prefix
 from tests.support.published import look
 from tests.support.waiting import DEADLINE, until
@@ -390,6 +397,67 @@ def test_a_single_publication_does_not_cut_in(place: str, tmp_path: Path) -> Non
         )
         with Source(config) as source, pytest.raises(NotLeader, match=r"process \d+ on"):
             source.run_once()
+
+
+def test_who_stands_by_after_a_fault_is_well_when_it_could_take_over(
+    place: str, opensearch: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What failed while it published is over with its turn; that it cannot begin to publish is not."""
+    site = Site(tmp_path, place)
+    site.put("a", "1")
+    with Proxy(opensearch.url, seed=1, rarity=None) as proxy:
+        through = place.replace(opensearch.url.removeprefix("http://"), proxy.url.removeprefix("http://"))
+        shared = SourceConfig(
+            state=str(tmp_path / "one"),
+            catalog=f"{through}&patience_seconds=1",
+            documents=str(site.documents),
+            base_url=BASE,
+            sets=(SetConfig(files=str(site.folder), rescan_seconds=1),),
+        )
+        other = msgspec.structs.replace(shared, state=str(tmp_path / "two"), catalog=place)
+        with Source(shared) as one, Source(other) as two:
+            one.start()
+            until(site.shows, what="the first publication")
+            two.start()
+            proxy.go_away()
+            site.put("b", "2")
+            until(lambda: one.leadership.is_ours is False and two.leadership.is_ours, what="the other one's turn")
+            until(site.shows, what="the change")
+            assert report_without_catalog(one, None)[0] == 503
+            proxy.come_back()
+            until(lambda: _well(one) and _well(two), what="the health of both")
+            told = json.loads(report(one)[1])
+            assert told["turn"].startswith("standing by: process ")
+            assert [(each["phase"], each["failures"], each["error"]) for each in told["sets"]] == [
+                ("standing by", 0, None)
+            ]
+            assert b'headwater_set_failures{set="files"} 0' in MetricsPage(one, RequestCounters()).page()
+            monkeypatch.setattr(one.publisher, "begin", _fails)
+            assert two.stop()
+            until(lambda: not _well(one), what="that it cannot begin")
+            assert json.loads(report(one)[1])["error_code"] == "HW-STO-01"
+            monkeypatch.undo()
+            until(lambda: _well(one) and json.loads(report(one)[1])["turn"] == "ours", what="its turn")
+
+
+def _well(source: Source) -> bool:
+    try:
+        return report(source)[0] == 200
+    except HeadwaterError:
+        return False
+
+
+def _fails() -> None:
+    raise StoreFault("this machine cannot")
+
+
+def test_that_another_process_publishes_is_no_failure() -> None:
+    health = SetHealth(name="s")
+    failures = Failures(health, utc_now, lambda _event: None)
+    assert failures.add("publication", NotLeader("another process publishes this source")) > 0
+    assert (health.failures, health.failing_since, health.error) == (0, None, None)
+    assert failures.add("publication", StoreFault("the disk is full")) > 0
+    assert (health.failures, health.error_code) == (1, "HW-STO-01")
 
 
 def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] = lambda: None) -> FolderPipeline:

@@ -10,12 +10,22 @@ The write lease of a set and the leadership over a source are leases of this kin
 
 from __future__ import annotations
 
-from typing import Final, Protocol, runtime_checkable
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 import msgspec
 
+from headwater.errors import StoreFault
+
 RENEW_PART: Final = 3
 """A holder renews its lease when so many-th of it has passed: two attempts may fail."""
+
+
+class NotLeader(StoreFault):
+    """Another process publishes this source."""
+
+    code: ClassVar[str] = "HW-OWN-05"
+    advice: ClassVar[str] = "End the other process, or let this one stand by: `publish --watch` and `serve` do."
+
 
 Version = tuple[int, int]
 """What tells two states of a document apart: sequence number and primary term, as compare-and-set wants them."""

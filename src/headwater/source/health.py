@@ -83,9 +83,9 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     ]
     is_named = source.is_site_published() or all(one["waiting"] for one in sets)
     ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
-    well = ready and not any(_has_failed(one) for one in sets)
     if not source.has_room():
-        well, told = False, {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
+        told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
+    well = ready and "error" not in told and not any(_has_failed(one) for one in sets)
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
     return 200 if well else 503, _encoded(body)
 

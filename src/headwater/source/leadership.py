@@ -10,22 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import ClassVar
 
-from headwater.catalog.lease import Lease, renewal_seconds
-from headwater.errors import HeadwaterError, StoreFault
+from headwater.catalog.lease import Lease, NotLeader, renewal_seconds
+from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice, silent
 from headwater.source.set_health import FailureState
 
 NOT_SAID = "the catalog has not said in time who publishes this source"
 _LOOK_SECONDS = 1.0
-
-
-class NotLeader(StoreFault):
-    """Another process publishes this source."""
-
-    code: ClassVar[str] = "HW-OWN-05"
-    advice: ClassVar[str] = "End the other process, or let this one stand by: `publish --watch` and `serve` do."
 
 
 class Leadership:
@@ -36,7 +28,8 @@ class Leadership:
         self._listener = listener
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failed = FailureState()
+        self.failed = FailureState()
+        """Why this process cannot begin to publish when it may; nothing when it could, or has not tried."""
         self.error: HeadwaterError | None = None
         self._was_ours = False
         """Whether the catalog said so when it was asked last."""
@@ -130,10 +123,10 @@ class Leadership:
         try:
             begin()
         except Exception as fault:  # noqa: BLE001 - a thread's last frame: without it we would stand by for ever
-            self._failed.add(fault, self._listener, "this process cannot begin to publish, and tries again")
+            self.failed.add(fault, self._listener, "this process cannot begin to publish, and tries again")
             self.release()
             return False
-        self._failed.clear()
+        self.failed.clear()
         return True
 
     def _ask(self, lease: Lease) -> bool:

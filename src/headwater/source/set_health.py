@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.catalog.lease import NotLeader
 from headwater.errors import HeadwaterError, disk_fault
 from headwater.progress import Listener, Notice
 
@@ -117,8 +118,12 @@ class Failures(RetryPauses):
         return None
 
     def add(self, what: str, fault: Exception, listener: Listener | None = None) -> float:
-        """It has failed, which this listener is told; how many seconds to wait before it is tried again."""
-        self._health.failed(fault, self._clock(), listener or self._listener)
+        """It has failed, which this listener is told; how many seconds to wait before it is tried again.
+
+        That another process publishes by now is no failure: the turn is about to end.
+        """
+        if not isinstance(fault, NotLeader):
+            self._health.failed(fault, self._clock(), listener or self._listener)
         return self.failed(what)
 
     def worked(self, what: str) -> None:

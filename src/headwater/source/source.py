@@ -291,6 +291,7 @@ class Source(ConfiguredSource):
     def _end(self) -> None:
         self._listener(Notice(notices.TURN_LOST, f"{self.leadership.words}; this process stands by"))
         self._end_work(10.0)
+        self._followed, self._packing = [], {}  # with their failures
 
     def _schedule_folders(self, scheduler: Scheduler) -> list[FolderSet]:
         # With it comes the watching, which one round does not need.
@@ -368,10 +369,18 @@ class Source(ConfiguredSource):
             self._lock.release()
 
     def health(self) -> Mapping[str, object]:
-        """How the source is, as plain values: for each set what it does, what it knows, what failed last."""
-        waits_for = self.leadership.waits_for or "asking for the turn"
-        turn = "ours" if self.leadership.is_ours else f"standing by: {waits_for}"
-        told = {"turn": turn, "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
+        """How the source is, as plain values: for each set what it does, what it knows, what failed last.
+
+        Of a process that stands by only whether it could begin to publish: its turn is over, with what failed then.
+        """
+        if not self.leadership.is_ours:
+            failed = self.leadership.failed
+            sets = [SetHealth(name=one.name, phase="standing by") for one in self.site.sets]
+            return {
+                "turn": f"standing by: {self.leadership.waits_for or 'asking for the turn'}",
+                "sets": [msgspec.to_builtins(one) for one in sets],
+            } | ({} if failed.error is None else {"error": failed.error, "error_code": failed.error_code})
+        told = {"turn": "ours", "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
         hubs = [] if self._notifier is None else [msgspec.to_builtins(one) for one in self._notifier.health]
         dumps = [msgspec.to_builtins(one.health) for some in self._packing.values() for one in some]
         more = {"hubs": hubs, "dumps": dumps}
