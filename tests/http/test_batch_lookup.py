@@ -14,7 +14,7 @@ import pytest
 from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
-from headwater.http import health_report
+from headwater.http import health_report, source_access
 from headwater.http.resources import header_cache
 from headwater.http.resources.handler import FileHandler
 from tests.support.serving import Face, face
@@ -178,6 +178,23 @@ def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeyp
     assert (answer.status, told["well"], told["error_code"]) == (503, False, StoreFault.code)
     assert told["error"] == "the cluster does not answer"
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_who_asks_a_catalog_that_is_silent_is_told_soon(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked for before is served, of the rest it is said at once that it is not known; and then it is."""
+    monkeypatch.setattr(source_access, "ANSWER_SECONDS", 0.3)
+    get(remote, 1)
+    Remote.gate.clear()
+    began = time.monotonic()
+    for target in ("/files/resources/0500.txt", "/files/resources/0501.txt", "/files/resources/none.txt", "/"):
+        answer = remote.get(target)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+        assert get(remote, 1) == b"text 1"
+        assert remote.get("/files/resourcelist.xml").status == 200
+    assert time.monotonic() - began < DEADLINE / 2
+    Remote.gate.set()
+    until(lambda: remote.get("/files/resources/0500.txt").body == b"text 500", what="its answer")
+    assert remote.get("/files/resources/none.txt").status == 404
 
 
 def test_headers_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:

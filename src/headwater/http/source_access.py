@@ -7,10 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from headwater.errors import StoreFault
 from headwater.http.responses import Response, not_yet
 from headwater.source.protocol import ServableSource
 
 T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0
+"""A cluster that is away is asked for a minute, for what has to be recorded; who reads is told to come again."""
 
 
 class SourceAccess:
@@ -30,8 +34,8 @@ class SourceAccess:
         self.askers.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: Callable[..., T], *about: Any) -> T:
-        """The answer to what the catalog may have to be asked for."""
-        return await asyncio.get_running_loop().run_in_executor(self.askers, question, *about)
+        """The answer to what the catalog may have to be asked for. Raises StoreFault when it does not come in time."""
+        return await in_time(asyncio.get_running_loop().run_in_executor(self.askers, question, *about))
 
     async def read(self, work: Callable[..., T], *about: Any) -> T:
         """The result of work that waits for the disk."""
@@ -44,6 +48,14 @@ class SourceAccess:
         if set_name is None:
             return await self.ask(self.source.is_site_published)
         return await self.ask(self.source.is_published, set_name)
+
+
+async def in_time(answer: asyncio.Future[T]) -> T:
+    """The answer of the catalog, for which no client waits longer than ANSWER_SECONDS. Raises StoreFault."""
+    try:
+        return await asyncio.wait_for(answer, ANSWER_SECONDS)
+    except TimeoutError:
+        raise StoreFault("the catalog does not answer") from None
 
 
 def not_published(set_name: str | None) -> Response:

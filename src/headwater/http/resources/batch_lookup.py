@@ -14,6 +14,7 @@ from typing import TypeVar
 from headwater.catalog.interface import Catalog, Resource
 from headwater.http.resources.header_cache import ResourceHeaderCache
 from headwater.http.resources.read_ahead_buffer import AHEAD
+from headwater.http.source_access import in_time
 
 T = TypeVar("T")
 Waiting = dict[str, "asyncio.Future[Resource | None]"]
@@ -30,13 +31,16 @@ class BatchLookup:
         self._requests: dict[str, asyncio.Task[None]] = {}
 
     async def find(self, set_name: str, relative: str) -> Resource | None:
-        """The resource as the catalog holds it after this call, or None. Raises what the catalog raises."""
+        """The resource as the catalog holds it after this call, or None.
+
+        Raises what the catalog raises, and StoreFault when its answer does not come in time.
+        """
         waiting = self._waiting.setdefault(set_name, {})
         if relative not in waiting:
             waiting[relative] = asyncio.get_running_loop().create_future()
         if set_name not in self._requests:
             self._requests[set_name] = asyncio.ensure_future(self._request_all(set_name))
-        return await asyncio.shield(waiting[relative])  # others may wait for the same
+        return await in_time(asyncio.shield(waiting[relative]))  # others may wait for the same
 
     async def _request_all(self, set_name: str) -> None:
         """Requests for one set, until nobody waits."""
