@@ -101,6 +101,27 @@ def test_two_publishers_do_not_share_a_state(world: tuple[Path, Path, str]) -> N
         assert run(["publish", str(config)]) == 6
 
 
+def test_a_quiet_publisher_says_only_what_is_wrong(world: tuple[Path, Path, str]) -> None:
+    config, folder, base = world
+    shared = config.parent / "shared"
+    with publishing(str(config), "-q") as publisher:
+        (folder / "new.txt").write_text("new")
+        until(lambda: (shared / "files" / "changelist.xml").is_file(), what="the first publication")
+        read = partial(_read, shared, base)
+        until(lambda: len(look(read, base=base, midway=True).state) == 6, what="the new file")
+        (folder / "out").symlink_to("/etc")
+        time.sleep(1)
+        publisher.send_signal(signal.SIGTERM)
+        out, said = publisher.communicate(timeout=DEADLINE)
+        assert (publisher.returncode, out) == (0, "")
+        assert [line.rpartition(" ")[2] for line in said.splitlines()] in ([], ["[HW-ING-11]"])
+
+
+def _read(shared: Path, base: str, url: str) -> bytes | None:
+    path = shared / url.removeprefix(f"{base}/")
+    return path.read_bytes() if path.is_file() else None
+
+
 def test_a_configuration_is_published_once(world: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     config, _folder, base = world
     assert run(["publish", str(config), "--dry-run", "--json"]) == 0

@@ -146,7 +146,8 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
     while True:
         status, push = copy_status(place, names, max_age=max_age), push_status(place / FOLDER)
         if as_json:
-            (json_document if watch is None else json_line)({**asdict(status), "push": push})
+            followed = {"running": True} if push is not None and push.is_followed else {}
+            (json_document if watch is None else json_line)({**asdict(status), **followed, "push": push})
             sys.stdout.flush()
         else:
             if watch is not None and sys.stdout.isatty():

@@ -66,9 +66,11 @@ def test_the_status_tells_when_no_process_follows_any_more(site: PushedSite, hub
     """However the process ended: its lock has ended with it."""
     with following((site.source.base, dest)) as copy:
         copy.at_rest()
-        assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is True
+        told = json.loads(run_here("status", "--json", dest).stdout)
+        assert (told["push"]["is_followed"], told["running"]) == (True, True)
         assert "\nfollowed by push" in run_here("status", dest).stdout.decode()
-    assert json.loads(run_here("status", "--json", dest).stdout)["push"]["is_followed"] is False
+    told = json.loads(run_here("status", "--json", dest).stdout)
+    assert (told["push"]["is_followed"], told["running"]) == (False, False)
     assert "\nnot followed at present; it was followed by push" in run_here("status", dest).stdout.decode()
     with following((site.source.base, dest)) as copy:
         copy.at_work()

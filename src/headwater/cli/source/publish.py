@@ -101,7 +101,7 @@ _HEADINGS = {
 @click.option("--watch", is_flag=True, help="Keep running and publish changes, until SIGTERM or Ctrl-C.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong, also with --watch.")
 @json_option
 def command(
     config: Path | None, watch: bool, log_format: str | None, dry_run: bool, quiet: bool, as_json: bool, **given: Any
@@ -124,9 +124,8 @@ def command(
         raise UsageFault(f"--copy and {other} exclude each other", advice=advice)
     if watch and dry_run:
         raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
-    if quiet and (watch or dry_run):
-        other = "--watch" if watch else "--dry-run"
-        raise UsageFault(f"--quiet and {other} exclude each other", advice="Leave one of them out.")
+    if quiet and dry_run:
+        raise UsageFault("--quiet and --dry-run exclude each other", advice="Leave one of them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
     if log_format is not None:
         import msgspec
@@ -135,7 +134,7 @@ def command(
     if dry_run:
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
-        return _watch(source, tree, as_json=as_json)
+        return _watch(source, tree, as_json=as_json, quiet=quiet)
     return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
 
 
@@ -297,8 +296,11 @@ def _told(worked: PipelineResult, count: int, where: str, seconds: float) -> str
     return "\n".join(lines)
 
 
-def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> Exit:
-    """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises."""
+def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quiet: bool) -> Exit:
+    """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises.
+
+    With `quiet` the log has what is wrong, and no publications.
+    """
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import StopSignal
     from headwater.source.source import Source
@@ -306,16 +308,19 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool) -> E
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
     with Source(config, tree=tree, listener=log.progress) as source, StopSignal() as stop:
-        source.events.listen(log.published)
+        if not quiet:
+            source.events.listen(log.published)
         gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
         source.start()
-        names = some_of([entry.name for entry in config.sets])
-        log.event("watching", f"Publishing {names} for {config.base_url}", url=config.base_url)
+        if not quiet:
+            names = some_of([entry.name for entry in config.sets])
+            log.event("watching", f"Publishing {names} for {config.base_url}", url=config.base_url)
         if as_json:
             json_line({"event": "watching", "url": config.base_url, "state": config.state, "pid": os.getpid()})
             sys.stdout.flush()
         stop.wait()
-    log.event("stopped", "Stopped")
+    if not quiet:
+        log.event("stopped", "Stopped")
     return stop.exit_status
 
 
