@@ -174,6 +174,19 @@ def test_a_look_at_a_set_has_an_age(tmp_path: Path, capsys: pytest.CaptureFixtur
     catalog.close()
 
 
+def test_times_ahead_of_the_clock_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a jump of the clock and back, changes are stamped from the later time on."""
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
+    opened(catalog, [up("a")])
+    catalog.record("s", [up("b")], dt.datetime.now(dt.UTC))
+    assert run(["status", str(tmp_path)]) == Exit.DONE
+    assert "ahead of the clock" not in capsys.readouterr().out
+    catalog.record("s", [up("b")], dt.datetime.now(dt.UTC) + dt.timedelta(hours=2))
+    assert run(["status", str(tmp_path)]) == Exit.DONE
+    assert re.search(r"s: changes get times (2 h 0|1 h 59|119) min.* ahead of the clock", capsys.readouterr().out)
+    catalog.close()
+
+
 def test_a_publisher_that_is_dead_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("a")

@@ -37,6 +37,8 @@ _EXAMPLES = 10
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
 _PLACES = 3
+_AHEAD = dt.timedelta(seconds=10)
+"""Clocks of two machines may differ by less."""
 _LEFT = frozenset({"set", "phase"})
 
 
@@ -239,6 +241,8 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
     console.print(table)
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
+    ahead = [_ahead_line(one, now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
+    show_some(ahead, _EXAMPLES, rest=" (--json has the times)")
     lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line}
     lines |= {"held_back": _held_line, "unreadable": _unreadable_line}
     for key, line in lines.items():
@@ -279,6 +283,14 @@ def _unreadable_line(unreadable: Unreadable) -> str:
     more = ", …" if len(unreadable.examples) > _PLACES else ""
     files = f"{counted(unreadable.files, 'file')} cannot be read"
     return printable(f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}")
+
+
+def _ahead_line(status: SourceSetStatus, now: dt.datetime) -> str:
+    assert status.last_at is not None
+    ahead = human_seconds((status.last_at - now).total_seconds())
+    return printable(
+        f"{status.name}: changes get times {ahead} ahead of the clock, which was set back, until it is there"
+    )
 
 
 def _unpaired_line(pairs: dict[str, Any]) -> str:
