@@ -1,7 +1,12 @@
 """The start of the program, as `headwater` and as `python -m headwater`."""
 
-import signal
+import os
 import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(__file__)):
+    del sys.path[0]  # `python -m` puts the current folder first, which may be one that strangers write to
+
+import signal
 
 
 def main() -> None:
@@ -27,7 +32,6 @@ def _end_at_once(end: SystemExit) -> None:
     """
     import atexit
     import contextlib
-    import os
     import threading
 
     if threading.active_count() > 1 or not isinstance(end.code, int):

@@ -8,6 +8,7 @@ a pipe, which works on a full disk as well.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -87,7 +88,8 @@ class ServingProcesses:
         self._thread = threading.Thread(target=self._watch, name="headwater-workers", daemon=True)
 
     def start(self) -> None:
-        """Start the processes."""
+        """Start the processes. None of them imports from the current folder, which may be the published one."""
+        os.environ["PYTHONSAFEPATH"] = "1"  # multiprocessing passes no option on that says so, to its helper either
         self._children = [self._child() for _ in range(self._count)]
         self._thread.start()
 
