@@ -234,6 +234,26 @@ def test_who_has_no_token_hands_in_what_the_topic_has(hub: HubProcess, subscribe
     assert [one.body for one in subscriber.deliveries("/reader")] == [b"<true/>"]
 
 
+def test_what_has_no_token_is_delivered_once_and_as_the_topic_has_it(hub: HubProcess, subscriber: Subscriber) -> None:
+    """RS-NT-07: neither type nor links of a stranger are delivered, and no repetition, whatever the content."""
+    topic = topic_of(subscriber, hub, "/true", b"<feed/>")
+    named = f'<{hub.url}>; rel="hub", <{topic}>; rel="self", <http://t.example/capabilitylist.xml>; rel="resourcesync"'
+    subscriber.answers["/true"] = lambda _came: Answer(
+        body=b"<feed/>", headers={"link": named, "content-type": "application/atom+xml"}
+    )
+    subscribed(hub, subscriber, topic, "/feed")
+    evil = ', <http://evil.example/capabilitylist.xml>; rel="resourcesync"'
+    for _ in range(3):
+        assert hub.publish(topic, b"<feed/>", "text/html", token=None, links=evil)[0] == 200
+    assert hub.publish(topic, b"<feed/>", "text/plain")[0] == 200  # of somebody known
+    subscriber.wait(lambda: len(subscriber.deliveries("/feed")) == 2)
+    first, known = subscriber.deliveries("/feed")
+    assert first.headers["content-type"] == "application/atom+xml"
+    assert '<http://t.example/capabilitylist.xml>; rel="resourcesync"' in first.headers["link"]
+    assert "evil" not in first.headers["link"]
+    assert known.headers["content-type"] == "text/plain"
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -26,7 +27,8 @@ from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.outgoing import delivery, topics, verification
 from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits
-from headwater.notify.hub.records import Intent, Payload
+from headwater.notify.hub.records import Intent, Payload, stranger
+from headwater.notify.hub.records import subscriber as subscriber_names
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore
 from headwater.notify.hub.trusted_proxies import TrustedProxies
@@ -44,12 +46,16 @@ def subscriber() -> Iterator[Subscriber]:
     one.close()
 
 
-def with_hub(folder: Path, use: Callable[[Hub], Awaitable[None]], **limits: Any) -> None:
-    """Run something with a hub in this process; loopback is allowed."""
+def with_hub(
+    folder: Path, use: Callable[[Hub], Awaitable[None]], logged: list[str] | None = None, **limits: Any
+) -> None:
+    """Run something with a hub in this process; loopback is allowed. `logged` gets why topics cannot be used."""
+    lines = [] if logged is None else logged
 
     async def main() -> None:
         options = HubOptions(url=URL, limits=HubLimits(**limits))
-        hub = Hub(folder, options, AddressPolicy(["127.0.0.0/8"]))
+        told = lambda _topic, text: lines.append(text)  # noqa: E731
+        hub = Hub(folder, options, AddressPolicy(["127.0.0.0/8"]), on_topic_fault=told)
         hub.start()
         try:
             await use(hub)
@@ -104,6 +110,24 @@ def test_the_rate_is_that_of_strangers(client: str, statuses: list[int], tmp_pat
         assert [(await takes.answer(form, coming(FORM, more=False))).status for _ in statuses] == statuses
 
     with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=2)
+
+
+def test_the_rate_counts_names_of_topics_and_not_forms(tmp_path: Path) -> None:
+    """A form without a token names few of them."""
+
+    async def ask(hub: Hub) -> None:
+        takes, kind = HubEndpoint(hub, AccessTokens(["a-token-of-the-tests"])), b"application/x-www-form-urlencoded"
+
+        async def named(count: int, *head: tuple[bytes, bytes]) -> int:
+            fields = {"hub.mode": "publish", "hub.url": [f"{TOPIC}/{number}" for number in range(count)]}
+            about = scope("192.0.2.1", kind)
+            about["headers"] += head
+            return (await takes.answer(about, coming(urlencode(fields, doseq=True).encode(), more=False))).status
+
+        assert [await named(count) for count in (11, 6, 5, 4, 1)] == [400, 202, 429, 202, 429]
+        assert await named(100, (b"authorization", b"Bearer a-token-of-the-tests")) == 202
+
+    with_hub(tmp_path, ask, requests_per_second=0.0001, requests_at_once=10)
 
 
 def test_a_bug_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +307,63 @@ def test_what_is_fetched_at_the_word_of_strangers_is_bounded_together(
         await until(lambda: subscriber.deliveries("/of/large"))
 
     with_hub(tmp_path, ping)
+
+
+def test_topics_that_strangers_name_delay_none_that_somebody_known_names(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_SLOTS", 1)
+    subscriber.answers["/slow"] = lambda _came: Answer(status=404, body=b"", seconds=5)
+
+    async def ping(hub: Hub) -> None:
+        for path in ("/slow", "/stranger"):
+            await hub.changed(ChangedTopics((subscriber.url + path,)), is_trusted=False)
+        await hub.changed(ChangedTopics((f"{subscriber.url}/known",)), is_trusted=True)
+        await until(lambda: subscriber.asked("/known"))
+        assert not subscriber.asked("/stranger")
+
+    with_hub(tmp_path, ping)
+
+
+HUB_LINK, OTHER_LINK, SELF_LINK = f'<{URL}>; rel="hub"', '<http://o/>; rel="hub"', '<http://o/>; rel="self"'
+
+
+@pytest.mark.parametrize(
+    ("head", "is_trusted", "is_read"),
+    [
+        pytest.param(f"200 OK\r\nLink: {HUB_LINK}", False, True, id="it names the hub"),
+        pytest.param(f"200 OK\r\nLink: {OTHER_LINK}", False, False, id="it names another hub"),
+        pytest.param(f"200 OK\r\nLink: {HUB_LINK}, {SELF_LINK}", False, False, id="it says it is another topic"),
+        pytest.param(f"200 OK\r\nLink: {HUB_LINK}, {SELF_LINK}", True, False, id="it says so to somebody known"),
+        pytest.param("200 OK\r\nContent-Type: image/png", False, False, id="it names none, and cannot in its body"),
+        pytest.param("200 OK\r\nContent-Type: image/png", True, True, id="somebody known has named it"),
+        pytest.param("200 OK\r\nContent-Type: text/html", False, True, id="a page may name it"),
+        pytest.param("200 OK\r\nContent-Type: application/atom+xml", False, True, id="a feed may name it"),
+        pytest.param(f"404 Away\r\nContent-Type: text/html\r\nLink: {HUB_LINK}", True, False, id="it is not there"),
+        pytest.param("302 Away\r\nLocation: http://10.0.0.1/", True, False, id="it is elsewhere"),
+    ],
+)
+def test_a_topic_is_judged_by_its_head_before_its_body_is_read(
+    head: str, is_trusted: bool, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-NT-07: whoever names topics of others has their hosts send heads."""
+    monkeypatch.setattr(topics, "SECONDS", 0.5)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {head}\r\nContent-Length: 1000000\r\n\r\n".encode())  # the body never comes
+        await reader.read()
+        writer.close()
+
+    async def fetch(hub: Hub) -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        found = await topics.fetch_topic(hub._context, f"http://127.0.0.1:{port}/t", is_trusted=is_trusted)
+        assert isinstance(found, topics.TopicFault)
+        assert ("no answer within" in found.text) == is_read, found
+        server.close()
+
+    with_hub(tmp_path, fetch)
 
 
 def test_a_topic_is_read_no_further_than_the_payload_it_is_compared_with(
@@ -576,6 +657,108 @@ def test_messages_of_all_topics_together_are_bounded(tmp_path: Path) -> None:
     assert (store.counts().messages, store.counts().message_octets) == (5, 100)
     assert {one.topic: one.messages for one in store.topics(9)} == {"http://t/large": 4, "http://t/small": 1}
     store.close()
+
+
+def test_names_that_strangers_name_delay_only_themselves(
+    tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WS-H-02: in forms, payloads and subscriptions; whoever is known, subscribed, or another stranger, is answered."""
+    answers = threading.Event()
+
+    def look_up(host: str) -> list[str]:
+        if host.endswith(".slow.example"):
+            answers.wait(60)
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(http_client, "_looked_up", look_up)
+    port = subscriber.url.rpartition(":")[2]
+    subscriber.answers["/topic"] = lambda _came: Answer(body=b"fed", headers={"link": f'<{URL}>; rel="hub"'})
+
+    async def use(hub: Hub) -> None:
+        def at(host: str, path: str) -> str:
+            return f"http://{host}.example:{port}{path}"
+
+        async def flood(number: int) -> float:
+            began, client = time.monotonic(), "192.0.2.1"
+            slow = tuple(f"http://{number}-{each}.slow.example/" for each in range(10))
+            await hub.changed(ChangedTopics(slow), is_trusted=False, client=client)
+            request = SubscriptionRequest(is_unsubscribe=False, topic=slow[0], callback=slow[1])
+            await hub.subscribe(request, client=client)
+            return time.monotonic() - began
+
+        await subscribe(hub, TOPIC, at("me", "/mine"))
+        began = time.monotonic()
+        forms = [asyncio.ensure_future(flood(number)) for number in range(40)]
+        payload = Payload(topic="http://x.slow.example/", media_type="a/b", body=b"x")
+        forms.append(asyncio.ensure_future(hub.publish(payload, is_trusted=False, client="192.0.2.1")))  # type: ignore[arg-type]
+        await asyncio.sleep(0.2)
+        for number, names in enumerate(("a", "b", "c")):
+            news = Payload(topic=at(names, "/t"), media_type="a/b", body=b"%d" % number)
+            assert await hub.publish(news, is_trusted=True) is None
+            assert await hub.publish(msgspec.structs.replace(news, topic=TOPIC), is_trusted=True) is None
+        await until(lambda: len(subscriber.deliveries("/mine")) == 3)
+        assert await hub.changed(ChangedTopics((at("o", "/topic"),)), is_trusted=False, client="192.0.2.2") is None
+        await until(lambda: subscriber.asked("/topic"))
+        await subscribe(hub, at("o", "/topic"), at("o", "/other"))
+        assert time.monotonic() - began < 20
+        assert max(await asyncio.gather(*forms[:-1])) < 20  # a second each where the machine is not busy
+        answers.set()
+        await forms[-1]
+
+    try:
+        with_hub(tmp_path, use)
+    finally:
+        answers.set()
+
+
+def test_the_names_of_a_subscription_are_looked_up_apart_from_those_of_strangers(tmp_path: Path) -> None:
+    """Also those of its renewal; the domains of subscribers have shares."""
+    request = SubscriptionRequest(is_unsubscribe=False, topic=TOPIC, callback="http://a.b.example:7/c")
+    with closing(HubStore(tmp_path, HubLimits())) as store, store.database.write() as tx:
+        first = store.ask(tx, request, 0.0, stranger("192.0.2.1"))
+        store.settle(tx, first, is_confirmed=True, asked_at=0.0)
+        again = store.ask(tx, request, 0.0, stranger("192.0.2.1"))
+    assert (first.asker, again.asker) == (stranger("192.0.2.1"), subscriber_names("z.b.example:8"))
+    assert subscriber_names("a.b.example:7") != subscriber_names("a.c.example:7")
+
+
+INSIDE = "http://inside.example/t"
+
+
+@pytest.mark.parametrize("way", ["ping", "payload", "redirect", "callback", "denial"])
+def test_a_stranger_is_told_no_address(
+    way: str, tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the hub's log, and a publisher with a token reads it."""
+    monkeypatch.setattr(http_client, "_looked_up", lambda _host: ["10.1.2.3"])
+    subscriber.answers["/away"] = lambda _came: Answer(status=302, body=b"", headers={"location": INSIDE})
+    logged: list[str] = []
+
+    async def use(hub: Hub) -> None:
+        payload = Payload(topic=INSIDE, media_type="a/b", body=b"x")
+        here = f"{subscriber.url}/here"
+        if way == "ping":
+            refused = await hub.changed(ChangedTopics((TOPIC, INSIDE)), is_trusted=False)
+            known = await hub.changed(ChangedTopics((TOPIC, INSIDE)), is_trusted=True)
+        elif way in ("payload", "redirect"):
+            topic = INSIDE if way == "payload" else f"{subscriber.url}/away"
+            refused = await hub.publish(msgspec.structs.replace(payload, topic=topic), is_trusted=False)
+            known = await hub.publish(payload, is_trusted=True)
+        else:
+            pair = (TOPIC, INSIDE) if way == "callback" else (INSIDE, here)
+            refused = await hub.subscribe(SubscriptionRequest(is_unsubscribe=False, topic=pair[0], callback=pair[1]))
+            known = RequestRefusal(403, "10.1.2.3")
+        told = refused.text if refused is not None else ""
+        if way == "denial":
+            await until(lambda: subscriber.asked("/here"))
+            told = subscriber.asked("/here")[0].query["hub.reason"]
+        assert "inside.example leads to an address that is not public" in told
+        assert "10." not in told
+        assert known is not None
+        assert "10.1.2.3" in known.text
+        assert any("inside.example: 10.1.2.3 is not a public address" in line for line in logged)
+
+    with_hub(tmp_path, use, logged=logged)
 
 
 def test_names_that_are_looked_up_slowly_delay_no_subscription(

@@ -12,9 +12,12 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -28,8 +31,8 @@ _IDLE_SECONDS: Final = 20.0
 _IDLE_OF_ORIGIN: Final = 256
 _NAME_SECONDS: Final = 5.0
 _NAMES: Final = 10_000
-_LOOKUPS: Final = 32
-_EARLY_LOOKUPS: Final = 4
+_LOOKUPS: Final = 64
+_SHARED_LOOKUPS: Final = 8
 _EARLY_SECONDS: Final = 1.0
 _ADDRESSES: Final = 3
 _LARGE_OCTETS: Final = 64 << 10
@@ -48,6 +51,16 @@ class OriginCredentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return "OriginCredentials()"
+
+
+class NameAsker(msgspec.Struct, frozen=True):
+    """At whose word names are looked up: each `kind` has threads of its own, each `share` of them some at most."""
+
+    kind: str = "known"
+    share: str = ""
+
+
+KNOWN: Final = NameAsker()
 
 
 def _directly(_scheme: str, _host: str) -> HttpProxy | None:
@@ -78,15 +91,20 @@ class HttpClient:
         self._tls: dict[uris.Origin | None, ssl.SSLContext] = {}
         self._idle: dict[Place, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
-        self._lookups = ThreadPoolExecutor(_LOOKUPS, "names")
-        self._early_lookups = ThreadPoolExecutor(_EARLY_LOOKUPS, "early names")
-        self._early = 0
+        self._lookups = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_LOOKUPS, "names"))
+        self._shares: WeakValueDictionary[NameAsker, asyncio.Semaphore] = WeakValueDictionary()
         self._open: set[HttpConnection] = set()
 
     async def request(
-        self, method: str, url: str, bounds: AnswerBounds, head: bytes = b"", body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        bounds: AnswerBounds,
+        head: bytes = b"",
+        body: bytes | None = None,
+        asker: NameAsker = KNOWN,
     ) -> HttpAnswer | HttpFailure:
-        """Make one request; `head` are further header lines. It takes no more than `bounds` say."""
+        """Make one request for an `asker`; `head` are further header lines. It takes no more than `bounds` say."""
         origin = uris.origin(url)
         if origin.port is None:
             return HttpFailure("no port is known for it", is_final=True)
@@ -101,7 +119,7 @@ class HttpClient:
                     connection = self._idle_connection(place)
                     is_new = connection is None
                     if connection is None:
-                        made = await self._connect(place)
+                        made = await self._connect(place, asker)
                         if isinstance(made, HttpFailure):
                             return made
                         connection = made
@@ -116,51 +134,32 @@ class HttpClient:
         except TimeoutError:
             return HttpFailure(f"no answer within {bounds.seconds:g} s")
 
-    async def objection_to(self, url: str) -> str | None:
-        """Why the host of a URL is not connected to, by what its name leads to now; None: it is, or is not known."""
-        host = uris.origin(url).host
-        found = (self._objection(address) for address in await self._addresses(host))
-        return next((f"{host}: {why}" for why in found if why), None)
+    async def objections_to(self, urls: Iterable[str], asker: NameAsker) -> dict[str, HttpFailure]:
+        """Why URLs are not connected to, by what the names of their hosts lead to now; what is not known is left out.
 
-    async def early_objection_to(self, url: str) -> str | None:
-        """Why the host of a URL is not connected to, where that is known within a second; None: the connection decides.
-
-        Names are looked up apart from those of requests and few at a time: whoever floods us with names whose servers
-        are slow delays no request, and gets no early word. The addresses of a name are not told to a stranger.
+        For all but KNOWN that is what is found out within a second in all: the rest is judged when it is connected to.
         """
-        host = uris.origin(url).host
-        with contextlib.suppress(ValueError):
-            return self._objection(str(ipaddress.ip_address(host.strip("[]"))))
-        known = self._names.get(host)
-        found = known[1] if known is not None and known[0] > time.monotonic() else await self._looked_up_early(host)
-        objected = any(self._objection(address) for address in found)
-        return f"{host} leads to an address that is not public" if objected else None
+        hosts = {url: uris.origin(url).host for url in urls}
+        looking = {host: asyncio.ensure_future(self._addresses(host, asker)) for host in set(hosts.values())}
+        try:
+            await asyncio.wait(looking.values(), timeout=None if asker == KNOWN else _EARLY_SECONDS)
+            found = {host: one.result() for host, one in looking.items() if one.done()}
+        finally:
+            for one in looking.values():
+                one.cancel()
+        objections = ((url, self._objected(host, found.get(host, []))) for url, host in hosts.items())
+        return {url: why for url, why in objections if why is not None}
 
-    async def _looked_up_early(self, host: str) -> list[str]:
-        """The addresses of a name; none where that is not known within a second, or too many are looked up."""
-        if self._early >= _EARLY_LOOKUPS:
-            return []
-        self._early += 1
-        looking = asyncio.get_running_loop().run_in_executor(self._early_lookups, _looked_up, host)
-        looking.add_done_callback(self._looked)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EARLY_SECONDS):
-                found = await asyncio.shield(looking)
-                self._keep_name(host, found)
-                return found
-        return []
-
-    def _looked(self, looking: asyncio.Future[list[str]]) -> None:
-        self._early -= 1
-        if not looking.cancelled():
-            looking.exception()  # nobody may wait for it any more
+    def _objected(self, host: str, addresses: Iterable[str]) -> HttpFailure | None:
+        why = next((why for address in addresses if (why := self._objection(address))), None)
+        return None if why is None else HttpFailure(f"{host}: {why}", is_final=True, host=host)
 
     def close(self) -> None:
         """Give up all connections."""
         for connection in list(self._open):
             connection.abort()
         self._idle.clear()
-        for lookups in (self._lookups, self._early_lookups):
+        for lookups in self._lookups.values():
             lookups.shutdown(wait=False, cancel_futures=True)
 
     def drop_idle(self, now: float) -> None:
@@ -195,16 +194,15 @@ class HttpClient:
         else:
             connection.abort()
 
-    async def _connect(self, place: Place) -> HttpConnection | HttpFailure:
+    async def _connect(self, place: Place, asker: NameAsker) -> HttpConnection | HttpFailure:
         scheme, host, port = place
         if (proxy := self._proxy_for(scheme, host)) is not None:
             return await self._connect_by(proxy, place)
-        addresses = await self._addresses(host)
+        addresses = await self._addresses(host, asker)
         if not addresses:
             return HttpFailure(f"{host} has no address")
-        for address in addresses:
-            if why := self._objection(address):
-                return HttpFailure(f"{host}: {why}", is_final=True)
+        if (objection := self._objected(host, addresses)) is not None:
+            return objection
         loop, failure = asyncio.get_running_loop(), "it cannot be connected to"
         for address in addresses[:_ADDRESSES]:
             try:
@@ -239,21 +237,33 @@ class HttpClient:
             return HttpFailure(f"the proxy cannot be asked: {connection_fault(error)}")
         return connection
 
-    async def _addresses(self, host: str) -> list[str]:
+    async def _addresses(self, host: str, asker: NameAsker = KNOWN) -> list[str]:
         with contextlib.suppress(ValueError):
             return [str(ipaddress.ip_address(host.strip("[]")))]
-        now = time.monotonic()
-        known = self._names.get(host)
-        if known is not None and known[0] > now:
-            return known[1]
-        found = await asyncio.get_running_loop().run_in_executor(self._lookups, _looked_up, host)
-        self._keep_name(host, found)
-        return found
+        if (known := self._known_addresses(host)) is not None:
+            return known
+        share = self._shares.get(asker)
+        if share is None:
+            share = self._shares[asker] = asyncio.Semaphore(_SHARED_LOOKUPS if asker.share else _LOOKUPS)
+        await share.acquire()
+        if (known := self._known_addresses(host)) is not None:  # looked up meanwhile
+            share.release()
+            return known
+        looking = asyncio.get_running_loop().run_in_executor(self._lookups[asker.kind], _looked_up, host)
+        looking.add_done_callback(partial(self._looked, host, share))
+        return await asyncio.shield(looking)  # a thread is not given back before it ends, whoever still waits
 
-    def _keep_name(self, host: str, found: list[str]) -> None:
+    def _known_addresses(self, host: str) -> list[str] | None:
+        known = self._names.get(host)
+        return known[1] if known is not None and known[0] > time.monotonic() else None
+
+    def _looked(self, host: str, share: asyncio.Semaphore, looking: asyncio.Future[list[str]]) -> None:
+        share.release()
+        if looking.cancelled() or looking.exception() is not None:
+            return
         if len(self._names) >= _NAMES:
             self._names.clear()
-        self._names[host] = time.monotonic() + _NAME_SECONDS, found
+        self._names[host] = time.monotonic() + _NAME_SECONDS, looking.result()
 
     def _context(self, place: Place) -> ssl.SSLContext:
         """TLS for a place; a client certificate is in the context of its origin alone."""

@@ -13,23 +13,33 @@ _HEAD_OCTETS: Final = 64 << 10
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
-    """There is no answer that can be used: why. `is_final`: another try will not help."""
+    """There is no answer that can be used: why. `is_final`: another try will not help.
+
+    `host` is one that leads to an address which is not connected to: `text` has the address, `public_text` never.
+    """
 
     text: str
     is_final: bool = False
     is_too_long: bool = False
+    host: str = ""
+
+    @property
+    def public_text(self) -> str:
+        """Why, for strangers."""
+        return f"{self.host} leads to an address that is not public" if self.host else self.text
 
 
 class AnswerBounds(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer may take: seconds, name and connection too, and octets of its body.
 
-    With `max_octets` 0 the body is not waited for; else a longer one is a failure. `has_room` is told of octets of the
-    body that came; where it says no, the answer is given up.
+    With `max_octets` 0, or where `wants_body` says so of the head, the body is not waited for; else a longer one is a
+    failure. `has_room` is told of octets of the body that came; where it says no, the answer is given up.
     """
 
     seconds: float
     max_octets: int = 0
     has_room: Callable[[int], bool] = lambda _octets: True
+    wants_body: Callable[[HttpAnswer], bool] = lambda _head: True
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -65,7 +75,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_octets = 0
         self._body: list[bytes] = []
         self._octets = 0
-        self._has_head = self._is_complete = False
+        self._has_head = self._is_complete = self._reads_body = False
 
     async def ask(self, message: tuple[bytes, ...], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
@@ -131,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_complete:
             self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
             self._end(self._whole())
-        elif self._has_head and not self._bounds.max_octets:
+        elif self._has_head and not self._reads_body:
             self.is_usable = False  # the rest of the body is not waited for
             self._end(self._whole())
         elif self._came > 2 * (
@@ -166,10 +176,11 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is there; one of a 1xx is only word that the answer comes."""
         self._has_head = self._parser.get_status_code() >= 200
+        self._reads_body = self._has_head and bool(self._bounds.max_octets) and self._bounds.wants_body(self._whole())
 
     def on_body(self, body: bytes) -> None:
         """Octets of the body."""
-        if not self._bounds.max_octets:
+        if not self._reads_body:
             return
         self._octets += len(body)
         if self._octets > self._bounds.max_octets:

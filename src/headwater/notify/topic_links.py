@@ -21,10 +21,11 @@ _DEPTH: Final = 8
 
 
 class TopicLinks(msgspec.Struct, frozen=True):
-    """The hubs of a topic in their order, and its canonical address where it says one."""
+    """The hubs of a topic in their order, its canonical address and its Capability List where it says them."""
 
     hubs: tuple[str, ...] = ()
     canonical: str | None = None
+    capability_list: str | None = None
 
 
 def topic_links(header: str, body: bytes, media_type: str, base: str) -> TopicLinks:
@@ -35,23 +36,43 @@ def topic_links(header: str, body: bytes, media_type: str, base: str) -> TopicLi
     found = _of(parse_link_header(header, base))
     if found.hubs or found.canonical is not None:
         return found
-    essence = media_type.partition(";")[0].strip().lower()
-    if essence in ("text/html", "application/xhtml+xml"):
+    if _is_page(media_type):
         return _of(html_links(body, base))
-    if essence.endswith(("/xml", "+xml")):
+    if _is_feed(media_type):
         return _of(_feed_links(body, base))
     return found
+
+
+def are_in_head(header: str, media_type: str, base: str) -> bool:
+    """Whether the head of a topic tells its links, or that it has none: its body is a web page or a feed if not."""
+    found = _of(parse_link_header(header, base))
+    return bool(found.hubs) or found.canonical is not None or not (_is_page(media_type) or _is_feed(media_type))
+
+
+def _is_page(media_type: str) -> bool:
+    return _essence(media_type) in ("text/html", "application/xhtml+xml")
+
+
+def _is_feed(media_type: str) -> bool:
+    return _essence(media_type).endswith(("/xml", "+xml"))
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
 
 
 def _of(links: Iterable[HeaderLink]) -> TopicLinks:
     hubs: dict[str, None] = {}
     canonical: str | None = None
+    capability_list: str | None = None
     for link in links:
         if "hub" in link.rel:
             hubs.setdefault(link.href)
         if "self" in link.rel and canonical is None:
             canonical = link.href
-    return TopicLinks(tuple(hubs), canonical)
+        if "resourcesync" in link.rel and capability_list is None:
+            capability_list = link.href
+    return TopicLinks(tuple(hubs), canonical, capability_list)
 
 
 class _EnoughError(Exception):

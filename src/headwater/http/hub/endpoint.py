@@ -86,16 +86,17 @@ class HubEndpoint:
         body = await read_body(scope, receive, FORM_OCTETS)
         if isinstance(body, RequestRefusal):
             return _refused(body.status, body.text)
-        form = read_form(body)
+        form = read_form(body, is_trusted=is_trusted)
         if isinstance(form, RequestRefusal):
             return responses.text(form.status, form.text)
-        asked = "ping" if isinstance(form, ChangedTopics) else "subscription"
-        if (wait := self._wait(scope, asked, is_trusted=is_trusted)) > 0:
+        asked, count = ("ping", len(form.topics)) if isinstance(form, ChangedTopics) else ("subscription", 1)
+        if (wait := self._wait(scope, asked, is_trusted=is_trusted, count=count)) > 0:
             return _crowded(wait)
+        client = client_network(_client(scope))
         if isinstance(form, ChangedTopics):
-            refused = await self._hub.changed(form, is_trusted=is_trusted)
+            refused = await self._hub.changed(form, is_trusted=is_trusted, client=client)
         else:
-            refused = await self._hub.subscribe(form)
+            refused = await self._hub.subscribe(form, is_trusted=is_trusted, client=client)
         if refused is not None:
             return responses.text(
                 refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else b""
@@ -152,16 +153,16 @@ class HubEndpoint:
         others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
         kind = (header(scope, b"content-type") or b"").decode("latin-1")
         payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
-        refused = await self._hub.publish(payload, is_trusted=is_trusted)
+        refused = await self._hub.publish(payload, is_trusted=is_trusted, client=client_network(_client(scope)))
         if refused is not None:
             return responses.text(refused.status, refused.text)
         return responses.text(200, "queued for the subscribers")
 
-    def _wait(self, scope: Scope, kind: str, *, is_trusted: bool) -> float:
+    def _wait(self, scope: Scope, kind: str, *, is_trusted: bool, count: int = 1) -> float:
         client = _client(scope)
         if is_trusted or _is_allowed(self._hub, scope):
             return 0.0
-        return self._rates[kind].wait_seconds(client_network(client), time.monotonic())
+        return self._rates[kind].wait_seconds(client_network(client), time.monotonic(), count)
 
 
 def _client(scope: Scope) -> str:

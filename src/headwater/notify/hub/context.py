@@ -25,7 +25,8 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts. `wake` is set when something has become due or has ended; `on_fault` hears of faults of our store."""
+    """The parts. `wake` is set when something has become due or has ended; `on_fault` hears of faults of our store,
+    `on_topic_fault` of topics that cannot be used, and why."""
 
     options: HubOptions
     store: HubStore
@@ -33,3 +34,4 @@ class HubContext(msgspec.Struct, frozen=True, kw_only=True):
     client: HttpClient
     wake: asyncio.Event
     on_fault: Callable[[HeadwaterError], None]
+    on_topic_fault: Callable[[str, str], None] = lambda _topic, _text: None

@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
+
+import msgspec
 
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
-from headwater.notify.http_client import HttpClient, check_authorities
+from headwater.notify.http_client import KNOWN, HttpClient, NameAsker, check_authorities
 from headwater.notify.hub.context import HubContext, HubOptions
 from headwater.notify.hub.outgoing.callbacks import USER_AGENT
 from headwater.notify.hub.outgoing.delivery import Deliveries
 from headwater.notify.hub.outgoing.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.outgoing.verification import Verifications
 from headwater.notify.hub.policy import AddressPolicy
-from headwater.notify.hub.records import ChangedTopic, DueSubscription, Intent, Payload
+from headwater.notify.hub.records import ChangedTopic, DueSubscription, Intent, Payload, stranger
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore, host_of
 from headwater.notify.monotonic_clock import monotonic_unix_time
@@ -57,7 +59,6 @@ class Hub:
     ) -> None:
         self.options = options
         self.addresses = addresses
-        self._on_topic_fault = on_topic_fault
         check_authorities(options.authorities)
         self._lock = _locked(folder)
         self.store = HubStore(folder, options.limits)
@@ -71,6 +72,7 @@ class Hub:
             client=self._client,
             wake=self._wake,
             on_fault=on_fault,
+            on_topic_fault=on_topic_fault,
         )
         self.deliveries = Deliveries(self._context)
         self.verifications = Verifications(self._context, self._settled)
@@ -109,8 +111,10 @@ class Hub:
         self.store.close()
         self._lock.close()
 
-    async def subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
-        """Remember a request to subscribe or unsubscribe, durably, and verify it then; or why not."""
+    async def subscribe(
+        self, request: SubscriptionRequest, *, is_trusted: bool = False, client: str = ""
+    ) -> RequestRefusal | None:
+        """Remember a request of a `client` to subscribe or unsubscribe, durably, and verify it then; or why not."""
         limits, pending = self.options.limits, self.verifications
         host = host_of(request.callback)
         under_way, of_host = self._asking.total(), self._asking[host]
@@ -118,57 +122,72 @@ class Hub:
             return RequestRefusal(503, "too many requests wait to be verified")
         self._asking[host] += 1
         try:
-            return await self._subscribe(request)
+            return await self._subscribe(request, KNOWN if is_trusted else stranger(client))
         finally:
             self._asking[host] -= 1
             if not self._asking[host]:
                 del self._asking[host]
 
-    async def _subscribe(self, request: SubscriptionRequest) -> RequestRefusal | None:
-        if why := await self._client.early_objection_to(request.callback):  # no word of ours could reach it (WS-H-17)
-            return RequestRefusal(403, f"hub.callback cannot be used: {why}, and this hub asks no such address")
+    async def _subscribe(self, request: SubscriptionRequest, asker: NameAsker) -> RequestRefusal | None:
+        objections = await self._client.objections_to([request.callback], asker)
+        for callback, objection in objections.items():  # no word of ours could reach it (WS-H-17)
+            self._context.on_topic_fault(callback, objection.text)
+            why = f"{objection.public_text}, and this hub asks no such address"
+            return RequestRefusal(403, f"hub.callback cannot be used: {why}")
         now = monotonic_unix_time()
-        self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now)))
+        self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now, asker)))
         return None
 
-    async def publish(self, payload: Payload, *, is_trusted: bool) -> RequestRefusal | None:
+    async def publish(self, payload: Payload, *, is_trusted: bool, client: str = "") -> RequestRefusal | None:
         """Keep a payload for the subscribers of its topic, durably; or why not.
 
-        One of a publisher who is not known is taken only where the topic names this hub and has these very octets.
+        One of a publisher who is not known is taken only where the topic names this hub and has these very octets, and
+        only once; its type and links are then those of the topic.
         """
-        if why := await self._client.objection_to(payload.topic):
-            hint = f"; {_ALLOWING}" if is_trusted else ""
-            return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
-        if not is_trusted and (refusal := await self._doubt(payload)) is not None:
+        if (refusal := await self._objected([payload.topic], is_trusted=is_trusted, client=client)) is not None:
             return refusal
-        await self._distribute(payload, once=_NOTIFICATION in payload.body[:_HEAD_OCTETS])
+        if not is_trusted:
+            found = await self._confirmed(payload, client)
+            if isinstance(found, RequestRefusal):
+                return found
+            payload = found
+        await self._distribute(payload, once=not is_trusted or _NOTIFICATION in payload.body[:_HEAD_OCTETS])
         return None
 
-    async def changed(self, topics: ChangedTopics, *, is_trusted: bool) -> RequestRefusal | None:
+    async def changed(self, topics: ChangedTopics, *, is_trusted: bool, client: str = "") -> RequestRefusal | None:
         """Remember that topics have new content, durably, and fetch them then; or why not."""
         if not is_trusted and self.fetches.pending >= self.options.limits.pending_topics:
             return RequestRefusal(503, "too many topics wait to be fetched")
-        for topic in topics.topics:
-            if why := await self._client.objection_to(topic):
-                hint = f"; {_ALLOWING}" if is_trusted else ""
-                return RequestRefusal(403, f"the topic cannot be used: {why}{hint}")
+        if (refusal := await self._objected(topics.topics, is_trusted=is_trusted, client=client)) is not None:
+            return refusal
         now = monotonic_unix_time()
         noted = await self._writer.write(
             lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)
         )
         for one in noted:
-            self.fetches.add(one)
+            self.fetches.add(msgspec.structs.replace(one, client=client))
         return None
 
-    async def _doubt(self, payload: Payload) -> RequestRefusal | None:
-        """Why a payload of somebody who is not known is not believed."""
+    async def _objected(self, topics: Sequence[str], *, is_trusted: bool, client: str) -> RequestRefusal | None:
+        """Why topics cannot be used by where they are; only somebody known is told the address."""
+        objections = await self._client.objections_to(topics, KNOWN if is_trusted else stranger(client))
+        for topic, objection in objections.items():
+            if is_trusted:
+                return RequestRefusal(403, f"the topic cannot be used: {objection.text}; {_ALLOWING}")
+            self._context.on_topic_fault(topic, objection.text)
+            return RequestRefusal(403, f"the topic cannot be used: {objection.public_text}")
+        return None
+
+    async def _confirmed(self, payload: Payload, client: str) -> Payload | RequestRefusal:
+        """What the topic of a payload of somebody who is not known has, if that are its octets; or why not."""
         for tries in range(_TRIES):  # the topic may show it a moment later
             most = max(len(payload.body), _LEAST_OCTETS)
-            found = await fetch_topic(self._context, payload.topic, is_trusted=False, max_octets=most)
+            found = await fetch_topic(self._context, payload.topic, is_trusted=False, client=client, max_octets=most)
             if isinstance(found, Payload) and found.body == payload.body:
-                return None
+                return found
             if isinstance(found, TopicFault) and not found.is_too_long:
-                return RequestRefusal(403, found.text)
+                self._context.on_topic_fault(payload.topic, found.text)
+                return RequestRefusal(403, found.public_text or found.text)
             if tries < _TRIES - 1:
                 await asyncio.sleep(_TRY_SECONDS)
         return RequestRefusal(403, "the topic has other content than this: use a token, or hand in what it has")
@@ -185,7 +204,7 @@ class Hub:
 
     async def _fetched(self, changed: ChangedTopic, fault: TopicFault | None) -> None:
         if fault is not None:
-            self._on_topic_fault(changed.topic, fault.text)
+            self._context.on_topic_fault(changed.topic, fault.text)
         await self._writer.write(lambda tx: self.store.fetched(tx, changed.topic, changed.noted_at))
 
     def _settled(self, found: DueSubscription | Intent | int) -> None:

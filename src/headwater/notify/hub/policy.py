@@ -48,7 +48,7 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
     pending_topics: int = 10_000
     """Topics that wait to be fetched, beyond which only publishers who are known may name more."""
     requests_per_second: float = 20.0
-    """Of one client that is not at an allowed address: subscriptions, payloads and pings, each counted apart …"""
+    """Of one client that is not at an allowed address: subscriptions, payloads and names in pings, counted apart …"""
     requests_at_once: int = 200
     """… and so many at a time."""
 
@@ -100,15 +100,16 @@ class RequestRate:
         self._clients = clients
         self._left: dict[str, tuple[float, float]] = {}
 
-    def wait_seconds(self, client: str, now: float) -> float:
-        """Count one request of a client; 0 when it is allowed, else the seconds after which the next one is."""
+    def wait_seconds(self, client: str, now: float, count: int = 1) -> float:
+        """Count `count` requests of a client; 0 when they are allowed, else the seconds after which they are."""
+        count = min(count, self._burst)
         left, since = self._left.pop(client, (float(self._burst), now))
         left = min(float(self._burst), left + (now - since) * self._per_second)
         if len(self._left) >= self._clients:  # whoever was silent for longest is forgotten
             del self._left[next(iter(self._left))]
-        allowed = left >= 1
-        self._left[client] = (left - 1 if allowed else left, now)
-        return 0.0 if allowed else (1 - left) / self._per_second
+        allowed = left >= count
+        self._left[client] = (left - count if allowed else left, now)
+        return 0.0 if allowed else (count - left) / self._per_second
 
 
 class ClientShares:

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+from headwater.notify.http_client import NameAsker
+
+
+def stranger(client: str) -> NameAsker:
+    """Who has named something without a token."""
+    return NameAsker("strangers", client)
+
+
+UNKNOWN: Final = stranger("")
+"""After a restart nobody knows who has named something."""
+
+
+def subscriber(host: str) -> NameAsker:
+    """Who has confirmed a subscription with a callback at `host:port`: all names of one domain have one share."""
+    return NameAsker("subscribers", ".".join(host.rpartition(":")[0].split(".")[-2:]))
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
@@ -53,11 +71,15 @@ class AddedMessage(msgspec.Struct, frozen=True):
 
 
 class ChangedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that is to be fetched since `noted_at`; `is_trusted`: somebody known to the hub has said so."""
+    """A topic that is to be fetched since `noted_at`; `is_trusted`: somebody known to the hub has said so.
+
+    `client` has said so, where that is known; no store keeps it.
+    """
 
     topic: str
     noted_at: float
     is_trusted: bool
+    client: str = ""
 
 
 class DeliveryOutcome(msgspec.Struct, frozen=True):
@@ -76,7 +98,10 @@ class DeliveryOutcome(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that was answered 202 and whose intent is not verified yet, or that is denied for a `denial`."""
+    """A request that was answered 202 and whose intent is not verified yet, or that is denied for a `denial`.
+
+    `asker` is whose names it has; no store keeps it.
+    """
 
     id: int
     is_unsubscribe: bool
@@ -88,6 +113,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     tries: int
     due_at: float
     denial: str | None = None
+    asker: NameAsker = UNKNOWN
 
 
 class HubCounts(msgspec.Struct, frozen=True, kw_only=True):

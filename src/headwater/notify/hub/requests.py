@@ -19,7 +19,9 @@ URL_OCTETS: Final = 4_096
 SECRET_OCTETS: Final = 199
 """A secret is shorter than 200 octets (WS-S-04)."""
 TOPICS: Final = 100
-"""Topics that one form may name as changed."""
+"""Topics that one form may name as changed …"""
+STRANGE_TOPICS: Final = 10
+"""… and one without a token."""
 
 _LONGEST_LEASE: Final = 12
 _DIGITS = re.compile(r"[0-9]+\Z")
@@ -61,8 +63,11 @@ class ChangedTopics(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-def read_form(body: bytes) -> SubscriptionRequest | ChangedTopics | RequestRefusal:
-    """What a form asks for. Unknown fields are ignored (WS-H-01); fields that contradict each other are refused."""
+def read_form(body: bytes, *, is_trusted: bool = True) -> SubscriptionRequest | ChangedTopics | RequestRefusal:
+    """What a form asks for, of a sender with a token (`is_trusted`) or without.
+
+    Unknown fields are ignored (WS-H-01); fields that contradict each other are refused.
+    """
     if len(body) > FORM_OCTETS:
         return RequestRefusal(413, f"a form has {FORM_OCTETS:,} octets at most")
     try:
@@ -76,7 +81,7 @@ def read_form(body: bytes) -> SubscriptionRequest | ChangedTopics | RequestRefus
     if isinstance(mode, RequestRefusal):
         return mode
     if mode == "publish":
-        return _changed_topics(fields)
+        return _changed_topics(fields, is_trusted=is_trusted)
     if mode in ("subscribe", "unsubscribe"):
         return _subscription(fields, is_unsubscribe=mode == "unsubscribe")
     return RequestRefusal(400, "hub.mode has to be subscribe, unsubscribe or publish")
@@ -144,12 +149,13 @@ def _subscription(fields: dict[str, list[str]], *, is_unsubscribe: bool) -> Subs
     return SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease, secret=secret)
 
 
-def _changed_topics(fields: dict[str, list[str]]) -> ChangedTopics | RequestRefusal:
+def _changed_topics(fields: dict[str, list[str]], *, is_trusted: bool) -> ChangedTopics | RequestRefusal:
     topics = list(dict.fromkeys(fields.get("hub.url", []) + fields.get("hub.topic", [])))
     if not topics:
         return RequestRefusal(400, "hub.url is missing: the topic that has changed")
-    if len(topics) > TOPICS:
-        return RequestRefusal(400, f"one request names {TOPICS} topics at most")
+    most, whose = (TOPICS, "") if is_trusted else (STRANGE_TOPICS, " without a token")
+    if len(topics) > most:
+        return RequestRefusal(400, f"one request{whose} names {most} topics at most")
     for topic in topics:
         if why := objection_to_url(topic):
             return RequestRefusal(400, f"hub.url cannot be used: {why}")

@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.notify.http_client import NameAsker
 from headwater.notify.hub.policy import MOST_LEASE, HubLimits
 from headwater.notify.hub.records import (
+    UNKNOWN,
     AddedMessage,
     ChangedTopic,
     DeliveryOutcome,
@@ -24,6 +26,7 @@ from headwater.notify.hub.records import (
     Message,
     Payload,
     TopicCounts,
+    subscriber,
 )
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.notify.hub.schema import FILE, SCHEMA
@@ -67,13 +70,18 @@ class HubStore:
 
     # -- intents ------------------------------------------------------------------------------------------------------
 
-    def ask(self, tx: Transaction, request: SubscriptionRequest, now: float) -> Intent:
-        """Remember a request until its intent is verified; one of the same topic and callback gives way to it."""
+    def ask(self, tx: Transaction, request: SubscriptionRequest, now: float, asker: NameAsker = UNKNOWN) -> Intent:
+        """Remember a request until its intent is verified; one of the same topic and callback gives way to it.
+
+        The names of one that is subscribed already are looked up as a subscriber's, others as those of the `asker`.
+        """
         lease = 0 if request.is_unsubscribe else self._limits.lease(request.lease_seconds)
         keys = (request.topic_key, request.callback_key)
-        denial = None if request.is_unsubscribe else self._denial(tx, host_of(request.callback), keys)
+        is_known = self._is_subscribed(tx, keys)
+        denial = None if request.is_unsubscribe or is_known else self._denial(tx, host_of(request.callback))
         tx.run("DELETE FROM intents WHERE topic_key = ? AND callback_key = ?", keys)
-        return self._insert(tx, request, lease, now, denial)
+        intent = self._insert(tx, request, lease, now, denial)
+        return msgspec.structs.replace(intent, asker=subscriber(intent.host) if is_known else asker)
 
     def _insert(
         self, tx: Transaction, request: SubscriptionRequest, lease: int, due_at: float, denial: str | None
@@ -99,12 +107,14 @@ class HubStore:
         assert row is not None
         return _intent(row)
 
-    def _denial(self, tx: Transaction, host: str, keys: tuple[str, str]) -> str | None:
-        known = tx.value(
+    def _is_subscribed(self, tx: Transaction, keys: tuple[str, str]) -> bool:
+        found = tx.value(
             "SELECT 1 FROM subscriptions JOIN topics ON topics.id = topic_id WHERE key = ? AND callback_key = ?", keys
         )
-        if known:
-            return None  # a renewal is no further subscription
+        return bool(found)
+
+    def _denial(self, tx: Transaction, host: str) -> str | None:
+        """Why there is no room for one more subscription; a renewal is none."""
         if (tx.value("SELECT sum(subscriptions) FROM hosts") or 0) >= self._limits.subscriptions:
             return "this hub has as many subscriptions as it may have"
         if (
@@ -133,7 +143,11 @@ class HubStore:
         if not tx.run("DELETE FROM intents WHERE id = ?", (intent.id,)) or not is_confirmed:
             return None  # a later request has taken its place
         topic_key, callback_key = uris.normalise(intent.topic), uris.normalise(intent.callback)
-        if not intent.is_unsubscribe and (denial := self._denial(tx, intent.host, (topic_key, callback_key))):
+        if (
+            not intent.is_unsubscribe
+            and not self._is_subscribed(tx, (topic_key, callback_key))
+            and (denial := self._denial(tx, intent.host))
+        ):
             return self._denied(tx, intent, denial)
         if intent.is_unsubscribe:
             return tx.value(  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import pause_seconds
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, DueSubscription, Message
+from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.signatures import signature
 
@@ -189,7 +189,8 @@ class Deliveries:
         if one.secret is not None:
             fields.append(f"X-Hub-Signature: {signature(one.secret, message.body, self._options.method)}\r\n")
         head = "".join(fields).encode("latin-1", "replace")
-        return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body)
+        asker = subscriber(one.host)
+        return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body, asker)
 
     def _takes_room(self, topic_id: int, message: Message) -> bool:
         key = topic_id, message.seq

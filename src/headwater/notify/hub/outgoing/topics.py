@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from headwater.errors import as_fault
+from headwater.notify.http_client import KNOWN
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.task_group import TaskGroup
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.records import ChangedTopic, Payload
+from headwater.notify.hub.records import ChangedTopic, Payload, stranger
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.hub.store import host_of
 from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.topic_links import topic_links
+from headwater.notify.topic_links import are_in_head, topic_links
 from headwater.spec import uris
 
 SECONDS: Final = 8.0
@@ -30,11 +32,15 @@ _STRANGE_OCTETS, _STRANGE_HOST_OCTETS = 128 << 20, 32 << 20
 
 
 class TopicFault(msgspec.Struct, frozen=True):
-    """Why a topic cannot be used. `is_passing`: another try may succeed. `is_too_long`: it has more than allowed."""
+    """Why a topic cannot be used. `is_passing`: another try may succeed. `is_too_long`: it has more than allowed.
+
+    `text` may have an address; then `public_text` is for strangers.
+    """
 
     text: str
     is_passing: bool = False
     is_too_long: bool = False
+    public_text: str = ""
 
 
 async def fetch_topic(
@@ -42,24 +48,33 @@ async def fetch_topic(
     topic: str,
     *,
     is_trusted: bool,
+    client: str = "",
     max_octets: int | None = None,
     has_room: Callable[[int], bool] = lambda _octets: True,
 ) -> Payload | TopicFault:
     """Fetch a topic, over a few redirects, each of which is judged. It has to name this hub unless it `is_trusted`.
 
-    A topic that says that its address is another one is not taken for it (WS-H-17). `max_octets`: what it may have, as
-    much as any payload unless given; `has_room` as for a request.
+    A topic that says that its address is another one is not taken for it (WS-H-17); the body of what its head condemns
+    is not read. `client`: a stranger who has named it. `max_octets`: what it may have, as much as any payload unless
+    given; `has_room` as for a request.
     """
     url, options = topic, context.options
     most = options.limits.payload_octets if max_octets is None else max_octets
-    bounds = AnswerBounds(seconds=SECONDS, max_octets=most, has_room=has_room)
+    asker = KNOWN if is_trusted else stranger(client)
     for _ in range(_REDIRECTS + 1):
-        answer = await context.client.request("GET", url, bounds)
+        judge = partial(_judged, url=url, topic=topic, hub=options.url, is_trusted=is_trusted)
+
+        def wants_body(head: HttpAnswer, judge: Callable[[HttpAnswer], Payload | TopicFault] = judge) -> bool:
+            return not _is_redirect(head) and (not _tells_links(head) or isinstance(judge(head), Payload))
+
+        bounds = AnswerBounds(seconds=SECONDS, max_octets=most, has_room=has_room, wants_body=wants_body)
+        answer = await context.client.request("GET", url, bounds, asker=asker)
         if isinstance(answer, HttpFailure):
-            text = f"the topic cannot be fetched: {answer.text}"
-            return TopicFault(text, is_passing=not answer.is_final, is_too_long=answer.is_too_long)
-        if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
-            return _judged(answer, url, topic, hub=options.url, is_trusted=is_trusted)
+            text, told = (f"the topic cannot be fetched: {why}" for why in (answer.text, answer.public_text))
+            is_passing = not answer.is_final
+            return TopicFault(text, is_passing=is_passing, is_too_long=answer.is_too_long, public_text=told)
+        if not _is_redirect(answer):
+            return judge(answer)
         target = uris.resolve(url, answer.headers["location"])
         if why := objection_to_url(target):
             return TopicFault(f"the topic redirects to where nobody can follow: {why}")
@@ -67,6 +82,14 @@ async def fetch_topic(
             return TopicFault("the topic redirects from https to http")
         url = target
     return TopicFault("the topic redirects too often")
+
+
+def _is_redirect(answer: HttpAnswer) -> bool:
+    return answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers
+
+
+def _tells_links(head: HttpAnswer) -> bool:
+    return not head.ok or are_in_head(head.headers.get("link", ""), head.headers.get("content-type", ""), "")
 
 
 def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: bool) -> Payload | TopicFault:
@@ -78,7 +101,9 @@ def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: b
         return TopicFault(f"the topic does not name this hub, {hub}, in a link with rel=hub")
     if links.canonical is not None and uris.normalise(links.canonical) != uris.normalise(topic):
         return TopicFault(f"the topic says that its address is {links.canonical}")
-    return Payload(topic=topic, media_type=media_type, body=answer.body)
+    has_list = links.capability_list is not None and objection_to_url(links.capability_list) is None
+    others = (f'<{links.capability_list}>; rel="resourcesync"',) if has_list else ()
+    return Payload(topic=topic, media_type=media_type, body=answer.body, links=others)
 
 
 class TopicFetches:
@@ -94,7 +119,8 @@ class TopicFetches:
         self._on_content = on_content
         self._on_end = on_end
         self._wake = context.wake
-        self._queue: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._strange: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._trusted: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
         self._octets = ClientShares(_STRANGE_OCTETS, _STRANGE_HOST_OCTETS)
         self._latest: dict[str, float] = {}
         self._tasks = TaskGroup(context.wake)
@@ -102,34 +128,38 @@ class TopicFetches:
 
     @property
     def pending(self) -> int:
-        """How many requests to fetch are queued, also those that later ones have taken the place of."""
-        return len(self._queue)
+        """How many requests of strangers to fetch are queued, also those that later ones have taken the place of."""
+        return len(self._strange)
 
     def add(self, changed: ChangedTopic) -> None:
         """Fetch a topic soon; word that came before and waits is passed over."""
         self._latest[changed.topic] = changed.noted_at
-        self._queue.add(host_of(changed.topic), (changed, 0))
+        self._queue(changed).add(host_of(changed.topic), (changed, 0))
         self._wake.set()
 
     def start_due(self, now: float) -> None:
         """Begin what is due."""
-        while (taken := self._queue.take(now)) is not None:
-            changed, tries = taken
-            if self._latest.get(changed.topic) == changed.noted_at:
-                self._tasks.start(self._run(changed, tries))
-            else:
-                self._queue.done(host_of(changed.topic))
+        for queue in (self._trusted, self._strange):
+            while (taken := queue.take(now)) is not None:
+                changed, tries = taken
+                if self._latest.get(changed.topic) == changed.noted_at:
+                    self._tasks.start(self._run(changed, tries))
+                else:
+                    queue.done(host_of(changed.topic))
 
     def next_due(self) -> float | None:
         """When the next is due."""
-        return self._queue.next_due()
+        return min((due for one in (self._trusted, self._strange) if (due := one.next_due()) is not None), default=None)
 
     async def close(self) -> None:
         """Give up what is under way; it begins anew with the next start."""
         await self._tasks.close()
 
+    def _queue(self, changed: ChangedTopic) -> FairQueue[tuple[ChangedTopic, int]]:
+        return self._trusted if changed.is_trusted else self._strange
+
     async def _run(self, changed: ChangedTopic, tries: int) -> None:
-        host, octets = host_of(changed.topic), 0
+        host, octets, queue = host_of(changed.topic), 0, self._queue(changed)
 
         def has_room(more: int) -> bool:
             nonlocal octets
@@ -143,11 +173,12 @@ class TopicFetches:
                 self._context,
                 changed.topic,
                 is_trusted=changed.is_trusted,
+                client=changed.client,
                 has_room=known if changed.is_trusted else has_room,
             )
             if isinstance(found, TopicFault) and found.is_passing and tries < len(_PAUSES):
                 due_at = monotonic_unix_time() + _PAUSES[tries] * (0.75 + random.random() / 2)
-                self._queue.add(host, (changed, tries + 1), due_at)
+                queue.add(host, (changed, tries + 1), due_at)
                 return
             if isinstance(found, TopicFault):
                 self.failed += 1
@@ -158,7 +189,7 @@ class TopicFetches:
                 del self._latest[changed.topic]
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
             self._context.on_fault(as_fault(error))
-            self._queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSES[1])
+            queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSES[1])
         finally:
             self._octets.give_back(host, octets)
-            self._queue.done(host)
+            queue.done(host)

@@ -108,10 +108,14 @@ class Verifications:
     async def _ask(self, intent: Intent) -> None:
         denial = intent.denial
         if denial is None and not intent.is_unsubscribe:
-            denial = await self._context.client.objection_to(intent.topic)
+            objections = await self._context.client.objections_to([intent.topic], intent.asker)
+            if (objection := objections.get(intent.topic)) is not None:
+                self._context.on_topic_fault(intent.topic, objection.text)
+                denial = objection.public_text
         if denial is not None:
             url = denial_url(intent.callback, topic=intent.topic, reason=denial)
-            answer = await self._context.client.request("GET", url, AnswerBounds(seconds=SECONDS))
+            bounds = AnswerBounds(seconds=SECONDS)
+            answer = await self._context.client.request("GET", url, bounds, asker=intent.asker)
             if not (isinstance(answer, HttpAnswer) and answer.ok) and await self._again(intent, answer):
                 return
             self.counts.denied += 1
@@ -125,7 +129,7 @@ class Verifications:
             challenge=challenge,
             lease_seconds=None if intent.is_unsubscribe else intent.lease_seconds,
         )
-        answer = await self._context.client.request("GET", url, _BOUNDS)
+        answer = await self._context.client.request("GET", url, _BOUNDS, asker=intent.asker)
         if isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge):
             await self._end(intent, asked_at, is_confirmed=True)
         elif not await self._again(intent, answer):
