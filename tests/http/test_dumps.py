@@ -15,8 +15,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import pytest
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Resource
 from headwater.http.dumps import endpoint
-from headwater.http.dumps.endpoint import DumpTimes
+from headwater.http.dumps.package_stream import DumpTimes
 from headwater.http.metrics.counters import kind_of
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.library import publish_folder
@@ -476,9 +477,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def post(url: str, body: object) -> bytes:
+def post(url: str, body: object, client: str = "") -> bytes:
+    """A request, of a `client` that a proxy names."""
     octets = json.dumps(body).encode()
     head = f"POST /files/dump HTTP/1.1\r\nhost: {url[7:]}\r\ncontent-type: application/json\r\n"
+    head += f"x-forwarded-for: {client}\r\n" if client else ""
     return f"{head}content-length: {len(octets)}\r\n\r\n".encode() + octets
 
 
@@ -547,6 +550,78 @@ def test_a_slow_client_gets_all(large: Face) -> None:
         while block := response.read(1 << 16):
             whole.write(block)
     assert Unpacked(whole.getvalue()).content == listed(large)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
+    """A source that makes four packages at a time, two of them for one client, larger than sockets take."""
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "small.txt").write_text("small")
+    (folder / "large.bin").write_bytes(random.Random(1).randbytes(24 << 20))
+    with face(folder, tmp_path_factory.mktemp("state"), source_options={"on_demand_requests": 4}) as four:
+        yield four
+
+
+@contextlib.contextmanager
+def slow_readers(running: Face, clients: Iterable[str]) -> Iterator[list[int]]:
+    """Clients that ask for large packages and read nothing of them but the status, which they have been told."""
+    with contextlib.ExitStack() as stack:
+        told = []
+        for name in clients:
+            client = stack.enter_context(running.connect())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            client.sendall(post(running.url, {"page": 0}, name))
+            told.append(int(client.recv(12)[9:12]))
+        yield told
+
+
+@pytest.mark.parametrize(
+    ("clients", "statuses", "is_quick"),
+    [
+        pytest.param(["192.0.2.1"] * 10, [200] * 2 + [503] * 8, True, id="ten of one client"),
+        pytest.param([f"192.0.2.{one}" for one in range(1, 11)], [200] * 4 + [503] * 6, False, id="one of ten each"),
+        pytest.param(["2001:db8::1", "2001:db8::2", "2001:db8::3"], [200, 200, 503], True, id="of one network"),
+        pytest.param(["198.51.100.9, 192.0.2.1"] * 3, [200, 200, 503], True, id="whom a client invents in front"),
+    ],
+)
+def test_a_fast_client_gets_a_package_while_slow_ones_read(
+    four: Face, monkeypatch: pytest.MonkeyPatch, clients: list[str], statuses: list[int], is_quick: bool
+) -> None:
+    """One client has a share, also behind a proxy; where that does not help, who reads slowly gives way."""
+    monkeypatch.setattr(four.dumps, "_times", DumpTimes(patience_seconds=30 if is_quick else 1))
+    wanted = {"uris": [f"{four.url}/files/resources/small.txt"]}
+    four.served.clear()
+    with slow_readers(four, clients) as told:
+        assert told == statuses
+        fast = [JSON | {"x-forwarded-for": name} for name in ("192.0.2.77", "192.0.2.77")]
+        if not is_quick:
+            until(lambda: ask(four.url, wanted, fast[0]).status == 200, what="a place")
+        assert [ask(four.url, wanted, headers).status for headers in fast] == [200] * 2
+        assert cut_short(four) == (not is_quick)
+    until(lambda: four.dumps._places.taken == 0, what="the end of all")
+
+
+def test_who_reads_slowly_gives_way_to_the_same_client(four: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(four.dumps, "_times", DumpTimes(patience_seconds=0.5))
+    wanted = {"uris": [f"{four.url}/files/resources/small.txt"]}
+    with slow_readers(four, [""] * 3) as told:
+        assert told == [200, 200, 503]
+        until(lambda: ask(four.url, wanted).status == 200, what="a place")
+    until(lambda: four.dumps._places.taken == 0, what="the end of all")
+
+
+def test_who_reads_too_slowly_is_cut(four: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What we need to make a block does not count, nor what is waited for a reader that goes on at the least speed."""
+    for least, is_cut in ((1 << 30, True), (1, False)):
+        four.served.clear()
+        monkeypatch.setattr(four.dumps, "_times", DumpTimes(judged_seconds=0.2, least_octets_per_second=least))
+        with four.connect() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            client.sendall(post(four.url, {"page": 0}))
+            time.sleep(0.5)
+            assert (b"PK\x05\x06" in drain(client)) != is_cut
+        until(lambda: four.served, what="the end")
+        assert four.served[0].complete != is_cut
 
 
 class Altering:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from headwater.address_levels import client_network
 from headwater.catalog.content import ContentReader
 from headwater.http import responses
 from headwater.http.dumps.faults import (
@@ -27,13 +28,15 @@ from headwater.http.dumps.faults import (
     WrongMediaType,
 )
 from headwater.http.dumps.package import Package, PackageSource
-from headwater.http.dumps.package_stream import PackageStream
+from headwater.http.dumps.package_stream import DumpTimes, PackageStream
 from headwater.http.dumps.request import BODY_OCTETS, Wanted, WantedSince, WantedUris, read_request
 from headwater.http.dumps.resource_states import PastStates, present_states
 from headwater.http.dumps.selection import select
 from headwater.http.responses import Response, line
 from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
 from headwater.http.source_access import not_published
+from headwater.notify.hub.policy import ClientShares
+from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.protocol import ServableSource
@@ -42,27 +45,13 @@ from headwater.spec.timestamps import to_microseconds
 
 _JSON = b"application/json"
 _CLOSE = line(b"connection", b"close")
-
+_LEAST_SHARE = 2
+"""Of the packages that are made at a time one client has a quarter, and at least these: a destination asks for two."""
+_NEAR_PROXIES = TrustedProxies(("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"))
+"""Who connects from there, and says for whom: a client that invents others from there takes no more than all have."""
 
 BODIES_OCTETS = 4 * BODY_OCTETS
 """The bodies that are on their way at a time have so many octets at most, together."""
-
-
-class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on the time that one request may take.
-
-    A body has `first_seconds` and the time of what has come at `body_octets_per_second`, `body_seconds` at most;
-    `seconds` are those of the whole answer.
-    """
-
-    first_seconds: float = 10.0
-    body_octets_per_second: int = 16 << 10
-    body_seconds: float = 60.0
-    seconds: float = 3_600.0
-
-    def for_body(self, octets: int) -> float:
-        """Seconds from its beginning that a body has of which so many octets have come."""
-        return min(self.first_seconds + octets / self.body_octets_per_second, self.body_seconds)
 
 
 class DumpEndpoint:
@@ -83,9 +72,12 @@ class DumpEndpoint:
         self._past = past
         self._times = times or DumpTimes()
         self._clock = clock
-        self._under_way = 0
         self._body_octets = 0
         most = max((one.requests for one in offers.values()), default=1)
+        self._share = min(most, max(_LEAST_SHARE, most // 4))
+        self._places = ClientShares(most, self._share)
+        self._sent: dict[PackageStream, str] = {}
+        """Packages that are being sent, and to which client."""
         # Twice as many, because what is given up is closed while others begin.
         self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
 
@@ -121,10 +113,12 @@ class DumpEndpoint:
             return response
         try:
             _check_head(request.scope)
-            self._check_room(limits)
+            client = _client(request.scope)
+            self._place(client)
             body = await self._body(request.scope, request.receive)
-            self._check_room(limits)  # a body that comes slowly keeps no one else from a package
-            return await self._made(name, body, limits)
+            if (slow := self._place(client)) is not None:  # a body that comes slowly keeps no one else from a package
+                slow.give_up()
+            return await self._made(name, body, limits, client)
         except DumpRefused as refused:
             return _refused(refused, limits)
 
@@ -132,26 +126,39 @@ class DumpEndpoint:
         """Give up the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _done(self) -> None:
-        self._under_way -= 1
+    def _place(self, client: str) -> PackageStream | None:
+        """The package that gives way to one for a client; None where there is room. Raises TooManyDumps.
 
-    def _check_room(self, limits: DumpLimits) -> None:
-        if self._under_way >= limits.requests:
-            raise TooManyDumps(f"{limits.requests} packages are being made at this moment")
+        That is one of the same client where it has its share, else any: the one that has waited longest for its reader.
+        """
+        has_share = self._places.held(client) >= self._share
+        if not has_share and self._places.has_room:
+            return None
+        found = (one for one, its_client in self._sent.items() if not has_share or its_client == client)
+        slow = max(found, key=lambda one: one.waiting_seconds, default=None)
+        if slow is None or slow.waiting_seconds < self._times.patience_seconds:
+            whose = "for this client" if has_share else "at this moment"
+            raise TooManyDumps(f"as many packages as may be are being made {whose}")
+        return slow
 
-    async def _made(self, name: str, body: bytes, limits: DumpLimits) -> Response:
+    async def _made(self, name: str, body: bytes, limits: DumpLimits, client: str) -> Response:
         """The package that a body asks for. Raises DumpRefused and the catalog's faults."""
-        self._under_way += 1
-        is_sent = False
+        self._places.take(client, 1)
+        stream: PackageStream | None = None
+
+        def done() -> None:
+            self._places.give_back(client, 1)
+            if stream is not None:
+                del self._sent[stream]
+
         try:
             work = functools.partial(self._asked_for, name, body, limits)
             package = await asyncio.get_running_loop().run_in_executor(self._pool, work)
-            deadline = self._clock() + self._times.seconds
-            stream = PackageStream(package, self._pool, lambda: self._clock() > deadline, self._done)
-            is_sent = True
+            stream = PackageStream(package, self._pool, self._times, self._clock, done)
+            self._sent[stream] = client
         finally:
-            if not is_sent:
-                self._done()
+            if stream is None:
+                done()
         head = line(b"content-type", b"application/zip") + line(b"cache-control", NO_STORE)
         return Response(200, head + line(b"x-content-type-options", b"nosniff"), stream=stream)
 
@@ -216,6 +223,12 @@ class DumpEndpoint:
         if stated is not None and int(stated) != octets:
             raise BodyTooLate(f"a body of {octets:,} octets, and Content-Length says {int(stated):,}")
         return b"".join(parts)
+
+
+def _client(scope: Scope) -> str:
+    """Whose request it is: where a proxy near us passes it on, of whom the proxy says."""
+    peer = (scope.get("client") or ("", 0))[0]
+    return client_network(_NEAR_PROXIES.client(peer, scope["headers"]))
 
 
 def _check_head(scope: Scope) -> None:

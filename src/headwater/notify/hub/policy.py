@@ -130,6 +130,15 @@ class ClientShares:
         self.taken += amount
         return True
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is any left."""
+        return self.taken < self._whole
+
+    def held(self, client: str) -> int:
+        """How much a client has."""
+        return self._taken.get(client, 0)
+
     def give_back(self, client: str, amount: int) -> None:
         """Give back what was taken for a client."""
         left = self._taken.get(client, 0) - amount
