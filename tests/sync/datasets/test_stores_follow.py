@@ -13,10 +13,11 @@ import msgspec
 import pyoxigraph
 import pytest
 
+from headwater.patches.registry import N_QUADS_DIFF
 from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
 from tests.support.copying import DONE, SOURCE, STORE, USAGE, check, go
-from tests.support.fake_source import Site, Source
+from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url
 from tests.support.sparql_server import SparqlServer, sparql_server
 from tests.triplestores.test_embedded_store import POOL, normalised
 
@@ -369,6 +370,77 @@ def test_the_flag_of_the_existing_exporter_is_seen(source: Source, dest: Path, t
     one.publish_description()
     ran = go(source.base, dest, store=str(tmp_path / "stores"))
     assert ran.one.dataset.uri == one.uri("a.nq"), ran.notices
+
+
+FLAGS = [
+    ("plain, beside dataset.ttl", {"isDataset": "true"}, "dataset.ttl"),
+    ("in a namespace, beside a file", {"xmlns:t": "urn:t", "t:isDataset": "true"}, "A.ttl"),
+    ("plain, beside a file", {"isDataset": "1"}, "A.ttl"),
+]
+
+
+@pytest.mark.parametrize(("flag", "other"), [f[1:] for f in FLAGS], ids=[f[0] for f in FLAGS])
+@pytest.mark.parametrize("at_loc", [False, True], ids=["linked", "at-loc"])
+def test_the_flag_holds_until_a_list_says_otherwise(
+    source: Source, dest: Path, tmp_path: Path, flag: dict[str, str], other: str, at_loc: bool
+) -> None:
+    """A Change List that does not repeat it changes nothing, not at the first run and not later (TIM-A5)."""
+    one, stores = Site(source), tmp_path / "stores"
+    one.put(other, b'<urn:other> <urn:p> "of another file" .\n', change=False)
+    entries: list[str] = []
+
+    def to(number: int) -> bytes:
+        lines = [f'<urn:a> <urn:p> "{n}" .\n'.encode() for n in range(number)]
+        one.put("people.nq", b"".join(lines), change=False)
+        one.clock = 10.0 * number
+        patch = one.uri(f"changes{number}.nqud")
+        source.pages[f"/set/resources/changes{number}.nqud"] = Reply(b"+" + lines[-1])
+        kind = "created" if number == 1 else "updated"
+        if at_loc:
+            entries.append(url(patch, change=kind, datetime=at(one.clock), type=N_QUADS_DIFF))
+        else:
+            link = ln("http://www.openarchives.org/rs/terms/patch", patch, type=N_QUADS_DIFF)
+            known = {"hash": sha(b"".join(lines)), "length": len(b"".join(lines))}
+            entries.append(url(one.uri("people.nq"), links=link, change=kind, datetime=at(one.clock), **known))
+        return b"".join(lines)
+
+    def publish(**flags: str) -> None:
+        one.publish_list([one.resource(other), one.resource("people.nq", **flags)])
+        one.publish_changes(one.clock + 500, entries=entries)
+        one.publish_capabilities("resourcelist", "changelist")
+        one.publish_description()
+
+    for number in (1, 2, 3):
+        text = to(number)
+        publish(**flag)
+        ran = go(source.base, dest, store=str(stores))
+        assert (ran.status, ran.one.dataset.uri) == (DONE, one.uri("people.nq")), ran.notices
+        assert in_store(stores / "set") == set(text.splitlines(keepends=True))
+        assert check(source.base, dest, store=str(stores)).verdict == "in sync"
+    publish(**{name: value.replace("true", "false").replace("1", "0") for name, value in flag.items()})
+    ran = go(source.base, dest, store=str(stores), baseline=True)
+    assert "of another file" in str(in_store(stores / "set")) if other == "dataset.ttl" else ran.status == SOURCE
+
+
+def test_no_other_file_takes_the_place_of_a_flagged_one_that_is_deleted(
+    source: Source, dest: Path, tmp_path: Path
+) -> None:
+    """TIM-A5: the store stays until the file comes again, with or without the flag."""
+    one, stores = Site(source), tmp_path / "stores"
+    for name in ("dataset.nq", "people.nq"):
+        one.put(name, f"<urn:{name}> <urn:p> <urn:o> .\n".encode(), change=False)
+    one.publish()
+    one.publish_list([one.resource("dataset.nq"), one.resource("people.nq", isDataset="true")])
+    assert go(source.base, dest, store=str(stores)).status == DONE
+    one.drop("people.nq")
+    one.publish()
+    ran = go(source.base, dest, store=str(stores), max_delete=1.0)
+    assert any("has no RDF dataset any more" in notice.message for notice in ran.notices)
+    assert in_store(stores / "set") == {b"<urn:people.nq> <urn:p> <urn:o> .\n"}
+    one.put("people.nq", b"<urn:again> <urn:p> <urn:o> .\n")
+    one.publish()
+    assert go(source.base, dest, store=str(stores)).one.dataset.uri == one.uri("people.nq")
+    assert in_store(stores / "set") == {b"<urn:again> <urn:p> <urn:o> .\n"}
 
 
 def test_an_audit_compares_what_stores_hold_with_the_dataset(

@@ -252,6 +252,12 @@ def _kept_attributes(entry: Entry) -> str | None:
     return encoded if len(encoded) <= _LONGEST_KEPT else None
 
 
+def with_dataset_flag(stated: str | None, held: str) -> str:
+    """Attributes as they are kept, with the flag `isDataset` that is held of the resource (TIM-A5)."""
+    flag = [pair for pair in _extra_from(held) if pair[0].endswith("isDataset")]
+    return _ENCODER.encode([*(_extra_from(stated) if stated else ()), *flag]).decode()
+
+
 def _priority(link: Link) -> int:
     return link.pri if link.pri is not None else _LOWEST_PRIORITY
 

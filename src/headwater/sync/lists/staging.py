@@ -15,7 +15,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.storage.sqlite.transaction import Row, Transaction
-from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
+from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
 from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import IndexedList, Interval, Position, Style10, Times, is_past, kept_bound, mark_of
 from headwater.sync.source_times import last_micros, micros
@@ -276,6 +276,20 @@ def any_patches(t: Transaction) -> bool:
     """Whether there are pending changes with patches of datasets."""
     query = "SELECT 1 FROM temp.changed WHERE pending AND links LIKE ? LIMIT 1"
     return t.one(query, (f"%{N_QUADS_DIFF}%",)) is not None
+
+
+_FLAG_KEPT = """
+SELECT c.n, c.extra, coalesce(r.extra, f.extra) AS held FROM temp.changed c
+LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri LEFT JOIN failures f ON f.set_id = ?1 AND f.uri = c.uri
+WHERE c.pending AND c.change != 'deleted' AND instr(held, 'isDataset')
+  AND NOT coalesce(instr(c.extra, 'isDataset'), 0)"""
+
+
+def keep_dataset_flags(t: Transaction, set_id: int) -> None:
+    """Have pending changes repeat the flag `isDataset` of their resources: it holds until a list says otherwise, also
+    beyond a deletion (TIM-A5)."""
+    found = [(with_dataset_flag(stated, held), n) for n, stated, held in t.rows(_FLAG_KEPT, (set_id,))]
+    t.many("UPDATE temp.changed SET extra = ? WHERE n = ?", found)
 
 
 _BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"

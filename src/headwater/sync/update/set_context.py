@@ -18,7 +18,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.staging import any_patches, any_patches_alone
+from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
 from headwater.sync.metadata.statements import forget_statements
 from headwater.sync.options import signature_of
 from headwater.sync.reports import SetReport
@@ -108,6 +108,7 @@ class SetContext:
             from headwater.sync.datasets.patch_entries import keep_links
 
             keep_links(t, set_id)
+        keep_dataset_flags(t, set_id)
 
     def compare_from(self, position: Position) -> bool:
         """Whether changes that are to be read from a position on are compared with the Resource List (DST-4.5)."""
