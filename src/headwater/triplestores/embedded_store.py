@@ -89,6 +89,12 @@ class EmbeddedStore:
         with _faults(self._folder):
             return next(iter(self._store), None) is None
 
+    @property
+    def count(self) -> int:
+        """How many statements the dataset has here."""
+        with _faults(self._folder):
+            return len(self._store) - sum(1 for _ in self._store.quads_for_pattern(None, None, None, _GRAPH))
+
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
         """Remove and add statements and move the position, all of it or nothing; durable when this returns.
 

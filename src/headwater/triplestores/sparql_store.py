@@ -126,6 +126,12 @@ class SparqlStore:
                 count += 1
         return count
 
+    def count(self) -> int:
+        """How many statements are in the graphs of the dataset."""
+        mine = f"GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{_GRAPH}> ?g }}"
+        found = self._endpoint.value(f"SELECT (COUNT(*) AS ?n) WHERE {{ {mine} GRAPH ?g {{ ?s ?p ?o }} }}")
+        return int(_plain(found or '"0"'))
+
     # which graphs
 
     def _graph_of(self, statement: bytes) -> str:

@@ -400,7 +400,7 @@ def test_the_flag_holds_until_a_list_says_otherwise(
             entries.append(url(patch, change=kind, datetime=at(one.clock), type=N_QUADS_DIFF))
         else:
             link = ln("http://www.openarchives.org/rs/terms/patch", patch, type=N_QUADS_DIFF)
-            known = {"hash": sha(b"".join(lines)), "length": len(b"".join(lines))}
+            known: dict[str, Any] = {"hash": sha(b"".join(lines)), "length": len(b"".join(lines))}
             entries.append(url(one.uri("people.nq"), links=link, change=kind, datetime=at(one.clock), **known))
         return b"".join(lines)
 
@@ -468,6 +468,54 @@ def test_an_audit_compares_what_stores_hold_with_the_dataset(
     assert verdicts() == ("not in sync", ["same", "different"])
     server.fault = lambda kind, _: (403, "text/plain", b"no")
     assert verdicts() == ("undetermined", ["same", "unreadable"])
+
+
+DAMAGES = [
+    ("a graph is gone", "DROP GRAPH <urn:g>", {}),
+    ("a graph is gone, and the dataset changes", "DROP GRAPH <urn:g>", {"changes": True}),
+    ("one statement more", "INSERT DATA { GRAPH <urn:g> { <urn:x> <urn:p> 1 } }", {}),
+    ("one for another", "DELETE {X} INSERT {Y} WHERE {X}", {"repair": True}),
+    ("one for another", "DELETE {X} INSERT {Y} WHERE {X}", {"baseline": True}),
+    ("one for another, and the dataset changes", "DELETE {X} INSERT {Y} WHERE {X}", {"repair": True, "changes": True}),
+]
+
+
+@pytest.mark.parametrize(("damage", "options"), [d[1:] for d in DAMAGES], ids=[f"{d[0]} {d[2]}" for d in DAMAGES])
+def test_a_store_that_somebody_else_has_altered_is_loaded_anew(
+    site: Site, dest: Path, server: SparqlServer, tmp_path: Path, damage: str, options: dict[str, bool]
+) -> None:
+    """A number of statements that is another is seen by each run; `--repair` and `--baseline` compare all of them."""
+    stores: dict[str, Any] = {
+        "store": str(tmp_path / "s"), "sparql": server.update_url, "sparql_query": server.query_url,
+    }  # fmt: skip
+    state = STATES[0] | {f"<urn:{n}> <urn:p> <urn:o> <urn:g> .\n".encode() for n in range(8)}
+    site.put("dataset.nq", text_of(state))
+    site.publish()
+    assert go(site.source.base, dest, **stores).status == DONE
+    for x, y in (
+        ("X", "GRAPH <urn:g> { <urn:1> <urn:p> <urn:o> }"),
+        ("Y", "GRAPH <urn:g> { <urn:y> <urn:p> <urn:o> }"),
+    ):
+        damage = damage.replace(f"{{{x}}}", f"{{ {y} }}")
+    server.store.update(damage)
+    held = pyoxigraph.Store(str(tmp_path / "s/set/oxigraph"))
+    held.update(damage)
+    del held
+    asked: dict[str, Any] = dict(options)
+    if asked.pop("changes", False):
+        site.put("dataset.nq", text_of(state := state - set(POOL[:3])))
+        site.publish()
+    elif options:
+        assert check(site.source.base, dest, **stores).verdict == "not in sync"
+        assert [one.done for one in go(site.source.base, dest, **stores).one.dataset.stores] == ["unchanged"] * 2
+    ran = go(site.source.base, dest, **stores, **asked)
+    assert (ran.status, [one.done for one in ran.one.dataset.stores]) == (DONE, ["loaded"] * 2), ran.notices
+    assert "DST-C10" in ran.rules()
+    assert in_store(tmp_path / "s/set") == normalised(state)
+    assert in_server(server, site) == len(normalised(state))
+    assert check(site.source.base, dest, **stores).verdict == "in sync"
+    again = go(site.source.base, dest, **stores, **asked)
+    assert ([one.done for one in again.one.dataset.stores], again.rules() & {"DST-C10"}) == (["unchanged"] * 2, set())
 
 
 def test_two_sets_have_stores_of_their_own_and_never_share_a_graph(

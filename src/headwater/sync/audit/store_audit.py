@@ -12,16 +12,16 @@ from pathlib import Path
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import SourceFault, StoreFault
-from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.canonical import DatasetSummary, RdfOptions, write_canonical
+from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
+from headwater.sync.datasets.store_following import compared
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.options import SyncOptions
 from headwater.sync.state.set_rows import SetRow
-from headwater.triplestores.embedded_store import write_normalised
 
 
 def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:
@@ -51,24 +51,15 @@ def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, f
             if store.state().position is None:
                 told.verdict, told.reason = MISSING, "the dataset is not there as a whole"
                 return told
-            with (folder / "raw").open("wb") as raw:
-                store.write_statements(raw)
-        held = _canonical(folder / "raw", folder / "held")
+            content = compared(store, folder / "published", published.sha256, folder)
     except (StoreFault, SourceFault) as fault:
         told.verdict, told.reason = UNREADABLE, str(fault)
         return told
-    told.quads, told.sha256 = held.quads, held.sha256
-    if held.sha256 != published.sha256:
-        sums = []
-        for name in ("held", "published"):
-            write_normalised(folder / name, folder / "forms")
-            sums.append(_canonical(folder / "forms", folder / "normalised").sha256)
-        told.verdict = NORMALISED if sums[0] == sums[1] else DIFFERENT
-        if told.verdict == NORMALISED:
-            told.reason = "the store has other forms of some literals than were published"
+    told.quads, told.sha256 = content.held.quads, content.held.sha256
+    if not content.is_same:
+        told.verdict = NORMALISED if content.is_normalised else DIFFERENT
+    if told.verdict == NORMALISED:
+        told.reason = "the store has other forms of some literals than were published"
+    elif told.verdict == DIFFERENT:
+        told.reason = "`headwater sync --repair`, with the same store, loads it anew"
     return told
-
-
-def _canonical(source: Path, target: Path) -> DatasetSummary:
-    inputs = [RdfInput(source, N_QUADS)]
-    return write_canonical(inputs, target, scratch=target.parent, options=LABELS_KEPT)

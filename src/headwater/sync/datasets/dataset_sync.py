@@ -11,7 +11,7 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import KeptStates
-from headwater.sync.datasets.store_following import bring_up
+from headwater.sync.datasets.store_following import bring_up, is_altered
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
@@ -72,8 +72,13 @@ class DatasetSync:
         told.sha256, told.quads = state.sha256, state.quads
         at = format_micros(dataset.changed_at) if dataset.changed_at is not None else None
         place = StorePosition(dataset.uri, state.sha256, state.quads, at)
+        options = self._run.options
         with closing(wanted.opened(dataset.uri)) as store:
-            told.stores.append(bring_up(store, kept, state, place, wanted.name))
+            anew = is_altered(store, kept, state, proved=options.repair or options.baseline)
+            if anew:
+                what = "the store does not hold what the last run left there: the dataset is loaded anew"
+                self._run.documents.warn("DST-C10", what, wanted.name)
+            told.stores.append(bring_up(store, kept, state, place, name=wanted.name, anew=anew))
 
     def _copy(self) -> str:
         """The identity of this copy."""

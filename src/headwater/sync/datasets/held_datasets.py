@@ -21,7 +21,7 @@ _MOST_FILES = 1_000
 def held_dataset(t: Transaction, set_id: int, wanted: str | None) -> RdfFile | None:
     """The dataset of a set among what is held of it; None: there is none. Raises NoSingleDataset.
 
-    Where the file that was flagged is deleted there is none: no other file is the dataset until a list says so (TIM-A5).
+    Where the file that was flagged is deleted there is none: no other one is until a list says so (TIM-A5).
     """
     files = _rdf_files(t.rows(_HELD, (set_id,)))
     if wanted is None and not any(one.flagged for one in files) and t.one(_FLAG_OF_DELETED, (set_id,)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,20 @@ _LEFT_BEHIND: Final = (_NEXT, f".{_NEXT}.*.part", "rdf-*", ".state-*", _CHANGES,
 """Names of what a killed run may have left."""
 
 
+class CountedState(msgspec.Struct, frozen=True):
+    """How many statements a store had when it was left in the state with this SHA-256.
+
+    They are fewer than the dataset has where the store takes two forms of a literal for one.
+    """
+
+    sha256: str
+    count: int
+    at: float = 0.0
+    """When they were counted, in seconds since 1970, and how long that took."""
+
+    seconds: float = 0.0
+
+
 class KeptState(msgspec.Struct, frozen=True):
     """A state of the dataset: of which octets it was made, and its canonical form."""
 
@@ -47,6 +62,8 @@ class KeptState(msgspec.Struct, frozen=True):
 
     dataset: str = ""
     """The URI of the dataset, by which a store may have it; empty likewise."""
+
+    counted: CountedState | None = None
 
 
 def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
@@ -123,10 +140,13 @@ class KeptStates:
         return self._note(state, dataset.uri)
 
     def _note(self, state: KeptState, uri: str) -> KeptState:
-        state = msgspec.structs.replace(state, copy=self._copy, dataset=uri)
+        state = msgspec.structs.replace(state, copy=self._copy, dataset=uri, counted=self.counted)
         if state != self._noted():
-            replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
+            self._write_note(state)
         return state
+
+    def _write_note(self, state: KeptState) -> None:
+        replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
 
     def _continued(self, before: KeptState, digest: str, source: Path, aside: Path) -> KeptState | None:
         """The state of a file that is canonical already, copied: the comparison with the state before proves it.
@@ -143,6 +163,22 @@ class KeptStates:
             return None
         self._compared = before.sha256, sha256, summary
         return KeptState(digest, sha256, before.quads - summary.removed + summary.added)
+
+    @property
+    def counted(self) -> CountedState | None:
+        """What was counted in the store when it was left; None: nobody has."""
+        noted = self._noted()
+        return None if noted is None else noted.counted
+
+    def remember(self, counted: CountedState) -> None:
+        """Remember what was counted in the store."""
+        noted = self._noted()
+        if noted is not None:
+            self._write_note(msgspec.structs.replace(noted, counted=counted))
+
+    def scratch(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for temporary files."""
+        return tempfile.TemporaryDirectory(prefix="rdf-", dir=self._folder)
 
     def changes(self, before: str, after: str) -> tuple[Path, PatchSummary]:
         """What leads from one state that is kept to another: removals and then additions; overwritten by the next."""

@@ -91,6 +91,14 @@ class EmbeddedFollower:
         finally:
             store.close()
 
+    def count(self) -> int:
+        """How many statements of the dataset are there."""
+        store = EmbeddedStore(self.folder, read_only=True)
+        try:
+            return store.count
+        finally:
+            store.close()
+
     def close(self) -> None:
         """Nothing is open between two calls."""
 
@@ -108,6 +116,10 @@ class SparqlFollower:
     def write_statements(self, target: IO[bytes]) -> None:
         """Write all statements as N-Quads, in the forms of the store."""
         self.store.write_statements(target)
+
+    def count(self) -> int:
+        """How many statements of the dataset are there."""
+        return self.store.count()
 
     def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
         """Nothing: graphs that are taken are found when they are loaded."""
