@@ -14,7 +14,7 @@ from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, writ
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.lines.reading import line_blocks, octets
-from headwater.rdf.lines.xml_entities import bounded_entities
+from headwater.rdf.lines.xml_documents import bounded_entities
 from headwater.rdf.patch_lines import read_patch
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import statement

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyoxigraph import Literal, parse
+
 from headwater.rdf.applying import PatchSteps
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.lines.parsing import parsed_files
 from headwater.rdf.lines.reading import line_blocks, octets
 from headwater.rdf.lines.statements import HAS_BLANK, canonical_block
+from headwater.rdf.lines.xml_documents import is_xml_content
 from headwater.rdf.patch_lines import read_patch
-from headwater.rdf.syntaxes import RdfInput
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _MOST = 1_000
+_XML_LITERAL = b"<http://www.w3.org/1999/02/22-rdf-syntax-ns#XMLLiteral>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
         for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else _parsed(one, bounds):
             notes.statements += block.count(b"\n")
             blanks += b"_:" in block and HAS_BLANK.search(block) is not None
+            _check_xml_literals(block, notes)
     except BadRdf as error:
         notes.fault(error)
     if not notes.statements and not notes.problems:
@@ -74,6 +79,19 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
     return notes.done()
+
+
+def _check_xml_literals(block: bytes, notes: _Notes) -> None:
+    for line in block.splitlines() if _XML_LITERAL in block else ():
+        if _XML_LITERAL not in line:
+            continue
+        term = next(iter(parse(line, N_QUADS.parser_format))).object
+        if (
+            isinstance(term, Literal)
+            and f"<{term.datatype.value}>".encode() == _XML_LITERAL
+            and not is_xml_content(term.value)
+        ):
+            notes.note("HW-RDF-01", f"an XML literal is no XML: {_shown(line)}", None, fails=False)
 
 
 def _parsed(one: RdfInput, bounds: RdfBounds) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from enum import IntEnum
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
-from xml.parsers.expat import ExpatError, ParserCreate
 
 from pyoxigraph import parse
 
@@ -17,7 +16,7 @@ from headwater.rdf.faults import BadRdf, BlankNodesRefused, RdfBounds, RdfTooCos
 from headwater.rdf.lines.blank_nodes import relabelled
 from headwater.rdf.lines.reading import OctetStream, octets
 from headwater.rdf.lines.statements import canonical_quads, has_blanks, refuse_blanks, syntax_fault
-from headwater.rdf.lines.xml_entities import bounded_entities
+from headwater.rdf.lines.xml_documents import bounded_entities, in_utf8, with_canonical_literals
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 _QUADS = 10_000
@@ -40,10 +39,6 @@ class DocumentNodes(IntEnum):
     """Their labels stay, of a document with labels. Each document has a file of its own."""
     APART = 2
     """They get labels that no other document has."""
-
-
-_CUT_OFF = frozenset({3, 5, 6, 20})
-"""expat's: no element, an unclosed token, a partial character, an unclosed CDATA section."""
 
 
 def parsed_files(
@@ -135,7 +130,7 @@ def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[
     try:
         parts = octets(file, one.where, bounds)
         if one.syntax is RDF_XML:
-            parts = _whole_xml(bounded_entities(parts, one.where), one.where)
+            parts = with_canonical_literals(bounded_entities(in_utf8(parts, one.where), one.where), one.where)
         stream = OctetStream(parts)
         quads = parse(stream, one.syntax.parser_format, base_iri=one.base)  # type: ignore[arg-type]
         while some := list(islice(quads, _QUADS)):
@@ -149,17 +144,3 @@ def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[
         raise BadRdf(str(error), where=one.where) from error
     except MemoryError as error:
         raise BadRdf("a token is too long", where=one.where) from error
-
-
-def _whole_xml(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
-    """The octets of an XML document that ends: the RDF parser takes one that is cut off between elements for whole."""
-    xml = ParserCreate()
-    try:
-        for part in parts:
-            yield part
-            xml.Parse(part)
-        xml.Parse(b"", True)  # noqa: FBT003  it takes no names
-    except ExpatError as error:
-        if error.code in _CUT_OFF:
-            raise BadRdf("the XML document is cut off", where=where) from error
-        yield from parts  # the RDF parser tells what is wrong

@@ -146,7 +146,7 @@ class OctetStream(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]
         if not self._rest:
-            self._rest = memoryview(next(self._pieces, b""))
+            self._rest = memoryview(next(filter(None, self._pieces), b""))
         count = min(len(view), len(self._rest))
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
