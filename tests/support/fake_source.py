@@ -192,8 +192,8 @@ class Site:
 
     def resource(self, name: str, **more: object) -> str:
         body = self.files[name]
-        attributes: dict[str, Any] = {"hash": sha(body), "length": len(body)} | more
-        return url(self.uri(name), at(0), **attributes)
+        attributes: dict[str, Any] = {"lastmod": at(0), "hash": sha(body), "length": len(body)} | more
+        return url(self.uri(name), **attributes)
 
     def change(self, when: float, kind: str, name: str, body: bytes | None = None, **more: object) -> str:
         known = {} if body is None or kind == "deleted" else {"hash": sha(body), "length": len(body)}

@@ -40,7 +40,8 @@ def judged(counts: dict[str, Any], doubts: list[str] | None = None, **how: bool)
         ({"same": 3, "left_out": 2}, IN_SYNC, None),
         ({"left_out": 2}, IN_SYNC, "the filters leave out all that is listed"),
         ({"same": 3, "unverifiable": 1}, IN_SYNC, "1 file could not be compared"),
-        ({"unverifiable": 2}, IN_SYNC, "2 files could not be compared"),
+        ({"unverifiable": 2}, UNDETERMINED, "nothing is there by which"),
+        ({"unverifiable": 2, "left_out": 1}, UNDETERMINED, "nothing is there by which"),
         ({"same": 3, "missing": 1}, NOT_IN_SYNC, None),
         ({"same": 3, "different": 1}, NOT_IN_SYNC, None),
         ({"same": 3, "extra": 1}, NOT_IN_SYNC, None),
@@ -64,13 +65,6 @@ def test_the_verdict_on_a_set(counts: dict[str, Any], verdict: str, reason: str 
     assert found == verdict
     assert why == reason if reason is None else why is not None and why.startswith(reason)
     assert judged(counts, DOUBT) == (UNDETERMINED, DOUBT[0]), "doubt counts before whatever was found"
-
-
-def test_a_dataset_of_which_nothing_was_compared_is_undetermined() -> None:
-    """It is one file, by which the set is judged."""
-    assert judged({"unverifiable": 1}, is_dataset=True)[0] == UNDETERMINED
-    assert judged({"unverifiable": 1, "same": 1}, is_dataset=True)[0] == IN_SYNC
-    assert judged({"same": 1}, is_dataset=True) == (IN_SYNC, None)
 
 
 def test_what_a_list_alone_has_is_told_with_what_to_do() -> None:

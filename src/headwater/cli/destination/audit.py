@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from headwater.cli.output import json_document, json_option, listening, printabl
 from headwater.cli.shared_options import SectionedCommand, dest_argument, url_argument
 from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.quantities import human_seconds
+from headwater.version import __version__
 
 if TYPE_CHECKING:
     from headwater.sync.audit.findings import AuditReport, SetAudit
@@ -57,21 +60,28 @@ def command(
 ) -> int:
     """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
 
+    Where the source lists no hash, a file has to be the one that was placed, by the hash that the copy has recorded,
+    and to have the length and the time that are listed. A copy without state is compared by length and time alone
+    there. How many files were compared by what is told.
+
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
-    meanwhile, or a file of the copy cannot be read.
+    meanwhile, a file of the copy cannot be read, or nothing at all could be compared.
     """
+    from msgspec.structs import asdict
+
     from headwater.cli.stop_signal import terminated
     from headwater.sync.audit.auditor import audit
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
+    began_at = dt.datetime.now(dt.UTC)
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
     with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files
         report = audit(url, dest, options, listener=listener)
         listener.close(report.exit_status)
     if as_json:
-        json_document(report)
+        json_document({"time": began_at, "version": __version__, **asdict(report)})
     elif report.exit_status or not quiet:
         _show(report)
     return report.exit_status
@@ -83,6 +93,9 @@ def _show(report: AuditReport) -> None:
         telling = [set_audit for set_audit in telling if set_audit.verdict != "in sync"][:_MOST_SETS]
     for set_audit in telling:
         click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
+        proofs = [f"{number:,} {how}" for number, how in _proofs(set_audit) if number]
+        if proofs:
+            click.echo(f"  compared: {', '.join(proofs)}")
         if set_audit.reason:
             click.echo(f"  because {printable(set_audit.reason)}")
         for store in set_audit.stores:
@@ -127,6 +140,14 @@ def _advise_of_past(report: AuditReport) -> None:
         click.echo(
             f"  this copy {kept}: `headwater sync --at {report.as_of}` makes one of that time, in another folder"
         )
+
+
+def _proofs(one: SetAudit) -> Iterator[tuple[int, str]]:
+    """How many files were found the same by what, or could not be compared."""
+    yield one.same_by_hash, "by the source's hash"
+    yield one.same_by_record, "by the copy's own record"
+    yield one.same_by_time, "by length and time alone"
+    yield one.unverifiable, "by nothing"
 
 
 def _counts(sets: list[SetAudit]) -> str:

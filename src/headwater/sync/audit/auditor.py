@@ -177,6 +177,7 @@ class _Audit:
 
         past = PastFiles(context, row, choice, self._base, result)
         past.moment = self._moment
+        past.is_as_recorded = self._report.as_of == self._report.copy_as_of
         return past
 
     def _base(self, t: Transaction, row: SetRow) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Notice
+from headwater.spec.hashes import STRONGEST
 from headwater.storage.sqlite.transaction import Row
 from headwater.sync.audit.document_audit import judge_documents
 from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
+    BY_HASH,
     CHANGED,
     DIFFERENT,
     EXTRA,
@@ -24,15 +27,17 @@ from headwater.sync.audit.findings import (
     FoundFile,
     PlacementRecord,
     SetAudit,
+    difference,
     judge_file,
     judge_set,
     lacks_digests,
+    proof_of,
 )
 from headwater.sync.audit.inventory import Inventory
 from headwater.sync.audit.set_content import SetContent
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.state.set_rows import SetRow
-from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.verification import digests_of, strongest_text
 
 _MOST_FINDINGS = 10_000
 
@@ -42,11 +47,14 @@ CREATE TEMP TABLE IF NOT EXISTS unhashed(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
 """
 
+_DIGESTS = " OR ".join(f"instr(e.hash, '{name}:')" for name in STRONGEST)
+"""Where one is listed the state need not be asked: that takes a tenth of the time of an audit."""
+
 _COMPARED = (
-    "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, e.undone, f.size, f.mtime_ns, f.digests, f.errno,"
-    " r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at)"
+    "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, e.undone, f.size, f.mtime_ns, f.digests, f.errno,"  # noqa: S608
+    " r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at), iif(?2, r.digest, NULL)"
     " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
-    " LEFT JOIN resources r ON e.hash IS NULL AND r.set_id = ?1 AND r.uri = e.uri"
+    " LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri AND coalesce(NOT (" + _DIGESTS + "), 1)"
     " LEFT JOIN sets s ON s.id = r.set_id"
 )
 _COMPARED_LATER = _COMPARED + " WHERE e.uri IN (SELECT uri FROM temp.unhashed)"  # noqa: S608  our own names
@@ -54,9 +62,10 @@ _UNHASHED = "unhashed"
 """In place of a verdict: more has to be known of the file."""
 
 _FINDINGS = (
-    "SELECT e.verdict, e.uri, e.path, f.errno, e.undone, e.hash"
+    "SELECT e.verdict, e.uri, e.path, f.errno, e.undone, e.hash, iif(?2, r.digest, NULL), coalesce(f.digests, '')"
     " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
-    " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?"
+    " LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri"
+    " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?3"
 )
 _NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 _LISTED_ANEW = (
@@ -107,6 +116,7 @@ class SetComparison:
         self._row = row
         self._content = content
         self._verdict: ContentVerdict | None = None
+        self._proved: Counter[str] = Counter()
         self._expectation = expectation
         self._inventory = inventory
         self.result = result
@@ -125,7 +135,8 @@ class SetComparison:
             if unhashed := self._compare(_COMPARED, lacks_digests):
                 self._inventory.hash_unhashed(unhashed)
                 self._compare(_COMPARED_LATER, lambda _found, _listed: False)
-            judge_documents(self._database, self._inventory.file, self.result)
+            recorded = self._row.id if self._expectation.is_as_recorded else None
+            self._proved.update(judge_documents(self._database, self._inventory.file, recorded))
             self._told_no_more()
             self._inventory.walk(self._row.folder, others)
             self._changed_meanwhile()
@@ -135,7 +146,6 @@ class SetComparison:
         judge_set(
             self.result,
             self._expectation.doubts,
-            is_dataset=self._content.is_dataset,
             is_unannounced=self._expectation.is_unannounced and self._is_listed_anew(),
         )
 
@@ -148,7 +158,7 @@ class SetComparison:
         """Judge what a query has of `expected` and `found`, except where more has to be known of the file: these are in
         `unhashed` then, so many. `lacks`: whether digests that were computed are not all that are listed."""
         with self._database.write() as t:
-            judged = self._verdicts(t.rows(query, (self._row.id,)), lacks)
+            judged = self._verdicts(t.rows(query, (self._row.id, self._expectation.is_as_recorded)), lacks)
             t.many("INSERT INTO temp.verdicts(verdict, uri) VALUES (?, ?)", judged)
             t.run("DELETE FROM temp.unhashed")
             t.run("INSERT INTO temp.unhashed(uri) SELECT uri FROM temp.verdicts WHERE verdict = ?", (_UNHASHED,))
@@ -164,13 +174,21 @@ class SetComparison:
         for uri, length, listed, lastmod, newer, undone, size, mtime_ns, digests, errno, *placed in rows:
             record = None if placed[0] is None else PlacementRecord(*placed)
             found = None if size is None else FoundFile(size, mtime_ns, digests, errno)
-            verdict = judge_file(ExpectedFile(length, listed, lastmod, bool(newer), record, bool(undone)), found)
+            expected = ExpectedFile(length, listed, lastmod, bool(newer), record, bool(undone))
+            verdict = judge_file(expected, found)
+            proof = proof_of(expected, found) if verdict == SAME and found is not None else BY_HASH
+            if verdict == SAME and proof == BY_HASH:
+                self._proved[BY_HASH] += 1
+                continue
+            needs = lacks(digests, listed if digests_of(listed) or record is None else record.digest)
             if self._verdict is not None and uri == self._verdict.uri and verdict != MISSING:
-                verdict = self._verdict.verdict
-            if verdict == SAME:
-                self.result.same += 1
+                needs, verdict, proof = False, self._verdict.verdict, BY_HASH
+            if needs:
+                yield _UNHASHED, uri
+            elif verdict == SAME:
+                self._proved[proof] += 1
             else:
-                yield _UNHASHED if lacks(digests, listed) else verdict, uri
+                yield verdict, uri
 
     def _told_no_more(self) -> None:
         """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
@@ -189,10 +207,10 @@ class SetComparison:
             t.run("DELETE FROM temp.unhashed")
             held = t.run("INSERT INTO temp.unhashed(uri) SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL")
         if held:
-            before = self.result.same
+            before = self._proved.copy()
             self._inventory.hash_unhashed(held)
             self._compare(_COMPARED_LATER, lambda _found, _listed: False)
-            self.result.same = before
+            self._proved = before
 
     def _changed_meanwhile(self) -> None:
         """Look once more: what has changed since the audit began is no finding (DST-Q)."""
@@ -214,16 +232,25 @@ class SetComparison:
 
     def _tally(self) -> None:
         result = self.result
+        for proof, count in self._proved.items():
+            setattr(result, proof, count)
+        result.same = self._proved.total()
         with self._database.write() as t:
             for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.expected GROUP BY verdict"):
                 if verdict is not None:
                     setattr(result, verdict.replace(" ", "_"), count)
             result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
             result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
-            for verdict, uri, path, errno, undone, listed in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
-                is_not_done = bool(undone) and verdict == DIFFERENT and not digests_of(listed)
-                reason = _NOT_DONE if is_not_done else self._reason(verdict, uri, errno)
-                result.findings.append(Finding(verdict, uri, _shown(path), reason))
+            wanted = self._row.id, self._expectation.is_as_recorded, _MOST_FINDINGS
+            for verdict, uri, path, errno, undone, listed, recorded, digests in t.rows(_FINDINGS, wanted):
+                reason, expected, found = self._reason(verdict, uri, errno), None, None
+                if verdict == MISSING:
+                    expected = strongest_text(listed) or recorded
+                elif verdict == DIFFERENT and not reason:
+                    reason, expected, found = difference(listed, recorded, digests)
+                    if undone and not digests_of(listed):
+                        reason = _NOT_DONE
+                result.findings.append(Finding(verdict, uri, _shown(path), reason, expected, found))
             for path, errno in t.rows(_UNREAD_FOLDERS, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(errno)))
             for (path,) in t.rows("SELECT path FROM temp.surplus ORDER BY path LIMIT ?", (_MOST_FINDINGS,)):

@@ -80,6 +80,9 @@ class ExpectedFiles:
         self.as_of: int | None = None
         """The `at` that the Resource List states: later changes that were done lists may tell no more (AMB-22)."""
 
+        self.is_as_recorded = True
+        """Whether the copy is meant to be what is expected: then its own record says what was placed for it."""
+
         self.is_unannounced = False
         """Whether the Resource List is newer than that of the last baseline, and no change is told that is not done."""
 

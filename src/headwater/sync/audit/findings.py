@@ -13,6 +13,8 @@ from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.transfer.verification import digests_of
 
 SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
+BY_HASH, BY_RECORD, BY_TIME = "same_by_hash", "same_by_record", "same_by_time"
+"""What proves that a file is the same: a hash of the source, the copy's own record, length and time alone."""
 NORMALISED = "same after normalisation"
 UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
 TOLD_NO_MORE = "told no more"
@@ -24,12 +26,15 @@ class Finding(msgspec.Struct, frozen=True):
     """One discrepancy: a file that is missing, differs or cannot be read, or one that no list has.
 
     A folder that cannot be read is a finding too: whether there are files in it that no list has is unknown.
+    `expected` and `found` are digests, `algorithm:hex`: of the source's list, or else of the copy's own record.
     """
 
     verdict: str
     uri: str | None
     path: str
     reason: str = ""
+    expected: str | None = None
+    found: str | None = None
 
 
 class StoreAudit(msgspec.Struct, kw_only=True):
@@ -53,6 +58,17 @@ class SetAudit(msgspec.Struct, kw_only=True):
     folder: str
     at: str | None = None
     same: int = 0
+    """The sum of the next three."""
+
+    same_by_hash: int = 0
+    """Proved by what the source lists, or sends: a hash, the content of a dataset."""
+
+    same_by_record: int = 0
+    """No hash is listed: the file is the one that was placed, by its recorded hash; length and time are as listed."""
+
+    same_by_time: int = 0
+    """Neither hash is there: length and time alone are as listed."""
+
     missing: int = 0
     extra: int = 0
     different: int = 0
@@ -127,6 +143,9 @@ class PlacementRecord(msgspec.Struct, frozen=True, gc=False):
     known_at: int | None
     """The time of the change, or the `at` of the list, that it is of."""
 
+    digest: str | None = None
+    """The digest of what was placed."""
+
 
 class FoundFile(msgspec.Struct, frozen=True, gc=False):
     """One file as it lies on the disk, with its digests as `algorithm:hex`; `errno`: why it cannot be read, else 0."""
@@ -140,8 +159,9 @@ class FoundFile(msgspec.Struct, frozen=True, gc=False):
 def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     """The verdict on one expected file: by every listed digest that can be computed, else by length and time (DST-Q).
 
-    A copy that was newer than listed, and that no list has confirmed, is different (DST-5.3). So is one without a
-    listed hash that has not got its last change: length and time may be what they were.
+    Without such a digest, what is not as it was placed is different, whatever its length and time. A copy that was
+    newer than listed, and that no list has confirmed, is different (DST-5.3). So is one without a listed hash that has
+    not got its last change.
     """
     if found is None:
         return MISSING
@@ -156,13 +176,43 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
         if any(held.get(digest.algorithm) != digest.hex for digest in wanted):
             return DIFFERENT
         return SAME if length is None or length == found.size else DIFFERENT
-    if expected.newer or expected.undone:
+    if expected.newer or expected.undone or (length is not None and length != found.size):
         return DIFFERENT
-    if length is None and lastmod is None:
-        return UNVERIFIABLE
-    if length is not None and length != found.size:
-        return DIFFERENT
-    return SAME if lastmod is None else _judge_time(lastmod, found.mtime_ns, expected.placed)
+    verdict = UNVERIFIABLE if length is None else SAME
+    if lastmod is not None:
+        verdict = _judge_time(lastmod, found.mtime_ns, expected.placed)
+    if verdict == DIFFERENT or not _is_recorded(expected, found):
+        return verdict
+    assert expected.placed is not None
+    return SAME if states_all(found.digests, expected.placed.digest) else DIFFERENT
+
+
+def proof_of(expected: ExpectedFile, found: FoundFile) -> str:
+    """What proves that a file is the same, of which `judge_file` says so."""
+    if states_all(found.digests, expected.hash) or digests_of(expected.hash):
+        return BY_HASH
+    return BY_RECORD if _is_recorded(expected, found) else BY_TIME
+
+
+def _is_recorded(expected: ExpectedFile, found: FoundFile) -> bool:
+    """Whether the digest of what was placed is known, and computed of the file that is there."""
+    recorded = None if expected.placed is None else expected.placed.digest
+    return recorded is not None and not lacks_digests(found.digests, recorded)
+
+
+def difference(listed: str | None, recorded: str | None, digests: str) -> tuple[str, str | None, str | None]:
+    """Why a file is different, and the digests that show it: the expected and the found one, None where none do.
+
+    Of another hash than is listed the digests say enough.
+    """
+    held = {digest.algorithm: str(digest) for digest in digests_of(digests)}
+    for text, reason in ((listed, ""), (recorded, "not the file that was placed")):
+        for digest in digests_of(text):
+            if digest.algorithm in held and held[digest.algorithm] != str(digest):
+                return reason, str(digest), held[digest.algorithm]
+        if digests_of(text) and text is listed:
+            break
+    return "another length or time than is listed", None, None
 
 
 def _judge_time(lastmod: int, mtime_ns: int, placed: PlacementRecord | None) -> str:
@@ -199,13 +249,13 @@ _UNANNOUNCED = (
 )
 
 
-def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False, is_unannounced: bool = False) -> None:
+def judge_set(result: SetAudit, doubts: list[str], *, is_unannounced: bool = False) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
     Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
-    told; a dataset of which nothing could be compared (`is_dataset`) is not known to be in sync. `is_unannounced`: what
-    differs is in a Resource List alone, which a run does not read while changes suffice (RS-DST-09).
+    told; where nothing at all could be compared nothing is known to be in sync. `is_unannounced`: what differs is in a
+    Resource List alone, which a run does not read while changes suffice (RS-DST-09).
     """
     partial = bool(result.refused or result.skipped or result.contradicted or result.told_no_more)
     if doubts:
@@ -216,8 +266,8 @@ def judge_set(result: SetAudit, doubts: list[str], *, is_dataset: bool = False, 
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
         result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
-    elif result.unverifiable and is_dataset and not result.same:
-        result.verdict, result.reason = UNDETERMINED, "nothing is listed by which any file could be compared"
+    elif result.unverifiable and not result.same:
+        result.verdict, result.reason = UNDETERMINED, "nothing is there by which any file could be compared"
     else:
         result.verdict = IN_SYNC
         if result.unverifiable:

@@ -44,9 +44,11 @@ CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTE
 """
 
 _HELD = """
-SELECT id, path, coalesce(listed_hash, '') FROM resources WHERE id > ? AND path IS NOT NULL ORDER BY id LIMIT ?"""
+SELECT id, path, coalesce(listed_hash, ''), digest FROM resources WHERE id > ? AND path IS NOT NULL
+ORDER BY id LIMIT ?"""
 _UNHASHED = """
-SELECT u.uri, e.path, coalesce(e.hash, '') FROM temp.unhashed u JOIN temp.expected e ON e.uri = u.uri
+SELECT u.uri, e.path, coalesce(e.hash, ''), r.digest FROM temp.unhashed u JOIN temp.expected e ON e.uri = u.uri
+LEFT JOIN resources r ON r.path = e.path
 WHERE u.uri > ? ORDER BY u.uri LIMIT ?"""
 _KEEP = "INSERT OR REPLACE INTO temp.found(path, size, mtime_ns, digests, errno) VALUES (?, ?, ?, ?, ?)"
 _KEEP_SURPLUS = """
@@ -87,8 +89,8 @@ class Inventory:
             self._fault = fault
 
     def _held(self) -> Iterator[WantedFile]:
-        for _, path, listed in _by_pages(self._database.read, _HELD, 0):
-            yield WantedFile(path, _algorithms(listed))
+        for _, path, listed, recorded in _by_pages(self._database.read, _HELD, 0):
+            yield WantedFile(path, _algorithms(listed) or _algorithms(recorded or ""))
 
     def _hash(self, wanted: Iterator[WantedFile], count: int) -> Iterator[int]:
         """Hash these files, of which there are so many, into `found`; gives how many have been, now and then."""
@@ -128,8 +130,8 @@ class Inventory:
             self._listener(Progress("hashing", done))
 
     def _unhashed(self) -> Iterator[WantedFile]:
-        for _, path, listed in _by_pages(self._database.write, _UNHASHED, ""):
-            yield WantedFile(path, _algorithms(listed))
+        for _, path, listed, recorded in _by_pages(self._database.write, _UNHASHED, ""):
+            yield WantedFile(path, _algorithms(listed) or _algorithms(recorded or ""))
 
     def walk(self, folder: str, others: list[str]) -> None:
         """Have every file below the folder of one set in `surplus` that is neither in `expected` nor in `spared`.

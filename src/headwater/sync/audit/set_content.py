@@ -26,8 +26,6 @@ class SetContent:
         self._root = root
         self._wanted = wanted
         self._is_past = is_past
-        self.is_dataset = False
-        """Whether the changes of the set are patches of a dataset, once they are read."""
 
     def restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
@@ -35,7 +33,6 @@ class SetContent:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._wanted, listed=True)
-            self.is_dataset = True
         if any_disordered(t):
             for uri in order_by_time(t, set_id):  # which state is the last one the content tells
                 t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
