@@ -244,6 +244,64 @@ def test_another_media_type_is_told(
     assert (ran.status, "DST-V3" in ran.rules(), tree(dest)["f2.txt"]) == (DONE, told, BODY)
 
 
+ERROR_PAGE = b"<!DOCTYPE html><title>Database error</title>"
+PAGES: dict[str, tuple[str, str | None, str | None, bool]] = {
+    # name, media type that is listed, media type that was sent, whether it is taken
+    "XML is listed": ("record/1", "application/xml", "text/html; charset=utf-8", False),
+    "RDF/XML is listed": ("record/1", "application/rdf+xml; charset=utf-8", "Text/HTML", False),
+    "Turtle is listed": ("record/1", "text/turtle", "text/html", False),
+    "JSON-LD is listed": ("record/1", "application/ld+json", "text/html", False),
+    "an image is listed": ("record/1.html", "image/png", "text/html", False),
+    "an archive is listed": ("record/1", "application/zip", "text/html", False),
+    "the name says PDF": ("paper.PDF", None, "text/html", False),
+    "the name says XML, the type nothing": ("record.xml", "application/octet-stream", "text/html", False),
+    "the name of a compressed file": ("data.nt.gz", None, "text/html", False),
+    "HTML is listed": ("record.xml", "text/html", "text/html", True),
+    "XHTML is listed": ("record/1", "application/xhtml+xml", "text/html", True),
+    "plain text is listed": ("record/1", "text/plain", "text/html", True),
+    "neither says anything": ("record/1", None, "text/html", True),
+    "a page by its name": ("xml.html", None, "text/html", True),
+    "a query that looks like a name": ("show?file=a.xml", None, "text/html", True),
+    "XML was sent": ("record.xml", "application/xml", "text/xml", True),
+    "no type was sent": ("record.xml", "application/xml", None, True),
+}
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["at first", "as an update"])
+@pytest.mark.parametrize(("name", "listed", "sent", "taken"), PAGES.values(), ids=PAGES)
+def test_an_error_page_is_no_content(
+    name: str, listed: str | None, sent: str | None, taken: bool, held: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-94: where nothing listed verifies it; what is held stays, and the option takes it."""
+    where = f"/set/resources/{name}"
+    entry = {"hash": None, "length": None, "type": listed}
+    site.files.clear()
+    if held:
+        site.put(name, b"<record/>")
+        site.publish_list([site.resource(name, **entry)])
+        assert go(source.base, dest).status == DONE
+    site.put(name, ERROR_PAGE)
+    site.publish_list([site.resource(name, **entry, lastmod=at(50))], when=60)
+    source.pages[where] = Reply(ERROR_PAGE, headers={} if sent is None else {"Content-Type": sent})
+    ran = go(source.base, dest, baseline=True)
+    assert ran.status == (DONE if taken else FAILED)
+    assert list(tree(dest).values()) == ([ERROR_PAGE] if taken else [b"<record/>"] if held else [])
+    if not taken:
+        assert "a page of HTML was sent" in ran.one.failures[0].reason
+        assert go(source.base, dest, accept_html=True).status == DONE
+        assert list(tree(dest).values()) == [ERROR_PAGE]
+
+
+@pytest.mark.parametrize("more", [{"hash": sha(ERROR_PAGE)}, {"length": len(ERROR_PAGE)}], ids=["hash", "length"])
+def test_what_a_list_verifies_may_be_a_page(more: dict[str, Any], source: Source, site: Site, dest: Path) -> None:
+    """AMB-94: the source says itself that this is the resource."""
+    site.put("a.xml", ERROR_PAGE)
+    site.publish_list([site.resource("a.xml", **({"hash": None, "length": None, "type": "application/xml"} | more))])
+    source.pages["/set/resources/a.xml"] = Reply(ERROR_PAGE, headers={"Content-Type": "text/html"})
+    assert go(source.base, dest).status == DONE
+    assert tree(dest)["a.xml"] == ERROR_PAGE
+
+
 @pytest.mark.parametrize(
     ("modified", "told"),
     [

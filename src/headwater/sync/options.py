@@ -97,6 +97,10 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_mirrors: bool = False
     """Ask mirrors also for resources whose list states neither hash nor length."""
 
+    accept_html: bool = False
+    """Take a page of HTML that comes in place of XML, JSON, RDF, PDF, an image or an archive of which neither hash nor
+    length is listed; else it is a failure (AMB-94)."""
+
     prefer_types: tuple[str, ...] = ()
     """Media types, in order of preference, of alternates that are copied in place of the resource itself (DST-S3)."""
 

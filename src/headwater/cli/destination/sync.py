@@ -105,6 +105,12 @@ _HEADINGS = {
 )
 @click.option("--trust-mirrors", is_flag=True, help="Ask them also where the list states neither hash nor length.")
 @click.option(
+    "--accept-html",
+    is_flag=True,
+    help="Take a page of HTML also in place of XML, JSON, RDF, PDF, an image or an archive of which neither hash nor"
+    " length is listed.",
+)
+@click.option(
     "--patches",
     type=click.Choice(["on", "off", "all"]),
     help="Whether updates are fetched as patches, where the source has some that are smaller; all: an RDF dataset also"

@@ -41,6 +41,7 @@ from headwater.sync.transfer.verification import (
     ListedResource,
     Verdict,
     differing,
+    error_page,
     fits,
     judge,
     strongest_of,
@@ -97,6 +98,7 @@ class ResourceTransfer:
         self._now = context.now
         self._adopt = context.adopt
         self._largest = context.options.largest
+        self._accepts_html = context.options.accept_html
         self._unconfirmed = unconfirmed
         self._objection = objection
         self._each = context.each
@@ -266,6 +268,9 @@ class ResourceTransfer:
             verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
         if wanted is None and verdict.judgement is Judgement.GOOD:
             verdict = self._by_canonical_hash(work, fetched, verdict, body)
+        is_taken = verdict.verified or self._accepts_html or verdict.judgement is not Judgement.GOOD
+        if not is_taken and (why := error_page(work.type, work.uri, fetched.headers.get("content-type"))):
+            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"

@@ -146,6 +146,32 @@ def is_newer(listed: ListedResource, last_modified: str | None) -> bool:
     return modified > max(moments) // SECOND * SECOND
 
 
+_NO_PAGE_TYPE = re.compile(
+    r"(?:image|audio|video)/.+|[a-z]+/(?:[^/]*[+.-])?(?:xml|json|ndjson|json-seq|turtle|trig|n3|n-?triples|n-?quads|pdf|zip"
+    r"|gzip|g?tar|bzip2?|xz|zstd|7z-compressed|rar|rar-compressed)"
+)
+_NO_PAGE_NAME = re.compile(
+    r"[^?#]*/[^/?#]*\.(xml|rdf|owl|json|jsonld|geojson|ndjson|ttl|nt|nq|trig|n3|pdf|png|jpe?g|gif|tiff?|webp|bmp|jp2|svgz?|zip"
+    r"|gz|tgz|tar|bz2|xz|zst|7z|rar)(?:[?#]|\Z)",
+    re.IGNORECASE,
+)
+_SAYS_NOTHING = ("", "application/octet-stream", "binary/octet-stream")
+
+
+def error_page(listed: str | None, uri: str, sent: str | None) -> str | None:
+    """What is wrong with an answer that nothing listed verifies: a page of HTML in place of XML, JSON, RDF, PDF, an
+    image or an archive, as the listed media type says, or else the name (AMB-94); None: nothing."""
+    if (sent or "").partition(";")[0].strip().lower() != "text/html":
+        return None
+    told = (listed or "").partition(";")[0].strip().lower()
+    if told in _SAYS_NOTHING:
+        named = _NO_PAGE_NAME.match(uri)
+        expected = f"the name says {named[1].lower()}" if named else None
+    else:
+        expected = f"{told[:80]} is listed" if _NO_PAGE_TYPE.fullmatch(told) and "xhtml" not in told else None
+    return None if expected is None else f"a page of HTML was sent, and {expected} (--accept-html takes it)"
+
+
 class CopyState(Enum):
     """Whether a held copy is what a list describes (DST-4.3)."""
 
