@@ -6,18 +6,20 @@ DST-A1…A7, DST-B1…B4, DST-F4, DST-F9, DST-F13, RS-DISC, AMB-02, AMB-10, AMB-
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+from headwater.cli import run
 from headwater.sync.copy import destination_folder
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from headwater.sync.update import path_conflicts
-from tests.support.copying import DONE, FAILED, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
+from tests.support.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
 from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
 
@@ -628,19 +630,81 @@ def test_what_stands_in_the_way_of_the_state_is_told_and_stays(
 def test_a_first_run_that_comes_to_nothing_leaves_nothing_behind(source: Source, site: Site, dest: Path) -> None:
     """No folder that was not there; nothing less than before; and what was ever copied stays."""
     deep = dest / "not" / "there"
-    assert go("http://127.0.0.1:1/", deep).status == SOURCE
-    assert not dest.exists()
     assert go(source.base, deep, sets=("nonsense",)).status == USAGE
     assert not dest.exists()
     dest.mkdir()
     (dest / "mine").write_bytes(b"mine")
-    assert go("http://127.0.0.1:1/", deep).status == SOURCE
-    assert go("http://127.0.0.1:1/", dest).status == SOURCE
+    assert go(source.base, dest, sets=("nonsense",)).status == USAGE
     assert [path.name for path in dest.rglob("*")] == ["mine"]
     assert go(source.base, dest).status == DONE
     assert go(source.base, dest, sets=("nonsense",)).status == USAGE
     assert (dest / ".headwater" / "state.sqlite").exists()
     assert tree(dest) == ALL | {"mine": b"mine"}
+
+
+@pytest.mark.parametrize("fault", ["nobody is there", "no ResourceSync"])
+def test_a_first_run_that_failed_by_its_source_is_told_of(
+    fault: str, source: Source, site: Site, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DST-F4: who looks after many copies sees it; the folder is free for another source, and for the same."""
+    url = source.base if fault == "no ResourceSync" else "http://127.0.0.1:1/"
+    pages = dict(source.pages)
+    source.pages.clear()
+    for count in (1, 2):
+        assert go(url, dest).status == SOURCE
+        assert run(["status", str(dest), "--json"]) == SOURCE
+        told = json.loads(capsys.readouterr().out)
+        assert (told["last_run"]["exit_status"], told["last_run"]["fault_count"]) == (SOURCE, count)
+        assert told["last_run"]["fault"]
+        assert told["source"].rstrip("/") == url.rstrip("/")
+    assert run(["audit", url, str(dest)]) == SOURCE
+    source.pages.update(pages)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+    assert run(["status", str(dest)]) == DONE
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["after a sound run", "after a run that found no room"])
+def test_status_and_audit_of_a_full_disk_and_one_that_is_read_only(
+    shared: bool,
+    source: Source,
+    site: Site,
+    dest: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They write nothing there, nor need room for their own copy of the state, and say what is lacking."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to mount")
+    dest.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(dest)], check=False).returncode:
+        pytest.skip("cannot mount here")
+    copy = dest / "copy"
+    try:
+        assert go(source.base, copy).status == DONE
+        with suppress(OSError), (dest / "fill").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        if shared:
+            site.put("more.txt", bytes(100_000))
+            site.publish()
+            assert go(source.base, copy).status == STORE
+        (dest / "tmp").mkdir(exist_ok=True)
+        monkeypatch.setattr("tempfile.tempdir", str(dest))
+        assert run(["status", str(copy)]) == STORE
+        told = capsys.readouterr().out
+        assert "no room: 0 B left" in told
+        assert "5 files" in told
+        assert run(["audit", source.base, str(copy)]) == (FINDINGS if shared else DONE)
+        assert "not an error" not in capsys.readouterr().err
+        monkeypatch.undo()
+        (dest / "fill").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", str(dest)], check=True)
+        assert run(["status", str(copy)]) == STORE
+        assert "read-only" in capsys.readouterr().out
+        assert run(["audit", source.base, str(copy)]) == (FINDINGS if shared else DONE)
+    finally:
+        subprocess.run(["umount", "-l", str(dest)], check=True)
 
 
 def test_failures_of_a_first_run_are_remembered(source: Source, site: Site, dest: Path) -> None:

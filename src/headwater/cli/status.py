@@ -66,7 +66,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
     subscriptions, when their leases end, and whether push is at work. The exit status is that with
     which a run would end as things are: 0 all is well, 3 the source could not be read, 4 something failed or is held
-    back, 5 no run has finished.
+    back, 5 no run has finished, 6 the copy cannot be written, as on a full disk.
 
     The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
     time.

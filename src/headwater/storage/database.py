@@ -31,9 +31,13 @@ from headwater.storage.database_faults import (
 )
 from headwater.storage.schema import Durability, Schema
 from headwater.storage.sqlite.busy_wait import BusyWait
+from headwater.storage.sqlite.database_copy import copy_database
 from headwater.storage.sqlite.database_file import create_file
 from headwater.storage.sqlite.transaction import Transaction, fault_of, rolled_back
 
+_VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
+_ROOM = 1 << 17  # what SQLite's shared memory and a few pages of its log take
+_MEMORY = "/dev/shm"  # noqa: S108  a folder that nobody else can read is made there
 _IDLE_READERS = 8
 _RETRY_SECONDS = 0.05
 _CHECKPOINT_PAGES = {Durability.FULL: 1_000, Durability.NORMAL: 4_000}
@@ -309,3 +313,58 @@ class Database:
         with contextlib.suppress(apsw.Error):
             self._writer.close(True)
         self._writer, self._writer_durability = self._connect(), self._durability
+
+
+@contextlib.contextmanager
+def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
+    """A database for reading only, also while another process writes it; nothing is written on a disk without room.
+
+    What an older version has written, what this user may not write to, and what lies on a full disk is read from a
+    private copy. Raises DatabaseFaults and OSError.
+    """
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) and _room(path.parent) >= _ROOM
+    with (
+        Database(path, schema, durability=Durability.NORMAL)
+        if writable and _is_current(path, schema)
+        else private_copy(path, schema) as database
+    ):
+        yield database
+
+
+@contextlib.contextmanager
+def private_copy(path: Path, schema: Schema) -> Iterator[Database]:
+    """A private copy of a database, or an empty one where there is none: whatever is done to it, `path` stays as it is.
+
+    Raises DatabaseFaults, and OSError where it cannot be read.
+    """
+    from tempfile import TemporaryDirectory, gettempdir
+
+    octets = sum(one.stat().st_size for one in (path, Path(f"{path}-wal")) if one.is_file())
+    is_full = _room(Path(gettempdir())) < octets + _ROOM
+    with TemporaryDirectory(prefix="headwater-", dir=_MEMORY if is_full and os.path.isdir(_MEMORY) else None) as folder:
+        copy = Path(folder) / path.name
+        if path.is_file():
+            copy_database(path, copy)
+        try:
+            with Database(copy, schema, durability=Durability.NORMAL) as database:
+                yield database
+        except DatabaseFault as fault:
+            if fault.where is not None and fault.where.startswith(folder):
+                fault.where = str(path)  # the copy is nobody's business
+            raise
+
+
+def _room(folder: Path) -> int:
+    """The octets that may be written there."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _is_current(path: Path, schema: Schema) -> bool:
+    """Whether the header of the file says our schema's version: then opening it changes nothing."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_OCTETS)
+    except OSError:
+        return False
+    return int.from_bytes(header[_VERSION_AT:], "big") == schema.version and len(header) == _HEADER_OCTETS

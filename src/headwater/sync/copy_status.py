@@ -24,6 +24,9 @@ from headwater.sync.state.run_history import LastRun, last_run, set_history
 from headwater.sync.state.set_counts import failure_count, held_back_count, unconfirmed_count
 from headwater.sync.state.set_rows import SetRow, sets
 
+LITTLE_ROOM_OCTETS = 1 << 20
+"""With less than that left on its disk nothing more can be placed in a copy."""
+
 _MOST = 1_000
 """Failures, and deletions held back, that are listed of one set."""
 
@@ -114,6 +117,12 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
     octets: int
     partial_files: int
     partial_octets: int
+    free_octets: int
+    """What is left on the disk of the copy."""
+
+    is_read_only: bool
+    """Whether that disk can only be read."""
+
     failed: int
     refused: int
     held_back: int
@@ -143,6 +152,8 @@ def copy_status(
         told = tuple(_set_status(t, row, moment) for row in rows)
         run, source, as_of = last_run(t), fact(t, "url"), fact(t, AS_OF)
     partial_count, partial_octets = partial_files(root)
+    disk = os.statvfs(root)
+    free, is_read_only = disk.f_bavail * disk.f_frsize, bool(disk.f_flag & os.ST_RDONLY)
     return CopyStatus(
         source=source,
         destination=str(root),
@@ -154,17 +165,23 @@ def copy_status(
         octets=sum(one.octets for one in told),
         partial_files=partial_count,
         partial_octets=partial_octets,
+        free_octets=free,
+        is_read_only=is_read_only,
         failed=sum(one.failed for one in told),
         refused=sum(one.refused for one in told),
         held_back=sum(one.held_back for one in told),
         sets=told,
-        exit_status=_verdict(run, told) or _too_old(told, max_age),
+        exit_status=_verdict(run, told, can_write=free >= LITTLE_ROOM_OCTETS and not is_read_only)
+        or _too_old(told, max_age),
     )
 
 
-def _verdict(run: LastRun | None, told: tuple[SetStatus, ...]) -> int:
-    """The gravest of the sets, and what the last run came to nothing by; a run that was interrupted proves nothing."""
-    statuses = [one.exit_status for one in told]
+def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], *, can_write: bool) -> int:
+    """The gravest of the sets, and what the last run came to nothing by; a run that was interrupted proves nothing.
+
+    Where nothing can be written, a run could not even remember that it has failed.
+    """
+    statuses = [one.exit_status for one in told] if can_write else [int(Exit.STORE)]
     if run is None or (run.fault is not None and run.exit_status not in (Exit.SOURCE, Exit.STORE)):
         statuses.append(Exit.UNDETERMINED)
     elif run.fault is not None or run.exit_status == Exit.SOURCE:

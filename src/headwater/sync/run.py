@@ -120,7 +120,7 @@ def synchronise(task: SyncTask) -> SyncReport:
             report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock).run()
         except HeadwaterError as fault:
             if not options.dry_run:
-                keep_fault(database, began_at, micros(now()) or 0, fault)
+                keep_fault(database, url, began_at, micros(now()) or 0, fault)
             raise
         report.seconds = round(time.monotonic() - began, 3)
         if not options.dry_run:

@@ -14,6 +14,7 @@ from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.http.subscriber import listener
 from headwater.notify.signatures import SignatureMethod
 from headwater.notify.subscriber import subscriber
+from headwater.storage.database_faults import DatabaseFull
 from tests.notify.following.pushing import (
     CHANGES,
     Following,
@@ -57,6 +58,27 @@ def test_a_request_that_meets_a_bug_is_told(
             assert post(asked.callback, body, signed(asked.secret, body)) == 500
         assert [str(one) for one in heard] == ["ValueError: invalid literal for int() with base 10: 'odd' [HW-000]"]
         sound(site, hub, dest)
+
+
+def test_a_store_that_takes_no_delivery_is_told_once(
+    site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk without room: one line until a delivery is taken again, and each is answered with 503."""
+    heard: list[HeadwaterError] = []
+    with following((site.source.base, dest), on_fault=heard.append) as copy:
+        copy.at_rest()
+        asked, body = hub.subscription(site.topic()), changed(site)
+        for count in (1, 2):
+            with monkeypatch.context() as full:
+                full.setattr(subscriber, "judge", refuse_for_want_of_room)
+                for _ in range(3):
+                    assert post(asked.callback, body, signed(asked.secret, body)) == 503
+            assert [one.code for one in heard] == [DatabaseFull.code] * count
+            sound(site, hub, dest)
+
+
+def refuse_for_want_of_room(*_: object, **__: object) -> None:
+    raise DatabaseFull("the disk is full", where="push.sqlite")
 
 
 FORGED: tuple[tuple[dict[str, str], int], ...] = (

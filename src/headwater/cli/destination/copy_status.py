@@ -33,6 +33,8 @@ def copy_at(place: str) -> Path | None:
 
 def show(status: CopyStatus, push: PushStatus | None = None) -> None:
     """Tell a person how the copy stands, and how far notifications have led it."""
+    from headwater.sync.copy_status import LITTLE_ROOM_OCTETS
+
     running = ", a run is in progress" if status.running else ""
     as_of = f" as of {_exactly(status.as_of)}" if status.as_of is not None else ""
     what = printable(status.source or "nothing yet")
@@ -50,6 +52,12 @@ def show(status: CopyStatus, push: PushStatus | None = None) -> None:
     if status.partial_files:
         what = "in progress" if status.running else "to resume"
         click.echo(f"{counted(status.partial_files, 'partial file')} {what}, {human_octets(status.partial_octets)}")
+    if status.is_read_only:
+        click.echo("read-only: the disk of the copy cannot be written, so nothing more can be placed")
+    elif status.free_octets < LITTLE_ROOM_OCTETS:
+        click.echo(
+            f"no room: {human_octets(status.free_octets)} left where the copy lies, so nothing more can be placed"
+        )
     click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_VERDICTS[status.exit_status]}")
 
 

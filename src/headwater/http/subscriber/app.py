@@ -28,12 +28,13 @@ _CLOSE: Final = line(b"connection", b"close")
 
 
 class CallbackApplication:
-    """Answers for one subscriber; `on_fault` hears of bugs."""
+    """Answers for one subscriber; `on_fault` hears of bugs, and once of a store that takes no delivery until one is."""
 
     def __init__(self, subscriber: Subscriber, on_fault: Callable[[HeadwaterError], None]) -> None:
         self._subscriber = subscriber
         self._on_fault = on_fault
         self._octets = 0
+        self._is_refusing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -42,6 +43,9 @@ class CallbackApplication:
         try:
             response = await self._respond(scope, receive)
         except HeadwaterError as fault:
+            if not self._is_refusing:
+                self._is_refusing = True
+                self._on_fault(fault)
             response = responses.text(503, f"a fault of the subscriber's own store [{fault.code}]", _HEAD + _CLOSE)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
             self._on_fault(bug(error))
@@ -86,6 +90,7 @@ class CallbackApplication:
         signed = (header(scope, b"x-hub-signature") or b"").decode("latin-1")
         links = (header(scope, b"link") or b"").decode("latin-1")
         judged = await self._subscriber.deliver(token, body, signed=signed, links=links)
+        self._is_refusing = False
         if judged.status == 503:
             return responses.text(503, judged.fault or "", _HEAD + line(b"retry-after", b"5"))
         return responses.text(judged.status, "received" if judged.status == 202 else judged.fault or "", _HEAD)

@@ -9,8 +9,9 @@ import msgspec
 
 from headwater.copies.follower_lock import is_followed
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
-from headwater.notify.subscriber.store import FILE, MODE, SubscriberStore
+from headwater.notify.subscriber.store import FILE, MODE, SCHEMA, SubscriberStore
 from headwater.spec.timestamps import from_optional
+from headwater.storage.database import opened_to_read
 
 
 class SubscriptionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +66,8 @@ def push_status(folder: Path) -> PushStatus | None:
     """How the copy stands whose state is in `folder`; None where it was never followed by push."""
     if not (folder / FILE).is_file():
         return None
-    store = SubscriberStore(folder)
-    try:
+    with opened_to_read(folder / FILE, SCHEMA) as database:
+        store = SubscriberStore(database)
         held = [one for one in store.subscriptions() if one.state is not SubscriptionState.RETIRED]
         topics = sorted({(one.channel, one.identity) for one in held})
         progress = {(topic, identity): store.progress(topic) for topic, identity in topics}
@@ -86,8 +87,6 @@ def push_status(folder: Path) -> PushStatus | None:
                 for (topic, identity), one in progress.items()
             ),
         )
-    finally:
-        store.close()
 
 
 def _status(held: Subscription) -> SubscriptionStatus:

@@ -59,10 +59,15 @@ _NEXT: Final = (
 class SubscriberStore:
     """The file of one copy; `folder` is that of the copy's state. Safe for several threads."""
 
-    def __init__(self, folder: Path, pool: DatabasePool | None = None) -> None:
-        """With a `pool` the file is open only while it is one of those that were used last."""
+    def __init__(self, folder: Path | Database, pool: DatabasePool | None = None) -> None:
+        """With a `pool` the file is open only while it is one of those that were used last.
+
+        A database that is open stands for its folder.
+        """
         self.database: Database | PooledDatabase
-        if pool is None:
+        if isinstance(folder, Database):
+            self.database = folder
+        elif pool is None:
             self.database = Database(folder / FILE, SCHEMA, cache_octets=_CACHE_OCTETS)
         else:
             self.database = PooledDatabase(folder / FILE, SCHEMA, pool, cache_octets=_CACHE_OCTETS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 
 from headwater.storage.sqlite.busy_wait import BusyWait
+from headwater.storage.sqlite.database_file import disk_is_full
 from headwater.storage.sqlite.transaction import fault_of
 
 _COPY_SECONDS = 30.0
@@ -38,10 +39,14 @@ def copy_database(original: Path, copy: Path) -> None:
             source.set_busy_handler(BusyWait(_COPY_SECONDS))
             with target.backup("main", source, "main") as backup:
                 backup.step()
-    except (apsw.CantOpenError, apsw.ReadOnlyError):  # another user's, of a run that was killed
-        _copy_files(original, copy)
-    except apsw.Error as cause:
-        raise fault_of(cause, original) from cause
+    except apsw.Error as cause:  # another user's, of a run that was killed; or what SQLite shares has no room there
+        if not isinstance(cause, (apsw.CantOpenError, apsw.ReadOnlyError)) and not disk_is_full(original):
+            raise fault_of(cause, original) from cause
+        for _ in range(_FILE_COPIES):
+            before = _file_states(original)
+            _copy_files(original, copy)
+            if _file_states(original) == before:
+                return
 
 
 def _copy_files(original: Path, copy: Path) -> None:

@@ -131,12 +131,14 @@ class Transaction:
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
     """The fault that says who must act; an unknown one is our own bug and says so."""
     if isinstance(cause, apsw.IOError) and disk_is_full(path):
-        return DatabaseFull(f"the disk is full: {cause}", where=str(path))
+        return DatabaseFull("the disk is full", where=str(path))  # SQLite calls it "not an error"
     if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
         return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
     for kind, fault, what in _FAULTS:
         if isinstance(cause, kind):
-            return fault(what if what.endswith(str(cause)) else f"{what}: {cause}", where=str(path))
+            return fault(
+                what if fault is DatabaseFull or what.endswith(str(cause)) else f"{what}: {cause}", where=str(path)
+            )
     return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
 
 

@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.copies.schema import FOLDER, SCHEMA, STATE
+from headwater.errors import Exit
 from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
-from headwater.storage.database import Database
-from headwater.storage.database_faults import DatabaseFault
+from headwater.storage.database import Database, opened_to_read, private_copy
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.schema import Durability
-from headwater.storage.sqlite.database_copy import copy_database
 from headwater.sync.faults import DestinationLocked, DestinationNotFree, DestinationUnusable, NoCopy, NoFolder
+from headwater.sync.state.run_history import last_run
 from headwater.sync.state.schema import PARTIAL_PREFIX
 
-_VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
-_ROOM = 1 << 17  # what SQLite's shared memory and a few pages of its log take
 WAIT_SECONDS = 10.0
 """For the short runs of a copy that follows its source, and for what a run that was killed has left."""
 
@@ -135,7 +133,10 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked_state(home: DestinationFolder) -> Iterator[Database]:
-    """The state for a run, which holds the lock meanwhile. Of a first run that came to nothing no trace is left."""
+    """The state for a run, which holds the lock meanwhile.
+
+    Of a first run that came to nothing no trace is left, unless the source was to blame: then `status` tells of it.
+    """
     try:
         home.prepare()
         in_vain = home.is_new
@@ -167,9 +168,13 @@ def check_is_free(root: Path, called: str = "the destination") -> None:
             raise DestinationNotFree(f"{called} lies in the output of `headwater publish`", where=str(folder))
 
 
+_OF_THE_SOURCE = (Exit.SOURCE, Exit.TRANSFERS_FAILED, Exit.UNDETERMINED)
+
+
 def _holds_nothing(database: Database) -> bool:
     with database.read() as t:
-        return not any(
+        run = last_run(t)
+        return (run is None or run.exit_status not in _OF_THE_SOURCE) and not any(
             t.one(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608  our own names
             for table in ("resources", "failures", "intents", "partials", "sets WHERE position IS NOT NULL")
         )
@@ -203,9 +208,7 @@ def readable_state(home: DestinationFolder) -> Iterator[Database]:
     private copy.
     """
     _is_copy(home)
-    path = home.folder / "state.sqlite"
-    writable = os.access(path, os.W_OK) and os.access(home.folder, os.W_OK) and _has_room(home.folder)
-    with home.open() if writable and _is_current(path) else state_copy(home) as database:
+    with opened_to_read(home.folder / "state.sqlite", SCHEMA) as database:
         yield database
 
 
@@ -214,44 +217,16 @@ def _is_copy(home: DestinationFolder) -> None:
         raise NoCopy("this folder is no copy", where=str(home.root))
 
 
-def _has_room(folder: Path) -> bool:
-    """Whether a file can be made beside the state, as whoever opens it has to."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize >= _ROOM
-
-
-def _is_current(path: Path) -> bool:
-    """Whether the header of the file says our schema's version: then opening it changes nothing."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_OCTETS)
-    except OSError:
-        return False
-    return int.from_bytes(header[_VERSION_AT:], "big") == SCHEMA.version and len(header) == _HEADER_OCTETS
-
-
 @contextlib.contextmanager
 def state_copy(home: DestinationFolder) -> Iterator[Database]:
     """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""
-    from tempfile import TemporaryDirectory
-
-    original = home.folder / "state.sqlite"
-    with TemporaryDirectory(prefix="headwater-") as folder:
-        copy = Path(folder) / "state.sqlite"
+    with contextlib.ExitStack() as stack:
         try:
-            if original.is_file():
-                copy_database(original, copy)
+            database = stack.enter_context(private_copy(home.folder / "state.sqlite", SCHEMA))
         except OSError as cause:
-            raise DestinationUnusable(
-                f"the state cannot be read: {cause.strerror}", where=str(cause.filename)
-            ) from cause
-        try:
-            with Database(copy, SCHEMA, durability=Durability.NORMAL) as database:
-                yield database
-        except DatabaseFault as fault:
-            if fault.where is not None and fault.where.startswith(folder):
-                fault.where = str(original)  # the copy is nobody's business
-            raise
+            what = f"the state cannot be read: {cause.strerror}"
+            raise DestinationUnusable(what, where=str(cause.filename)) from cause
+        yield database
 
 
 def _plain_folder(path: Path) -> None:

@@ -79,9 +79,11 @@ def keep_told(t: Transaction, mark: str) -> None:
     t.run("DELETE FROM facts WHERE name = ? AND value = ?", (_UNTOLD, mark))
 
 
-def keep_fault(database: Database, began_at: int, now: int, fault: HeadwaterError) -> None:
-    """Remember that a run came to nothing; a store that cannot be written tells of itself."""
+def keep_fault(database: Database, url: str, began_at: int, now: int, fault: HeadwaterError) -> None:
+    """Remember that a run over a copy of `url` came to nothing; a store that cannot be written tells of itself."""
     with contextlib.suppress(DatabaseFault), database.write() as t:
+        if t.one("SELECT 1 FROM sets LIMIT 1") is None:  # else another source is known by now
+            keep_fact(t, "url", url)
         status, told = int(fault.exit_status), str(fault)[:1_000]
         _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=status, fault=told))
 
