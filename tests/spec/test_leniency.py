@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 
 import pytest
 
@@ -54,11 +55,24 @@ ENTRIES = [
     ("RS-DOC-06", '<rs:ln rel="via"/>', LIST, {}),
     ("RS-DOC-06", '<rs:ln href="http://m/"/>', LIST, {}),
     ("RS-DOC-08", "<loc>http://example.com/second</loc>", LIST, {"loc": A}),
-    ("RS-DOC-10", '<rs:md length="1"/><rs:md length="2"/>', LIST, {"length": 1}),
+    ("AMB-91", f'<rs:md hash="{MD5}"/><rs:md change="created" datetime="2024-01-02T03:04:05Z"/>', CHANGES, {"hash": MD5, "change": ChangeKind.CREATED, "datetime": utc(2024, 1, 2, 3, 4, 5)}),
+    ("AMB-91", f'<rs:md change="deleted"/><rs:md hash="{MD5}" length="1"/>', CHANGES, {"change": ChangeKind.DELETED}),
+    ("AMB-91", '<rs:md length="1"/><lastmod>2024-01-02T03:04:05Z</lastmod><rs:md length=" 1 " type="a/b"/>', LIST, {"length": 1, "type": "a/b", "lastmod": utc(2024, 1, 2, 3, 4, 5)}),
+    ("AMB-91", '<rs:md/><rs:md length="1"/><rs:md path="/a"/><rs:md></rs:md>', LIST, {"length": 1, "path": "/a"}),
+    ("AMB-91", '<rs:md xmlns:x="http://x/" x:own="1"/><rs:md length="1"/>', LIST, {"length": 1, "extra": (("{http://x/}own", "1"),)}),
+    ("AMB-97", '<md xmlns="https://www.openarchives.org/rs/terms/" length="1"/>', LIST, {"length": 1}),
+    ("AMB-97", '<q:md xmlns:q="http://www.openarchives.org/rs/terms" length="1" type="a/b"/>', LIST, {"length": 1, "type": "a/b"}),
+    ("AMB-97", '<q:ln xmlns:q="HTTPS://OpenArchives.org/rs/terms/" rel="via" href="http://m/"/>', LIST, {"links": (("via", None),)}),
+    ("AMB-97", '<rs:md xmlns:q="https://www.openarchives.org/rs/terms/" q:length="1"/>', LIST, {"length": 1}),
+    ("AMB-97", '<lastmod xmlns="https://www.sitemaps.org/schemas/sitemap/0.9">2024-01-02T03:04:05Z</lastmod>', LIST, {"lastmod": utc(2024, 1, 2, 3, 4, 5)}),
+    ("AMB-97", '<rs:md capability="resourceList"/>', LIST, {"capability": "resourcelist"}),
+    ("AMB-50", '<rs:md capability="changeListIndex"/>', LIST, {"capability": "changelist"}),
+    ("AMB-42", '<rs:ln rel="Up" href="http://m/"/>', LIST, {"links": (("up", None),)}),
     ("RS-DOC-12", '<rs:md rs:length="7"/>', LIST, {"length": 7}),
     ("RS-DOC-13", '<rs:md size="7"/>', LIST, {}),
     ("RS-DOC-14", "<lastmod>2024-01-02T03:04:05Z</lastmod><lastmod>x</lastmod>", LIST, {"lastmod": utc(2024, 1, 2, 3, 4, 5)}),
-    ("RS-DOC-18", '<x xmlns="http://x/"><loc>http://no/</loc></x><lastmod>2024-01-02T03:04:05Z</lastmod>', LIST, {"lastmod": utc(2024, 1, 2, 3, 4, 5)}),
+    ("RS-DOC-18", '<x xmlns=""><loc>http://no/</loc></x><lastmod>2024-01-02T03:04:05Z</lastmod>', LIST, {"lastmod": utc(2024, 1, 2, 3, 4, 5)}),
+    ("RS-DOC-18", "<rs:other/>", LIST, {}),
 ]  # fmt: skip
 
 
@@ -86,6 +100,11 @@ FORGIVEN_NOTHING = [
     '<rs:ln rel="profile" href="http://p/"/><rs:ln rel="timemap" href="http://p/"/>',
     "<priority>0.5</priority>",
     '<rs:md x:own="1" xmlns:x="http://example.com/x"/>',
+    '<image:image xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"><image:loc>http://i/</image:loc></image:image>',
+    '<v:video xmlns:v="http://www.google.com/schemas/sitemap-video/1.1"><v:title>a</v:title></v:video><priority>1</priority>',
+    '<n:news xmlns:n="http://www.google.com/schemas/sitemap-news/0.9"><n:publication><n:name>a</n:name></n:publication></n:news>',
+    '<xhtml:link xmlns:xhtml="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="http://a/de"/>' * 3,
+    '<x xmlns="http://x/"><loc>http://no/</loc></x>',
     "<lastmod>2024-01</lastmod>",
     "<lastmod>2024-01-02T03:04Z</lastmod>",
     "<lastmod>\n2024-01-02T03:04:05Z\t</lastmod>",
@@ -122,6 +141,24 @@ def test_entries_without_loc_are_skipped_and_counted(quick) -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param('<rs:md length="1"/><rs:md length="2"/>', id="RS-DOC-10"),
+        '<rs:md change="updated"/><rs:md change="deleted"/>',
+        f'<rs:md hash="{MD5}"/><rs:md hash="sha-1:{"0a" * 20}"/>',
+        '<rs:md length="1"/><rs:md length="2"/><rs:md length="1"/>',
+        '<rs:md datetime="2024-01-02T00:00:00Z"/><rs:ln rel="x" href="http://m/"/><rs:md datetime="2024-01-03T00:00:00Z"/>',
+    ],
+)
+def test_amb_91_an_attribute_with_two_values_makes_an_entry_unusable(inside, quick) -> None:
+    read = Read(urlset(url(inside) + url('<rs:md length="1"/>', "http://example.com/b"), CHANGES), quick=quick)
+    assert [entry.loc for entry in read.entries] == ["http://example.com/b"]
+    assert (read.fault, read.counts[:2]) == (None, (1, 1))
+    assert read.rules == {"AMB-91"}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
     ("old", "new"), [("changelistindex", "changelist"), ("changelist-notification", "change-notification")]
 )
 def test_amb_50_an_entry_with_an_old_name_of_a_capability_has_the_right_one(quick, old, new) -> None:
@@ -144,6 +181,49 @@ DOCUMENTS = [
     ("AMB-50", index("", UP + '<rs:md capability="changelistindex" from="2024-01-01T00:00:00Z"/>'), Kind.CHANGE_LIST_INDEX),
     ("AMB-50", urlset("", '<rs:md capability="changelist-notification" from="2024-01-01T00:00:00Z" until="2024-01-02T00:00:00Z"/>'), Kind.CHANGE_NOTIFICATION),
     ("AMB-01", urlset(url(""), '<rs:md capability="description"/>'), Kind.SOURCE_DESCRIPTION),
+    ("AMB-97", urlset(url(""), LIST.replace("resourcelist", "resourceList")), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url(""), CHANGES.replace("changelist", " CHANGELIST ")), Kind.CHANGE_LIST),
+    ("AMB-97", index("", CHANGES.replace("changelist", "ChangeList")), Kind.CHANGE_LIST_INDEX),
+    ("AMB-97", urlset("", LIST.replace("resourcelist", "ResourceDump")), Kind.RESOURCE_DUMP),
+    ("AMB-97", urlset("", LIST.replace("resourcelist", "ResourceDump-Manifest")), Kind.RESOURCE_DUMP_MANIFEST),
+    ("AMB-97", urlset("", CHANGES.replace("changelist", "changeDump-manifest")), Kind.CHANGE_DUMP_MANIFEST),
+    ("AMB-97", urlset("", UP + '<rs:md capability="capabilityList"/>'), Kind.CAPABILITY_LIST),
+    ("AMB-97", urlset("", '<rs:md capability="Description"/>'), Kind.SOURCE_DESCRIPTION),
+    ("AMB-97", urlset("", UP + '<rs:md capability="changelist-Archive"/>'), Kind.CHANGE_LIST_ARCHIVE),
+    ("AMB-97", urlset("", CHANGES.replace("changelist", "Change-Notification")), Kind.CHANGE_NOTIFICATION),
+    ("AMB-50", urlset("", '<rs:md capability="ResourceSync"/>'), Kind.SOURCE_DESCRIPTION),
+    ("AMB-50", index("", CHANGES.replace("changelist", "changeListIndex")), Kind.CHANGE_LIST_INDEX),
+    ("AMB-97", urlset(url("")).replace(b"http://www.site", b"https://www.site"), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url("")).replace(b"sitemap/0.9", b"sitemap/0.9/"), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url("")).replace(b"http://www.site", b"https://site"), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url("")).replace(b"http://www.open", b"https://www.open"), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url("")).replace(b"rs/terms/", b"rs/terms"), Kind.RESOURCE_LIST),
+    ("AMB-97", urlset(url("")).replace(b"http://www", b"https://www"), Kind.RESOURCE_LIST),
+    ("AMB-97", index("<sitemap><loc>http://e.com/</loc></sitemap>").replace(b"http://www", b"https://www"), Kind.RESOURCE_LIST_INDEX),
+    ("AMB-97", urlset(url(""), "").replace(b"http://www.site", b"https://www.site"), Kind.SITEMAP),
+    ("AMB-97", b"\n" + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-97", b" \t\r\n" * 1_000 + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-97", b"\n\xef\xbb\xbf" + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-97", b"\xef\xbb\xbf\n" + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-97", b"\xef\xbb\xbf\xef\xbb\xbf" + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-97", gzip.compress(b"\n\n" + urlset(url(""))), Kind.RESOURCE_LIST),
+    ("AMB-97", ("\n" + urlset(url("")).decode()).encode("utf-16"), Kind.RESOURCE_LIST),
+    ("AMB-97", ("  " + urlset(url("")).decode()).encode("utf-16-le"), Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"<br />\n<b>Warning</b>: in /var/www/x.php on line 3<br />\n", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"text", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + bytes(100_000), Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"<!-- " + b"x" * 5_000_000, Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"<!-- not ended", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"<?php", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"\xff\xfe\xe9", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + urlset(url("")), Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"</urlset>", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")) + b"<!DOCTYPE html><html>", Kind.RESOURCE_LIST),
+    ("AMB-92", urlset(url("")).replace(b"UTF-8", b"Shift_JIS") + b"\x81\xff", Kind.RESOURCE_LIST),
+    ("AMB-92", gzip.compress(urlset(url(""))) + b"more", Kind.RESOURCE_LIST),
+    ("AMB-92", gzip.compress(urlset(url(""))) + b"\0\0<br />", Kind.RESOURCE_LIST),
+    ("AMB-92", gzip.compress(urlset(url(""))) + b"\x1f", Kind.RESOURCE_LIST),
+    ("AMB-92", gzip.compress(urlset(url(""))[:-20]) + gzip.compress(urlset(url(""))[-20:] + b"more"), Kind.RESOURCE_LIST),
     ("RS-DOC-04", urlset(url(""), "<rs:md/>"), Kind.SITEMAP),
     ("RS-DOC-07", urlset("<sitemap><loc>http://example.com/s</loc></sitemap>"), Kind.RESOURCE_LIST),
     ("RS-DOC-09", urlset('<url id="1"><loc>http://example.com/s</loc></url>'), Kind.RESOURCE_LIST),
@@ -160,12 +240,15 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("pieces", [None, [100, 1, 7]], ids=["whole", "pieces"])
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize(("rule", "data", "kind"), DOCUMENTS)
-def test_document_is_read_and_the_lapse_is_named(rule, data, kind, quick) -> None:
-    read = Read(data, quick=quick)
+def test_document_is_read_and_the_lapse_is_named(rule, data, kind, quick, pieces) -> None:
+    if pieces is not None and len(data) > 1 << 20:
+        pieces = [10_000]
+    read = Read(data, quick=quick, pieces=pieces)
     assert read.fault is None
-    assert rule in read.rules
+    assert [one.count for one in read.warnings if one.rule == rule] == [1]
     assert read.document is not None
     assert read.document.kind is kind
 
@@ -199,36 +282,104 @@ def test_undated_entries_of_other_kinds_tell_nothing() -> None:
     assert Read(urlset(url(""))).version is None
 
 
+ENCODED = [
+    # what the octets are in, the declaration, the charset of the answer, other letters, other rules than AMB-08
+    ("utf-8", "utf-8", None, "é", set()),
+    ("utf-8-sig", "utf-8", None, "é", set()),
+    ("utf-16", "utf-16", None, "é", set()),
+    ("utf-16-le", "utf-16", None, "é", set()),
+    ("utf-16-be", None, None, "é", set()),
+    ("utf-32", "utf-32", None, "é", set()),
+    ("utf-32-be", "UCS-4", None, "é", set()),
+    ("iso-8859-1", "iso-8859-1", None, "é", set()),
+    ("windows-1252", "windows-1252", None, "€", set()),
+    ("koi8-r", "KOI8-R", None, "Ж", set()),
+    ("shift_jis", "shift_jis", None, "日本", set()),
+    ("cp932", "Windows-31J", None, "①", set()),
+    ("shift_jis", "x-sjis", None, "表", set()),
+    ("euc-jp", "euc-jp", None, "日本", set()),
+    ("iso-2022-jp", "ISO-2022-JP", None, "日本", set()),
+    ("gb18030", "gb18030", None, "汉", set()),
+    ("gb18030", "GB18030", None, "\U00020000", set()),
+    ("big5", "Big5", None, "漢", set()),
+    ("euc-kr", "euc-kr", None, "한", set()),
+    ("utf-8", None, None, "é", set()),
+    # names that no encoding has
+    ("utf-8", "utf8", None, "é", {"AMB-96"}),
+    ("utf-8", "UTF8", None, "é", {"AMB-96"}),
+    ("utf-8", "UTF_8", None, "é", {"AMB-96"}),
+    ("utf-8", "x-utf-8", None, "é", {"AMB-96"}),
+    ("utf-8", "utf8mb4", None, "é", {"AMB-96"}),
+    ("utf-8", None, "UTF8", "é", {"AMB-96"}),
+    # a mark, or the form of the octets, before all else
+    ("utf-8-sig", "iso-8859-1", None, "é", {"AMB-96"}),
+    ("utf-8-sig", "shift_jis", "euc-jp", "é", {"AMB-96"}),
+    ("utf-8-sig", "klingon", None, "é", set()),
+    ("utf-16", "utf-8", "iso-8859-1", "é", {"AMB-96"}),
+    ("utf-8", "utf-16", None, "é", {"AMB-96"}),
+    ("utf-8", "utf-8", "utf-16", "é", {"AMB-96"}),
+    # the charset of the answer before the declaration
+    ("shift_jis", None, "Shift_JIS", "日本", set()),
+    ("euc-jp", None, '"EUC-JP"', "日本", set()),
+    ("koi8-r", None, "koi8-r", "Ж", set()),
+    ("windows-1252", None, "windows-1252", "€", set()),
+    ("gb18030", "euc-jp", "gb18030", "汉", {"AMB-96"}),
+    ("iso-8859-1", "utf-8", "ISO-8859-1", "é", {"AMB-96"}),
+    ("iso-8859-1", "windows-1251", "ISO-8859-1", "é", {"AMB-96"}),
+    # one that does not fit, or means nothing
+    ("utf-8", "utf-8", "iso-8859-1", "é", {"AMB-96"}),
+    ("iso-8859-1", "iso-8859-1", "utf-8", "é", {"AMB-96"}),
+    ("utf-8", None, "us-ascii", "é", {"AMB-96"}),
+    ("shift_jis", "shift_jis", "us-ascii", "日本", {"AMB-96"}),
+    ("utf-8", "shift_jis", None, "ā", {"AMB-96"}),
+    ("utf-8", "utf-8", "klingon", "é", {"AMB-96"}),
+    ("iso-8859-1", "iso-8859-1", "binary", "é", {"AMB-96"}),
+    ("utf-8", "utf-8", "rot13", "é", {"AMB-96"}),
+    ("utf-8", None, "utf-7", "é", {"AMB-96"}),
+]
+
+
 @pytest.mark.parametrize(
-    ("encoding", "extra"),
-    [
-        ("utf-8", "é"),
-        ("utf-8-sig", "é"),
-        ("utf-16", "é"),
-        ("iso-8859-1", "é"),
-        ("windows-1252", "€"),
-        ("shift_jis", "日本"),
-        ("gb18030", "汉"),
-        ("euc-jp", "日本"),
-        ("utf-32", "é"),
-    ],
-    ids=lambda name: f"RS-DOC-02 {name}",
+    ("encoding", "declared", "charset", "extra", "rules"), ENCODED, ids=lambda one: f"RS-DOC-02 {one}"
 )
-def test_any_prefix_and_encoding(encoding: str, extra: str) -> None:
-    """AMB-10; H14: a prefix on the root element."""
+def test_any_prefix_and_encoding(encoding, declared, charset, extra, rules) -> None:
+    """AMB-10, AMB-96; H14: a prefix on the root element."""
     text = (
-        '<?xml version="1.0" encoding="{}"?><s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
+        f'<?xml version="1.0"{f" encoding={declared!r}" if declared else ""}?>'
+        '<s:urlset xmlns:s="http://www.sitemaps.org/schemas/sitemap/0.9" '
         'xmlns:q="http://www.openarchives.org/rs/terms/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
         'xsi:schemaLocation="a b"><q:ln rel="up" href="http://example.com/c"/>'
         '<q:md capability="resourcelist" at="2024-01-01T00:00:00Z"/>'
-        "<s:url><s:loc>http://example.com/r?{}</s:loc><q:md length='5'/></s:url></s:urlset>"
+        f"<s:url><s:loc>http://example.com/r?{extra}</s:loc><q:md length='5'/></s:url></s:urlset>"
     )
-    declared = encoding.removesuffix("-sig")
+    headers = {"content-type": "text/xml" + (f"; charset={charset}" if charset else "")}
     for pieces in (None, [1], [100]):
-        read = Read(text.format(declared, extra).encode(encoding), pieces=pieces)
+        read = Read(text.encode(encoding), pieces=pieces, headers=headers)
         assert read.fault is None, (encoding, read.fault)
         assert read.entries == [Entry(loc=f"http://example.com/r?{extra}", length=5)]
-        assert read.rules == {"AMB-08"}
+        assert read.rules == {"AMB-08", *rules}
+
+
+@pytest.mark.parametrize("name", ["klingon", "rot13", "zlib", "utf-7", "idna", "unicode_escape", "cp037", "undefined"])
+def test_amb_96_an_unknown_encoding_is_named(name: str) -> None:
+    fault = Read(urlset(url("")).replace(b"UTF-8", name.encode())).fault
+    assert fault is not None
+    assert f"the encoding {name} is unknown" in fault.what
+
+
+def test_amb_96_octets_that_an_encoding_does_not_have_are_a_fault_that_names_it() -> None:
+    data = urlset(url("") * 100 + url("", "http://example.com/\u65e5") + "a" * 100 + "~").replace(b"UTF-8", b"euc-jp")
+    octets = data.decode().encode("euc-jp").replace(b"~", b"\x8f\xff\xff")
+    fault = Read(octets).fault
+    assert fault is not None
+    assert "read as euc_jp" in fault.what
+
+
+def test_amb_98_a_fault_names_the_content_coding_of_the_answer() -> None:
+    fault = Read(b"\x8b\x02\x80", headers={"content-encoding": "br"}).fault
+    assert fault is not None
+    assert "content coding br" in fault.what
+    assert Read(urlset(url("")), headers={"content-encoding": "br"}).fault is None
 
 
 def test_relative_links_are_resolved() -> None:

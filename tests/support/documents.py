@@ -58,10 +58,11 @@ class Read:
         quick: bool = True,
         pieces: list[int] | None = None,
         limits: ReadLimits | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fast_entries, "IS_ON", quick)
-            reader = Reader(base, limits)
+            reader = Reader(base, limits, headers=headers)
         self.entries: list[Entry] = []
         self.fault: DocumentFault | None = None
         try:

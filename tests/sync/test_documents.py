@@ -277,6 +277,92 @@ def test_a_broken_list_deletes_nothing(name: str, source: Source, site: Site, de
     assert go(source.base, dest, baseline=True).status == DONE
 
 
+FORGIVEN = {
+    "a blank line before the declaration": lambda body: Reply(b"\r\n\n" + body, headers=XML),
+    "two byte order marks": lambda body: Reply(b"\xef\xbb\xbf\xef\xbb\xbf" + body, headers=XML),
+    "capitals": lambda body: Reply(body.replace(b'capability="', b'capability="\n').replace(b"list", b"List"), headers=XML),
+    "all capitals": lambda body: Reply(body.replace(b"resourcelist\"", b"RESOURCELIST\"").replace(b"changelist\"", b"CHANGELIST\""), headers=XML),
+    "https in the namespaces": lambda body: Reply(body.replace(b"http://www.", b"https://www."), headers=XML),
+    "a slash at the end of a namespace": lambda body: Reply(body.replace(b"/0.9", b"/0.9/"), headers=XML),
+    "a notice of PHP": lambda body: Reply(body + b"<br />\n<b>Notice</b>: Undefined index in x.php on line 3", headers=XML),
+    "an element after the end": lambda body: Reply(body + b"<div>Powered by CMS</div>", headers=XML),
+    "zeros after the end": lambda body: Reply(body + bytes(4_096), headers=XML),
+    "more after gzip": lambda body: Reply(gzip.compress(body) + b"<!-- cached -->", headers=XML),
+    "utf8": lambda body: Reply(declared(body, "utf8"), headers=XML),
+    "a charset that is none": lambda body: Reply(body, headers={"Content-Type": "text/xml; charset=binary"}),
+    "UTF-16": lambda body: Reply(declared(body, "UTF-16").decode().encode("utf-16"), headers=XML),
+    "two rs:md": lambda body: Reply(body.replace(b" length=", b"/><rs:md length="), headers=XML),
+    "a coding that is none": lambda body: Reply(body, headers=XML | {"Content-Encoding": "utf-8"}),
+    "gzip and a coding that is none": lambda body: Reply(gzip.compress(body), headers=XML | {"Content-Encoding": "gzip, aws-chunked"}),
+    "a coding that is not that of the octets": lambda body: Reply(body, headers=XML | {"Content-Encoding": "br"}),
+    "gzip twice": lambda body: Reply(gzip.compress(gzip.compress(body)), headers=XML | {"Content-Encoding": "gzip, gzip"}),
+}  # fmt: skip
+XML = {"Content-Type": "text/xml"}
+
+
+def declared(body: bytes, encoding: str) -> bytes:
+    """The document with a declaration of this encoding."""
+    return f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + body.partition(b"?>")[2]
+
+
+@pytest.mark.parametrize("name", FORGIVEN)
+def test_documents_with_an_oddity_are_read(name: str, source: Source, site: Site, dest: Path) -> None:
+    """AMB-91, AMB-92, AMB-96, AMB-97, AMB-98: by a sync, by one that follows the changes, and by an audit."""
+    for path in ("/.well-known/resourcesync", "/set/capabilitylist.xml", "/set/resourcelist.xml"):
+        source.pages[path] = FORGIVEN[name](source.reply(path).body)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+    site.put("g.txt", b"g")
+    site.drop("f2.txt")
+    site.publish_changes(10)
+    source.pages["/set/changelist.xml"] = FORGIVEN[name](source.reply("/set/changelist.xml").body)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == {name: body for name, body in ALL.items() if name != "f2.txt"} | {"g.txt": b"g"}
+    assert check(source.base, dest).verdict is Verdict.IN_SYNC
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said", "charset"),
+    [
+        ("shift_jis", None, "Shift_JIS"),
+        ("euc-jp", "utf-8", '"euc-jp"'),
+        ("utf-8", None, None),
+        ("utf-8-sig", "shift_jis", None),
+        ("utf-8", "utf-8", "iso-8859-1"),
+        ("utf-16-be", None, "utf-16"),
+        ("gb18030", "gb2312", "GB18030"),
+    ],
+)
+def test_names_in_other_letters_are_requested_as_they_are_meant(
+    encoding: str, said: str | None, charset: str | None, source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-96."""
+    name = "日本"
+    site.put("%E6%97%A5%E6%9C%AC.txt", b"n")
+    site.publish_list()
+    body = source.reply("/set/resourcelist.xml").body.partition(b"?>")[2]
+    body = (f"<?xml version='1.0'{f' encoding={said!r}' if said else ''}?>").encode() + body
+    headers = {"Content-Type": f"text/xml; charset={charset}" if charset else "text/xml"}
+    text = body.decode().replace("%E6%97%A5%E6%9C%AC", name)
+    source.pages["/set/resourcelist.xml"] = Reply(text.encode(encoding), headers=headers)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL | {f"{name}.txt": b"n"}
+
+
+def test_dst_f4_of_a_list_that_was_cut_off_nothing_is_taken(source: Source, site: Site, dest: Path) -> None:
+    """The entries before the cut are no list; what is held stays, and the next run reads it again."""
+    assert go(source.base, dest).status == DONE
+    site.put("f0.txt", b"newer")
+    site.publish_list()
+    whole = source.reply("/set/resourcelist.xml").body
+    source.pages["/set/resourcelist.xml"] = Reply(whole[: len(whole) // 2])
+    assert go(source.base, dest, baseline=True).status == SOURCE
+    assert tree(dest) == ALL
+    source.pages["/set/resourcelist.xml"] = Reply(whole)
+    assert go(source.base, dest, baseline=True).status == DONE
+    assert tree(dest) == ALL | {"f0.txt": b"newer"}
+
+
 def test_a_race_is_only_read_again(source: Source, site: Site, dest: Path) -> None:
     """DST-F4: a truncated document is an ordinary race."""
     page = source.reply("/set/resourcelist.xml")

@@ -170,6 +170,66 @@ def test_gzip_without_anything_to_check_is_taken_off(source: Source, site: Site,
     assert tree(dest)["f2.txt"] == BODY
 
 
+NO_CODINGS = [
+    "binary", "none", "utf-8", "UTF8", "ISO-8859-1", "us-ascii", "aws-chunked", "8bit", "identity", "", "zip", "base64",
+    "text/plain", "application/json", "utf-8, aws-chunked", "null", "chunked",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["hash", "no hash"])
+@pytest.mark.parametrize("name", NO_CODINGS)
+def test_amb_98_a_coding_that_is_none_is_ignored(
+    name: str, is_listed: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """Alone, and beside a real one; what storage services were once given they send with every answer."""
+    if not is_listed:
+        site.publish_list([url(site.uri(one)) for one in site.files])
+    source.pages[PATH] = Reply(BODY, headers=early() | {"Content-Encoding": name})
+    packed = gzip.compress(BODY)
+    source.pages[f"{PATH[:-6]}f0.txt"] = Reply(packed, headers=early() | {"Content-Encoding": f"{name},gzip"})
+    site.files["f0.txt"] = BODY
+    if is_listed:
+        site.publish_list()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == OTHERS | {"f2.txt": BODY, "f0.txt": BODY}
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("gzip, gzip", gzip.compress(gzip.compress(BODY))),
+        ("gzip, gzip", gzip.compress(BODY)),
+        ("x-gzip, aws-chunked", gzip.compress(BODY)),
+        ("deflate, gzip", gzip.compress(zlib.compress(BODY))),
+        ("utf-8,X-GZIP", gzip.compress(BODY)),
+    ],
+)
+@pytest.mark.parametrize("is_listed", [True, False], ids=["hash", "no hash"])
+def test_amb_98_several_codings_are_taken_off(
+    header: str, body: bytes, is_listed: bool, source: Source, site: Site, dest: Path
+) -> None:
+    if not is_listed:
+        site.publish_list([url(site.uri(one)) for one in site.files])
+    source.pages[PATH] = Reply(body, headers=early() | {"Content-Encoding": header})
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == OTHERS | {"f2.txt": BODY}
+
+
+@pytest.mark.parametrize("name", ["br", "zstd", "compress", "klingon", "gzip, br", "gzip, gzip, gzip"])
+def test_amb_98_an_unknown_coding_is_named_unless_the_hash_proves_the_octets(
+    name: str, source: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    source.pages[PATH] = Reply(BODY, headers=early() | {"Content-Encoding": name})
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == OTHERS | {"f2.txt": BODY}
+    for entries in (None, [url(site.uri(one)) for one in site.files]):
+        site.publish_list(entries)
+        source.pages[PATH] = Reply(b"\x8b\x02\x80", headers=early() | {"Content-Encoding": name})
+        ran = go(source.base, tmp_path / f"other{entries is None}")
+        assert ran.status == FAILED
+        assert f"content coding {name}: unknown" in ran.one.failures[0].reason
+
+
 def test_a_gzip_bomb_is_a_failure(source: Source, site: Site, dest: Path) -> None:
     site.publish_list([site.resource(n) for n in OTHERS] + [url(site.uri("f2.txt"), length=100)])
     source.pages[PATH] = Reply(zeros_in_gzip(300), headers={"Content-Encoding": "gzip"} | early())

@@ -44,7 +44,7 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
     from headwater.cli.inspect_views import JsonView, LinesView, PeopleView
     from headwater.spec.reader import Reader
 
-    with _opened(target, wanted) as (uri, chunks), sniffed(uri or target, chunks) as (package, octets):
+    with _opened(target, wanted) as (uri, headers, chunks), sniffed(uri or target, chunks) as (package, octets):
         shown = uri or target
 
         def make_view(reader: Reader) -> View:
@@ -54,7 +54,7 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
 
         if package is not None:
             return show_package(package, shown, make_view, show_all=show_all)
-        reader = Reader(base or uri)
+        reader = Reader(base or uri, headers=headers)
         _show_document(reader, octets, make_view(reader), shown)
     return Exit.DONE
 
@@ -78,13 +78,13 @@ def _show_document(reader: Reader, chunks: Iterable[bytes], view: View, shown: s
 
 
 @contextmanager
-def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, Iterable[bytes]]]:
-    """The document's own URI, if it has one, and its octets as they come."""
+def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, dict[str, str], Iterable[bytes]]]:
+    """The document's own URI, if it has one, the headers of the answer, and its octets as they come."""
     if target.lower().startswith(_WEB):
         with _fetched(target, wanted) as opened:
             yield opened
     elif target == "-":
-        yield None, iter(lambda: standard_input().read(_CHUNK), b"")
+        yield None, {}, iter(lambda: standard_input().read(_CHUNK), b"")
     else:
         try:
             file = open(target, "rb")  # noqa: SIM115  closed below; only the opening may fail in this way
@@ -96,11 +96,11 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, I
                 advice="Name a file, - for standard input, or an http(s) URL.",
             ) from cause
         with file:
-            yield None, iter(lambda: file.read(_CHUNK), b"")
+            yield None, {}, iter(lambda: file.read(_CHUNK), b"")
 
 
 @contextmanager
-def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[bytes]]]:
+def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, str], Iterable[bytes]]]:
     from headwater.sync.faults import Unreachable
     from headwater.sync.lists.document_probe import sign_in_refused
     from headwater.sync.network.transport import Fetch
@@ -117,4 +117,4 @@ def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, Iterable[b
             raise refused
         if not 200 <= answer.status < 300:
             raise Unreachable(f"the server answers with status {answer.status}", where=uri)
-        yield answer.uri, answer
+        yield answer.uri, answer.headers, answer

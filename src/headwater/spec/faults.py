@@ -14,8 +14,16 @@ class DocumentFault(SourceFault):
     advice = "The source's operator must fix this document; only what was read before the fault was used."
     rule_id: ClassVar[str] = "RS-DOC-01"
 
-    def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
-        super().__init__(what, where=where, rule=rule or self.rule_id)
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        line: int | None = None,
+        rule: str | None = None,
+        advice: str | None = None,
+    ):
+        super().__init__(what, where=where, rule=rule or self.rule_id, advice=advice)
         self.line = line
         self.locate(where)
 

@@ -21,3 +21,13 @@ INDEX: Final = "index"
 
 CHANGE_FREQUENCIES: Final = frozenset({"always", "hourly", "daily", "weekly", "monthly", "yearly", "never"})
 """The values of `changefreq` (RS-DOC-15)."""
+
+_SPELLINGS: Final = {"sitemaps.org/schemas/sitemap/0.9": SITEMAP, "openarchives.org/rs/terms": RS}
+
+
+def usual_name(name: str) -> str:
+    """A `namespace name` with our namespace where it is written in another way: https, capitals, a slash (AMB-97)."""
+    space, _, local = name.rpartition(" ")
+    plain = space.lower().removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
+    known = _SPELLINGS.get(plain)
+    return name if known is None else f"{known} {local}"

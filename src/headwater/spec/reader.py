@@ -7,14 +7,14 @@ be forgiven is kept as warnings with rule ids (docs/rules.md); what cannot be fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from headwater.spec.faults import DocumentFault, LimitExceeded
+from headwater.spec.faults import DocumentFault, LimitExceeded, NotXml
 from headwater.spec.kinds import Kind
 from headwater.spec.limits import DOCUMENT_OCTETS, ReadLimits
 from headwater.spec.reading import fast_entries
-from headwater.spec.reading.encodings import SNIFFED, Recoder, foreign
+from headwater.spec.reading.encodings import Utf8Input, charset_of
 from headwater.spec.reading.fast_entries import TakeColumns
 from headwater.spec.reading.gzip_input import Inflater
 from headwater.spec.reading.reader_warnings import ReaderWarnings, Warned
@@ -41,21 +41,27 @@ class Reader:
     """
 
     def __init__(
-        self, base_uri: str | None = None, limits: ReadLimits | None = None, take_columns: TakeColumns | None = None
+        self,
+        base_uri: str | None = None,
+        limits: ReadLimits | None = None,
+        take_columns: TakeColumns | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """`take_columns`: is asked to take runs of usual entries by their columns; those that it takes are counted, and
-        do not come out as entries."""
+        do not come out as entries. `headers`: those of the HTTP answer, names in lower case (AMB-96, AMB-98)."""
         self._limits = limits or ReadLimits()
         self._warnings = ReaderWarnings()
         self._where = base_uri
         self._builder = RecordBuilder(base_uri, self._limits, self._warnings)
         self._inflater = Inflater(self._limits)
         self._tokens = XmlParser(self._builder, self._limits)
+        headers = headers or {}
+        self._coding = headers.get("content-encoding", "").strip().lower()
+        charset = charset_of(headers.get("content-type"))
+        self._input = Utf8Input(charset, self._warnings, self._tokens.skipped)
         self._fast_entries = fast_entries.FastEntries(self._builder, take_columns)
         self._is_fast = fast_entries.IS_ON and fast_entries.applicable(self._limits)
         self._bound = False
-        self._recoder: Recoder | None = None
-        self._sniffed = False
         self._held = b""
         self._searched = 0
         self._span = 0
@@ -122,6 +128,8 @@ class Reader:
         try:
             step()
         except DocumentFault as fault:
+            if isinstance(fault, NotXml) and self._coding.removeprefix("x-") not in ("", "identity", "gzip"):
+                fault.what = f"{fault.what}; it came with the content coding {self._coding[:40]}"
             fault.locate(self._where)
             self._fault = fault
 
@@ -136,48 +144,29 @@ class Reader:
     def _finish(self) -> None:
         for block in self._inflater.finish():
             self._plain(block)
-        if not self._sniffed:
-            self._sniff(b"", final=True)
-        if self._recoder is not None:
-            self._give(self._recoder.push(b"", final=True))
+        self._take(b"", final=True)
         held, self._held = self._held, b""
         self._tokens.feed(held)
         self._tokens.finish()
         judge(self._builder.finish(), self._warnings)
+        if self._tokens.is_over or self._inflater.has_trailing:
+            self._warnings.warn("AMB-92", "what follows the end of the document was left out")
 
     def _plain(self, block: bytes) -> None:
         before, self._octets = self._octets, self._octets + len(block)
         if self._octets > DOCUMENT_OCTETS >= before:
             self._warnings.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
         found = self._builder.found_count
-        self._read(block)
+        self._take(block)
         fruitful = self._builder.found_count > found
         self._barren = 0 if fruitful else self._barren + len(block)
         if self._barren > self._limits.barren_octets:
             raise LimitExceeded(f"more than {self._limits.barren_octets:,} octets without an entry")
 
-    def _read(self, block: bytes) -> None:
-        if not self._sniffed:
-            self._sniff(block, final=False)
-        elif self._recoder is not None:
-            self._give(self._recoder.push(block))
-        else:
-            self._give(block)
-
-    def _sniff(self, block: bytes, *, final: bool) -> None:
-        head = self._held + block
-        if len(head) < SNIFFED and not final:
-            self._held = head
-            return
-        self._held, self._sniffed = b"", True
-        encoding = foreign(head)
-        if encoding is None:
-            self._give(head)
-        else:
-            self._is_fast = False
-            self._recoder = Recoder(encoding)
-            self._tokens.override("utf-8")
-            self._give(self._recoder.push(head))
+    def _take(self, octets: bytes, *, final: bool = False) -> None:
+        data = self._input.push(octets, final=final)
+        self._tokens.encoding = self._input.encoding
+        self._give(data)
 
     def _give(self, data: bytes) -> None:
         start = 0

@@ -1,54 +1,188 @@
-"""Character encodings that expat does not know: East Asian and 32-bit documents are recoded to UTF-8 (AMB-10)."""
+"""The character encoding of a document, and its octets in UTF-8 (AMB-10, AMB-96).
+
+A byte order mark decides, and so does the form of 16-bit and 32-bit text; then the `charset` of the HTTP answer, then
+the XML declaration, then UTF-8. Where one of these has the first other letters of the document not at all, the next one
+is taken. What stands before an XML declaration is left out (AMB-97).
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from typing import Final
 
 from headwater.spec.faults import NotXml
+from headwater.spec.reading.reader_warnings import ReaderWarnings
 
 SNIFFED: Final = 256
 """Octets within which an XML declaration must end to be looked at here."""
 
-_DECLARED = re.compile(rb"""<\?xml\s[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][A-Za-z0-9._\-]{0,40})["']""")
-_RECODED: Final = frozenset(
-    {"gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "euc_jp", "euc_kr", "cp949"}
-    | {"iso2022_jp", "iso2022_kr"}
+_EVIDENCE: Final = 64  # octets from the first one that is not ASCII by which an encoding is judged
+_UTF8: Final = "utf-8"
+_MARK: Final = codecs.BOM_UTF8
+_DECLARATION: Final = b"<?xml"
+_DECLARED = re.compile(rb"""<\?xml\s[^>]{0,200}?encoding\s*=\s*["']\s*([^"'<>]{1,60}?)\s*["']""")
+_CHARSET = re.compile(r""";\s*charset\s*=\s*["']?\s*([^\s"';,]{1,60})""", re.IGNORECASE)
+_LEAD = re.compile(rb"(?:[ \t\r\n]|\xef\xbb\xbf)*")
+_OTHER_LETTER = re.compile(rb"[\x80-\xff]")
+_PLAIN: Final = b'<?xml A="\\u0041+AEE-.xn--bcher-kva.b">'
+"""Octets that mean the same in every encoding that ASCII is a part of, and not in those of other purposes."""
+
+_WIDE: Final = (  # the 32-bit marks first: the little-endian one begins like that of UTF-16
+    (re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff"), "utf-32"),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), "utf-16"),
+    (re.compile(rb"[< \t\r\n]\0\0\0"), "utf-32-le"),
+    (re.compile(rb"\0\0\0[< \t\r\n]"), "utf-32-be"),
+    (re.compile(rb"[< \t\r\n]\0"), "utf-16-le"),
+    (re.compile(rb"\0[< \t\r\n]"), "utf-16-be"),
 )
-_MARKS: Final = (  # the 32-bit marks first: the little-endian one begins like that of UTF-16
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"<\x00\x00\x00", "utf-32-le"),
-    (b"\x00\x00\x00<", "utf-32-be"),
-)
+_WIDE_NAME = re.compile(r"(?:(?:utf|ucs)[-_]?(?:16|32|2|4)(?:[-_]?[lb]e)?|unicode|iso-10646.*)\Z", re.IGNORECASE)
+_STOP: Final = "headwater.stop"
+codecs.register_error(_STOP, lambda error: ("\0", getattr(error, "end", 0)))  # no XML: the parser stops there
 
 
-def foreign(head: bytes) -> str | None:
-    """The encoding of a document with these first octets if it must be recoded; None for what expat reads itself."""
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
-    match = _DECLARED.match(head)
-    if match is None:
-        return None
-    try:
-        name = codecs.lookup(match[1].decode("ascii")).name
-    except LookupError:
-        return None  # expat says so, with the line
-    return name if name in _RECODED else None
+def charset_of(content_type: str | None) -> str | None:
+    """The `charset` of a `Content-Type`, as it is written there."""
+    found = _CHARSET.search(content_type or "")
+    return found[1] if found else None
 
 
-class Recoder:
-    """Recodes octets of an encoding that expat does not know as UTF-8."""
+def codec_of(name: str) -> str | None:
+    """Python's name for an encoding that ASCII is a part of; None where it is unknown, or of another kind."""
+    plain = "".join(filter(str.isalnum, name.lower()))
+    if plain.startswith("utf8") or plain.endswith("utf8"):
+        return _UTF8
+    named = name.lower().removeprefix("x-").replace("windows-31j", "cp932").replace("windows-", "cp")
+    for tried in (name, named):
+        try:
+            if _PLAIN.decode(tried) == _PLAIN.decode("ascii"):
+                return codecs.lookup(tried).name
+        except (LookupError, ValueError):
+            continue
+    return None
 
-    def __init__(self, encoding: str) -> None:
-        self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)("strict")
+
+class Utf8Input:
+    """Takes the octets of a document as they come, and gives them as UTF-8 from the first markup on."""
+
+    def __init__(self, charset: str | None, warnings: ReaderWarnings, skipped: Callable[[bytes, int, int], None]):
+        """`charset`: that of the answer. `skipped` is told of octets that are left out."""
+        self.encoding = _UTF8
+        self._charset = charset
+        self._warnings = warnings
+        self._skipped = skipped
+        self._held = b""
+        self._wide: codecs.IncrementalDecoder | None = None
+        self._is_wide: bool | None = None
+        self._mark: bool | None = None
+        self._lead = 0
+        self._candidates: tuple[str, ...] = ()
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._passes = False
 
     def push(self, data: bytes, *, final: bool = False) -> bytes:
-        """Recode. Raises NotXml for octets that the encoding does not have."""
-        try:
-            return self._decoder.decode(data, final).encode("utf-8")
-        except UnicodeError as cause:
-            raise NotXml(f"octets that are not {self._encoding}") from cause
+        """The octets in UTF-8; NUL for what the encoding does not have. Raises NotXml for an unknown encoding."""
+        if self._passes:
+            return data
+        if self._is_wide is None:
+            data = self._held + data
+            self._held = data if len(data) < 4 and not final else b""
+            if self._held:
+                return b""
+            self._look(data)
+        if self._wide is not None:
+            data = self._wide.decode(data).encode(_UTF8)
+        return self._body(data, final=final) if self._candidates else self._head(data, final=final)
+
+    def _look(self, data: bytes) -> None:
+        """See by the first octets whether this is 16-bit or 32-bit text."""
+        name = next((name for first, name in _WIDE if first.match(data)), None)
+        self._is_wide = name is not None
+        if name is not None:
+            self.encoding = name
+            self._wide = _decoder(name)
+
+    def _head(self, data: bytes, *, final: bool) -> bytes:
+        """Leave out what comes before the first markup, and find the encoding."""
+        data = self._held + data
+        if self._mark is None and (data or final):
+            self._mark = data.startswith(_MARK) or self._wide is not None
+        end = _LEAD.match(data).end()  # type: ignore[union-attr]  matches always
+        if not self._mark and data.rfind(_MARK, 0, end) >= 0:
+            self._mark = True
+        self._skipped(data, 0, end)
+        self._lead += end
+        data = data[end:]
+        if len(data) < SNIFFED and not final:
+            self._held = data
+            return b""
+        self._held = b""
+        if data.startswith(_DECLARATION) and self._lead > (len(_MARK) if self._mark and self._wide is None else 0):
+            self._warnings.warn("AMB-97", "white space before the XML declaration was left out")
+        found = _DECLARED.match(data[:SNIFFED])
+        self._candidates = self._choose(found[1].decode("latin-1") if found else None)
+        self._passes = self._candidates == (_UTF8,) and self._wide is None
+        return self._body(data, final=final)
+
+    def _choose(self, declared: str | None) -> tuple[str, ...]:
+        """The encodings in the order in which they are tried."""
+        if self._mark or self._wide is not None:
+            name = codec_of(declared) if declared else None
+            if name not in (None, _UTF8) or (name is not None and self._wide is not None):
+                self._warnings.warn("AMB-96", "the declared encoding is not that of the octets, which counts", declared)
+            return (_UTF8,)
+        names = [self._known(name) for name in (self._charset, declared) if name]
+        if declared and not any(names) and not _WIDE_NAME.match(declared):
+            raise NotXml(f"the encoding {declared[:40]} is unknown", line=1)
+        known = [name for name in names if name is not None]
+        if len(set(known)) > 1:
+            self._warnings.warn("AMB-96", "charset of the answer and declared encoding differ", f"{known}")
+            known.sort(key=_UTF8.__ne__)  # what is well-formed UTF-8 by chance is hardly anything else
+        return tuple(dict.fromkeys((*known, _UTF8)))
+
+    def _known(self, name: str) -> str | None:
+        codec = codec_of(name)
+        if codec is None:
+            self._warnings.warn("AMB-96", "an encoding that is unknown, or not that of the octets, was ignored", name)
+        elif codec == _UTF8 and name.lower() != _UTF8:
+            self._warnings.warn("AMB-96", "a name that no encoding has was read as UTF-8", name)
+        return codec
+
+    def _body(self, data: bytes, *, final: bool) -> bytes:
+        if self._passes or self._wide is not None:
+            return data
+        if self._decoder is not None:
+            return self._decoder.decode(data).encode(_UTF8)
+        data, self._held = self._held + data, b""
+        found = _OTHER_LETTER.search(data)
+        escapes = self._candidates[0].startswith(("iso2022", "hz"))  # other letters in ASCII, after an escape
+        if found is None and not escapes:
+            return data
+        at = 0 if escapes or found is None else found.start()
+        if len(data) - at < _EVIDENCE and not final:
+            self._held = data[at:]
+            return data[:at]
+        self._decide(data[at : at + _EVIDENCE], final=final and len(data) - at <= _EVIDENCE)
+        return data[:at] + self._body(data[at:], final=final)
+
+    def _decide(self, evidence: bytes, *, final: bool) -> None:
+        fitting = [name for name in self._candidates if _fits(evidence, name, final=final)]
+        first = self._candidates[0]
+        self.encoding = fitting[0] if fitting else first
+        if self.encoding != first:
+            self._warnings.warn("AMB-96", f"octets that are not {first} were read as {self.encoding}")
+        self._passes = self.encoding == _UTF8
+        self._decoder = None if self._passes else _decoder(self.encoding)
+
+
+def _decoder(name: str) -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder(name)(_STOP)
+
+
+def _fits(octets: bytes, name: str, *, final: bool) -> bool:
+    try:
+        codecs.getincrementaldecoder(name)("strict").decode(octets, final)
+    except UnicodeError:
+        return False
+    return True

@@ -48,6 +48,11 @@ class Inflater:
             self._count(block)
             yield block
 
+    @property
+    def has_trailing(self) -> bool:
+        """Whether something other than gzip follows the gzip form, and was left out (AMB-92)."""
+        return any(layer.has_trailing for layer in self._layers)
+
     def _count(self, block: bytes) -> None:
         limits = self._limits
         if not self._produced and block.startswith(MAGIC):
@@ -69,6 +74,7 @@ class _Layer:
         self._members = 0
         self._stream = gzip_inflater()
         self.compressed = False
+        self.has_trailing = False
 
     def push(self, data: bytes) -> Iterator[bytes]:
         if not self._decided:
@@ -79,6 +85,8 @@ class _Layer:
             self._decided, self._head = True, b""
             self.compressed = data.startswith(MAGIC)
             self._members = 1
+        if self.has_trailing:
+            return
         if self.compressed:
             for start in range(0, len(data), _SLICE):
                 yield from self._inflate(data[start : start + _SLICE])
@@ -107,7 +115,8 @@ class _Layer:
             self._head = data
             return b""
         if not data.startswith(MAGIC):
-            raise BadCompression("something other than gzip follows the gzip form")
+            self.has_trailing = True
+            return b""
         self._members += 1
         if self._members > self._limits.gzip_members:
             raise LimitExceeded(f"more than {self._limits.gzip_members:,} gzip members", rule="AMB-14")
@@ -118,8 +127,9 @@ class _Layer:
         if self.compressed:
             if not self._stream.eof:
                 yield from self._flush()
-            if not self._stream.eof or self._head:
+            if not self._stream.eof:
                 raise Truncated("the gzip form is cut off", rule="AMB-14")
+            self.has_trailing = self.has_trailing or bool(self._head)
         elif self._head:
             yield self._head
 

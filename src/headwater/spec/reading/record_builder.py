@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from headwater.spec.faults import LimitExceeded, NotSitemap
-from headwater.spec.kinds import CAPABILITIES, RENAMED, Kind, Root, kind_of
+from headwater.spec.kinds import Kind, Root, kind_of
 from headwater.spec.limits import DOCUMENT_ENTRIES, ReadLimits
-from headwater.spec.namespaces import HEADWATER, RS, SITEMAP
+from headwater.spec.namespaces import HEADWATER, RS, SITEMAP, usual_name
 from headwater.spec.reading import text_values as values
 from headwater.spec.reading.reader_warnings import ReaderWarnings
 from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
@@ -33,7 +33,7 @@ _SPACE: Final = " \t\r\n"
 
 _Parse = Callable[[str, ReaderWarnings], Any]
 _ROOT_MD: Final[dict[str, _Parse]] = {
-    "capability": values.token,
+    "capability": values.capability,
     "at": values.moment,
     "completed": values.moment,
     "from": values.moment,
@@ -89,6 +89,8 @@ class RecordBuilder:
         self._in_entry = False
         self._texts: dict[str, str] = {}
         self._md: Attributes | None = None
+        self._is_contradictory = False
+        self._told_spelling = False
         self._links: list[Link] = []
         self._field: str | None = None
         self._pieces: list[str] = []
@@ -131,6 +133,10 @@ class RecordBuilder:
                 self._end_text()
         elif depth == 2 and self._in_entry:
             self._in_entry = False
+            if self._is_contradictory:
+                self.skipped_count += 1
+                self._warnings.warn("AMB-91", "an entry that gives an attribute two values was skipped (DST-F5)")
+                return
             self.add(self._texts, self._md, tuple(self._links))
 
     def text(self, data: str) -> None:
@@ -220,7 +226,7 @@ class RecordBuilder:
     # -- the places ---------------------------------------------------------------------------------------------------
 
     def _start_root(self, name: str) -> None:
-        self.root = _ROOTS.get(name)
+        self.root = _ROOTS.get(name) or _ROOTS.get(self._usual(name))
         if self.root is None:
             raise _wrong_root(name)
 
@@ -236,6 +242,7 @@ class RecordBuilder:
             self._in_entry = True
             self._texts = {}
             self._md = None
+            self._is_contradictory = False
             self._links = []
         elif name == _MD:
             self._take_root_md(attributes)
@@ -245,8 +252,10 @@ class RecordBuilder:
                 self._head = self._document()
         elif name == _ABSENT:
             self._take_absent(attributes)
+        elif (usual := self._usual(name)) != name:
+            self._start_below_root(usual, attributes)
         else:
-            self._skip("RS-DOC-18", "an unknown element was skipped", name)
+            self._skip_unknown(name)
 
     def _take_absent(self, attributes: Attributes) -> None:
         """One resource that a package made on demand does not hold (docs/extensions.md)."""
@@ -268,14 +277,29 @@ class RecordBuilder:
                 rule = "RS-DOC-08" if field == "loc" else "RS-DOC-14"
                 self._skip(rule, "a second loc, lastmod or changefreq was ignored", field)
                 return
-            self._warnings.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
+            if attributes:
+                self._warnings.warn("RS-DOC-09", "attributes of a Sitemap element were ignored", attributes[0])
             self._field = field
         elif name == _MD:
-            self._warnings.warn("RS-DOC-10", "a second rs:md in an entry was ignored")
+            self._add_md(attributes)
         elif name == _LN:
             self._links += self._links_of(attributes, len(self._links))
+        elif (usual := self._usual(name)) != name:
+            self._start_unusual_in_entry(usual, attributes)
         else:
-            self._skip("RS-DOC-18", "an unknown element was skipped", name)
+            self._skip_unknown(name)
+
+    def _add_md(self, attributes: Attributes) -> None:
+        """One more `rs:md` of an entry: what it states is added; a second value makes the entry unusable (AMB-91)."""
+        if self._md is None:
+            self._md = attributes
+            return
+        self._warnings.warn("AMB-91", "several rs:md in an entry were read as one")
+        had = dict(zip(self._md[::2], self._md[1::2], strict=True))
+        for name, value in zip(attributes[::2], attributes[1::2], strict=True):
+            self._is_contradictory |= had.setdefault(name, value).strip(_SPACE) != value.strip(_SPACE)
+        self._md = [part for pair in had.items() for part in pair]
+        self._bound(self._md)
 
     def _end_text(self) -> None:
         if self._field is not None:
@@ -283,6 +307,21 @@ class RecordBuilder:
         self._field = None
         self._pieces = []
         self._piece_length = 0
+
+    def _usual(self, name: str) -> str:
+        """The name in our namespace where its own is ours in another spelling, which is told once (AMB-97)."""
+        usual = usual_name(name)
+        if usual != name and not self._told_spelling:
+            self._told_spelling = True
+            self._warnings.warn("AMB-97", "a namespace was read as the usual one", name.rpartition(" ")[0])
+        return usual
+
+    def _skip_unknown(self, name: str) -> None:
+        """Skip an element; one of another namespace is an extension, which the Sitemap protocol allows."""
+        space = name.rpartition(" ")[0]
+        if space in ("", SITEMAP, RS):
+            self._warnings.warn("RS-DOC-18", "an unknown element was skipped", name)
+        self._skip_below = self.depth
 
     def _skip(self, rule: str, message: str, name: str) -> None:
         self._warnings.warn(rule, message, name)
@@ -315,10 +354,6 @@ class RecordBuilder:
         capability = fields.get("capability")
         if capability is None:
             warnings.warn("RS-DOC-04", "the root's rs:md has no capability")
-        elif capability in RENAMED:
-            warnings.warn("AMB-50", "an old name of a capability", capability)
-        elif capability not in CAPABILITIES:
-            warnings.warn("AMB-12", "an unknown capability was kept", capability)
         kind = kind_of(self.root or Root.URLSET, capability)
         return Document(kind=kind, links=tuple(self._root_links), **fields)
 
@@ -339,7 +374,7 @@ class RecordBuilder:
         plain = {name: value for name, value in found.items() if name in known}
         extra = []
         for name, value in found.items():
-            space, _, local = name.rpartition(" ")
+            space, _, local = self._usual(name).rpartition(" ")
             if space == RS and local in known:
                 warnings.warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
                 plain.setdefault(local, value)
@@ -410,16 +445,9 @@ class RecordBuilder:
             self._warnings.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
             for name in _OF_A_REPRESENTATION:
                 fields.pop(name, None)
-        capability = fields.get("capability")
-        if capability is None:
-            if self._expects_capability_lists:
-                self._warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
-                fields["capability"] = "capabilitylist"
-        elif capability in RENAMED:
-            self._warnings.warn("AMB-50", "an old name of a capability", capability)
-            fields["capability"] = RENAMED[capability]
-        elif capability not in CAPABILITIES:
-            self._warnings.warn("AMB-12", "an unknown capability was kept", capability)
+        if fields.get("capability") is None and self._expects_capability_lists:
+            self._warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
+            fields["capability"] = "capabilitylist"
         if fields.get("datetime") is not None:
             self.saw_datetime = True
         if change is not None and fields.get("lastmod") is None:

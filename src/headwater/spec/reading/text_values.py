@@ -8,6 +8,7 @@ from typing import Final
 
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.hashes import parse_hash
+from headwater.spec.kinds import CAPABILITIES, RENAMED
 from headwater.spec.namespaces import CHANGE_FREQUENCIES
 from headwater.spec.reading.reader_warnings import ReaderWarnings
 from headwater.spec.records import ChangeKind
@@ -128,6 +129,22 @@ def media_type(text: str, warnings: ReaderWarnings) -> str | None:
 def token(text: str, _warnings: ReaderWarnings) -> str | None:
     """A text in which only the white space around it means nothing."""
     return text.strip(_SPACE) or None
+
+
+def capability(text: str, warnings: ReaderWarnings) -> str | None:
+    """A `capability`: as the standard writes it, where it has old names or capitals; an unknown one is kept."""
+    trimmed = text.strip(_SPACE)
+    if trimmed in CAPABILITIES or not trimmed:
+        return trimmed or None
+    lower = trimmed.lower()
+    if lower in RENAMED:
+        warnings.warn("AMB-50", "an old name of a capability", trimmed)
+        return RENAMED[lower]
+    if lower in CAPABILITIES:
+        warnings.warn("AMB-97", "a capability that is not written in lower case", trimmed)
+        return lower
+    warnings.warn("AMB-12", "an unknown capability was kept", trimmed)
+    return trimmed
 
 
 def check_characters(uri: str, warnings: ReaderWarnings) -> None:

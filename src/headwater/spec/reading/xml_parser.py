@@ -17,13 +17,16 @@ _ALWAYS: Final = 1 << 14
 
 _NO_ELEMENTS: Final = 3
 _CUT_OFF: Final = frozenset({_NO_ELEMENTS, 5, 6, 20})  # no element, unclosed token, partial character, unclosed CDATA
-_NATIVE: Final = frozenset({"utf-8", "utf8"})
+_INVALID: Final = 4
+_TEXT_MET: Final = "a text Sitemap (an address on each line), which is not read"
+_TEXT_ADVICE: Final = "Give the address of a Sitemap in XML, or of a ResourceSync document."
+_TEXT_SITEMAP = re.compile(rb"https?://[^\s<>]+[ \t]*(?:[\r\n]|$)", re.IGNORECASE)
 _PAGE_MET: Final = "a web page (HTML), not a ResourceSync document"
 _HEAD: Final = 1 << 10
 """Octets from the beginning that are kept, to tell a web page from broken XML."""
 
 _WEB_PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -39,17 +42,17 @@ class XmlParser:
         self._skipped_lines = 0
         self._in_cdata = False
         self._bindings: dict[str | None, str | None] = {}
-        self._encoding: str | None = None
         self._head = b""
-        self._blank = True
-        self._parser = self._new(None)
+        self.encoding = "utf-8"
+        """What the octets were in before they were recoded, for the message of a fault."""
 
-    def override(self, encoding: str) -> None:
-        """Say that the octets are in `encoding`, whatever the document declares; before the first `feed`."""
-        self._parser = self._new(encoding)
+        self.is_over = False
+        """Whether something that is no XML follows the end of the root, and was not read (AMB-92)."""
 
-    def _new(self, encoding: str | None) -> pyexpat.XMLParserType:
-        parser = pyexpat.ParserCreate(encoding, " ")
+        self._parser = self._new()
+
+    def _new(self) -> pyexpat.XMLParserType:
+        parser = pyexpat.ParserCreate("utf-8", " ")  # whatever the document declares
         parser.buffer_text = True
         parser.ordered_attributes = True
         if (deferral := getattr(parser, "SetReparseDeferralEnabled", None)) is not None:
@@ -61,40 +64,40 @@ class XmlParser:
         parser.StartCdataSectionHandler = self._start_cdata
         parser.EndCdataSectionHandler = self._end_cdata
         parser.StartNamespaceDeclHandler = self._bind
-        parser.XmlDeclHandler = self._declared
         return parser
 
     # -- feeding ------------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Give octets to expat. Raises DocumentFault."""
+        """Give octets in UTF-8 to expat, from the first markup on. Raises DocumentFault."""
         if not data:
             return
-        if self._blank:
-            self._blank = not data.strip(b" \t\r\n\0\xef\xbb\xbf\xff\xfe")
         if len(self._head) < _HEAD:
             self._head += data[: _HEAD - len(self._head)]
         for start in range(0, len(data), _PIECE):
+            if self.is_over:
+                return
             piece = data[start : start + _PIECE]
             unfinished = self._unfinished()
             if unfinished > _ALWAYS or self._gathered:
                 # expat 2.5 scans an unfinished token from its start for each piece: gather until it has doubled
                 self._gathered += piece
                 if unfinished + len(self._gathered) > self._limits.token_octets + _PIECE:
-                    raise self._too_long()
+                    self._end(self._too_long())
+                    return
                 if len(self._gathered) < unfinished:
                     continue
                 piece = bytes(self._gathered)
                 self._gathered.clear()
             self._parse(piece)
             if self._unfinished() > self._limits.token_octets:
-                raise self._too_long()
+                self._end(self._too_long())
 
     def finish(self) -> None:
         """The end of the document. Raises Truncated, EmptyDocument or NotXml when it is not complete."""
-        if self._gathered:
-            self._parse(bytes(self._gathered))
-        self._parse(b"", final=True)
+        for piece, final in ((bytes(self._gathered), False), (b"", True)):
+            if not self.is_over:
+                self._parse(piece, final=final)
 
     def skipped(self, data: bytes, start: int, end: int) -> None:
         """Octets that went past expat: only their lines matter, for the place of a fault."""
@@ -113,8 +116,7 @@ class XmlParser:
 
     def usual_prefixes(self) -> frozenset[str] | None:
         """The prefixes of the ResourceSync namespace, once the root has begun; None where the fast path is no use."""
-        is_plain = self._head[:1] == b"<" and (self._encoding or "utf-8") in _NATIVE
-        if not is_plain or self._bindings.get(None) != SITEMAP:
+        if self._bindings.get(None) != SITEMAP:
             return None
         return frozenset(prefix for prefix, uri in self._bindings.items() if prefix is not None and uri == RS)
 
@@ -134,24 +136,29 @@ class XmlParser:
         try:
             self._parser.Parse(piece, final)
         except pyexpat.ExpatError as cause:
-            raise self._fault_of(cause, final=final) from cause
-        except (ValueError, LookupError) as cause:
-            raise NotXml(f"the encoding cannot be read: {cause}"[:200], line=1) from cause
+            self._end(self._fault_of(cause, final=final))
         except DocumentFault as fault:
             if fault.line is None:
                 fault.line = self._line()
             raise
 
+    def _end(self, fault: DocumentFault) -> None:
+        """Raise the fault; none is a fault once the root is closed, for then the document is complete (AMB-92)."""
+        if self._builder.root is None or self._builder.depth:
+            raise fault
+        self.is_over = True
+
     def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> DocumentFault:
         line = cause.lineno + self._skipped_lines
-        if final and self._blank and cause.code == _NO_ELEMENTS:
+        if final and not self._head and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
         if self._builder.root is None and _WEB_PAGE.match(self._head):
             return NotSitemap(_PAGE_MET, line=line)  # HTML as it is usually written, which XML cannot read
-        if self._builder.root is not None and self._builder.depth == 0:
-            # expat names this differently from one cut into pieces to the next
-            return NotXml("something that is no XML follows the end of the document", line=line)
+        if self._builder.root is None and _TEXT_SITEMAP.match(self._head):
+            return NotSitemap(_TEXT_MET, line=line, advice=_TEXT_ADVICE)
         what = pyexpat.ErrorString(cause.code)
+        if cause.code == _INVALID and self.encoding != "utf-8":
+            what += f", read as {self.encoding}"
         if final and cause.code in _CUT_OFF:
             return Truncated(f"the document ends before its end ({what})", line=line)
         return NotXml(f"not well-formed XML: {what}", line=line)
@@ -172,9 +179,6 @@ class XmlParser:
 
     def _bind(self, prefix: str | None, uri: str | None) -> None:
         self._bindings[prefix] = uri
-
-    def _declared(self, _version: str, encoding: str | None, _standalone: int) -> None:
-        self._encoding = encoding.lower() if encoding else None
 
     def _doctype(self, name: str, _system: str | None, _public: str | None, _has_internal_subset: int) -> None:
         if name.lower() == "html":

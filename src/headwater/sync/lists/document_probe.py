@@ -22,7 +22,7 @@ from headwater.sync.source_times import strong_last_modified
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""
 
-_NAMESPACE = b"http://www.sitemaps.org/schemas/sitemap/"
+_NAMESPACE = b"www.sitemaps.org/schemas/sitemap/"
 
 _TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
 _PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
@@ -56,7 +56,7 @@ def probe_document(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[
     body, fault = answer.body, None
     if answer.status == 200:
         try:
-            document, entries, body, fault = _glance(answer.uri, chunks, most)
+            document, entries, body, fault = _glance(answer, chunks, most)
         except StreamBroken as broken:
             fault = broken
     return Probe(
@@ -76,10 +76,10 @@ def probe_document(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[
 
 
 def _glance(
-    final: str, chunks: Iterable[bytes], most: int
+    answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int
 ) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
     """Read as a document as far as needed; if it is none, keep the beginning as a page."""
-    reader: Reader | None = Reader(base_uri=final)
+    reader: Reader | None = Reader(base_uri=answer.uri, headers=answer.headers)
     entries: list[Entry] = []
     page = bytearray()
     fault: SourceFault | None = None

@@ -223,7 +223,7 @@ class Documents:
             if answer.status != 200:
                 what = f"cannot be fetched: HTTP status {answer.status}"
                 raise Unreachable(what, where=uri, rule="DST-F1", cause=cause_of(answer.status))
-            reader = Reader(base_uri=answer.uri)
+            reader = Reader(base_uri=answer.uri, headers=answer.headers)
             digest = self._feed(reader, chunks, answer.uri, consumer)
             self.octets += answer.octets
             if answer.moved_to is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.files.hash_functions import HASHERS
 from headwater.files.whole_writes import write_all
+from headwater.spec.reading.encodings import codec_of
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
 from headwater.sync.network.range_requests import PartialBody, end_of, misfit, strong_validator
 
@@ -39,6 +40,13 @@ ERROR_BODY_OCTETS = 64 * 1024
 """More of a body that is no content (an error page, a redirect's text) is not listened to."""
 
 
+_NO_CODINGS = frozenset(
+    {"", "identity", "x-identity", "none", "null", "undefined", "false", "no", "off", "default", "plain", "text", "raw"}
+    | {"7bit", "8bit", "binary", "base64", "quoted-printable", "chunked", "aws-chunked", "unicode", "utf-16", "utf16"}
+    | {"zip", "pdf", "xml", "json", "html", "csv", "tar", "jpeg", "jpg", "png", "octet-stream"}
+)
+
+
 def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the final answer's header block in `lines`; status 0 when there is none.
 
@@ -59,6 +67,16 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
             last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
             headers[last] = f"{headers[last]}, {value}" if last in headers else value
     return status, headers
+
+
+def real_codings(header: str) -> str:
+    """The content codings of a `Content-Encoding` without what is none; "identity" where nothing is left (AMB-98).
+
+    Storage services send what was once given to them: character encodings, media types, file formats, framings.
+    """
+    named = (name.strip(" \t\"'") for name in header.lower().split(","))
+    real = [name for name in named if name not in _NO_CODINGS and "/" not in name and codec_of(name) is None]
+    return ", ".join(real) or "identity"
 
 
 def _field(line: bytes) -> tuple[str, str]:
@@ -215,6 +233,8 @@ class ResponseReceiver:
         if self.status or self.failure:
             return
         self.status, self.headers = parse_head(self.lines)
+        if "content-encoding" in self.headers:
+            self.headers["content-encoding"] = real_codings(self.headers["content-encoding"])
         if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
             said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
             self.failure = FetchFailure(FailureKind.TOO_LARGE, said)

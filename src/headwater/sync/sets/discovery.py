@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.spec.kinds import Kind
+from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reading.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
@@ -376,7 +376,9 @@ class Discovery:
         if capability is not None:
             yield Offer(identity=uri, name="", documents={capability: uri})
         else:
-            self._faults.append(NothingToCopy(f"a {document.kind.value} alone cannot be copied yet", where=probe.uri))
+            title = RULES[document.kind].title.lower()
+            said = f' (capability="{document.capability[:40]}")' if document.capability else ""
+            self._faults.append(NothingToCopy(f"of a single {title}{said} nothing can be copied", where=probe.uri))
 
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
         offer = self._lists.offered(probe, description)

@@ -350,9 +350,10 @@ class ResourceTransfer:
             found = decode_file(file, f"{file}d", coding, algorithm, most)
         except CannotDecode as cause:
             self._tree.discard(f"{name}d")
+            said = f"content coding {coding[:40]}: {cause}"
             if certain:
-                return first
-            return Verdict(Judgement.DIFFERENT, BodyForm.RECEIVED, f"content coding {coding[:40]}: {cause}")
+                return msgspec.structs.replace(first, reason=f"{first.reason}; {said}")
+            return Verdict(Judgement.DIFFERENT, BodyForm.RECEIVED, said)
         forms[BodyForm.DECODED] = found
         verdict = judge(listed, wanted, forms if certain else {BodyForm.DECODED: found}, modified)
         if verdict.form is BodyForm.RECEIVED:

@@ -60,6 +60,8 @@ class Lines:
         """The last line, when it does not end as a line does. Raises Damaged, TooMuch."""
         for block in _sent(self._inflater.finish()):
             yield from self._take(block)
+        if self._inflater.has_trailing:
+            raise Damaged("something other than gzip follows the gzip form")
         if self._rest or self._too_long:
             yield from self._line(bytes(self._rest))
 
