@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import hashlib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,7 @@ def test_amb_98_a_coding_that_is_none_is_ignored(
         ("deflate, gzip", gzip.compress(zlib.compress(BODY))),
         ("utf-8,X-GZIP", gzip.compress(BODY)),
     ],
+    ids=["twice", "once", "x-gzip", "deflate", "capitals"],
 )
 @pytest.mark.parametrize("is_listed", [True, False], ids=["hash", "no hash"])
 def test_amb_98_several_codings_are_taken_off(
