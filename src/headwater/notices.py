@@ -64,8 +64,8 @@ UNREADABLE = _known(
 )
 HELD_BACK = _known(
     "HW-ING-21",
-    "Deletions are held back: everything has vanished, or more files than --max-delete allows.",
-    "Check that the folder is mounted and right; if so, consent with --max-delete 1 (max_delete in the file).",
+    "Deletions are held back: everything has vanished, or more files within an hour than `max_delete` allows.",
+    "Check that the folder is mounted and right; if so, consent for one time with `headwater allow-deletions`.",
 )
 BEING_WRITTEN = _known(
     "HW-ING-22",

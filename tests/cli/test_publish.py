@@ -381,6 +381,39 @@ def test_a_notice_is_said_once(bench: Bench) -> None:
     assert bench.stderr.count("HW-ING-11") == 1
 
 
+@pytest.mark.parametrize("way", ["output", "state", "file"])
+def test_consent_for_one_time(bench: Bench, tmp_path: Path, way: str) -> None:
+    """However a set is configured, and for what is held back now; the next mass of deletions is held back again."""
+    for number in range(60):
+        bench.put(f"f{number:02}")
+    bench.run()
+    config = tmp_path / "source.toml"
+    config.write_text(f'state = "{bench.out}/.headwater"\n[[set]]\nname = "files"\nfiles = "{bench.folder}"\n')
+    place = {"output": bench.out, "state": bench.out / ".headwater", "file": config}[way]
+    assert run_here("allow-deletions", place).stdout == b"no deletions are held back\n"
+    assert run_here("allow-deletions", place, "nothing").returncode == Exit.USAGE
+    for start in (0, 20):
+        for number in range(start, start + 20):
+            (bench.folder / f"f{number:02}").unlink()
+        assert "`headwater allow-deletions` allows that once" in bench.run(status=Exit.TRANSFERS_FAILED)
+        told = json.loads(run_here("allow-deletions", place, *(["files"] if start else []), "--json").stdout)
+        assert [one["set"] for one in told["allowed"]] == ["files"]
+        assert bench.json()["deleted"] == 20
+    bench.check()
+
+
+def test_runs_within_an_hour_count_together(bench: Bench) -> None:
+    for number in range(100):
+        bench.put(f"f{number:02}")
+    bench.run()
+    for start, status in ((0, Exit.DONE), (15, Exit.TRANSFERS_FAILED)):
+        for number in range(start, start + 15):
+            (bench.folder / f"f{number:02}").unlink()
+        bench.run(status=status)
+    assert "would hold deletions back" in bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)
+    assert len(bench.tree.resources()) == 85
+
+
 @pytest.mark.parametrize("accident", ["empty", "missing", "mostly"])
 def test_mass_deletions_are_held_back(bench: Bench, accident: str) -> None:
     for number in range(30):

@@ -21,7 +21,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
-from headwater.ingest.held_deletions import DeletionHold, HoldReason, hold_update
+from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
@@ -234,7 +234,8 @@ def test_a_set_that_has_left_the_configuration_alarms_nobody(
 ) -> None:
     config = tmp_path / "source.toml"
     catalog = SqliteCatalog(file)
-    noted = hold_update(catalog, "s", DeletionHold(HoldReason.ROOT_MISSING, 2, 2))
+    hold = DeletionHold(HoldReason.ROOT_MISSING, 2, 2)
+    noted = DeletionGuard(catalog, "s", 0.2, lambda: START).after_scan(hold, is_whole=True, deleted=0)
     assert noted is not None
     catalog.record("s", [], START, state=noted)
     catalog.close()

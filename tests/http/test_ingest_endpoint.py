@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import Exit
 from headwater.http.ingest.endpoint import IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
@@ -20,6 +21,7 @@ from headwater.ingest.push.events.line_counts import Account
 from headwater.ingest.push.events.submission import SubmissionLimits
 from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
 from tests.support.documents import read_bytes
+from tests.support.program import run_here
 from tests.support.push_set import change, resource
 from tests.support.serving import drain, request
 from tests.support.waiting import DEADLINE, until
@@ -46,6 +48,33 @@ def test_what_is_announced_is_listed(tmp_path: Path) -> None:
         answer = fed.post("/s/changes", [{"path": "a b", "change": "deleted"}])
         assert answer.status == 200
         until(lambda: ("deleted", PREFIX + "a%20b") in fed.listed(), what="the deletion")
+
+
+def test_a_mass_of_announced_deletions_needs_consent(tmp_path: Path) -> None:
+    """DST-B4: counted over batches; what is held back is not taken, and other news are."""
+    names = [f"f{number:03}" for number in range(100)]
+    with serving(tmp_path) as fed:
+        fed.post("/s/changes", [{"path": name} for name in names])
+        held = []
+        for start in range(0, 60, 6):
+            answer = fed.post("/s/changes", [{"path": name, "change": "deleted"} for name in names[start : start + 6]])
+            held.append(answer.status)
+        assert held == [200] * 3 + [503] * 7
+        assert "allow-deletions" in said(answer)["error"]["advice"]  # type: ignore[index]
+        assert "HW-ING-63" in answer.body.decode()
+        assert fed.post("/s/changes", [{"path": "new"}]).status == 200
+        status = run_here("status", tmp_path)
+        assert (status.returncode, b"deletions are held back" in status.stdout) == (Exit.TRANSFERS_FAILED, True)
+        assert run_here("allow-deletions", tmp_path).stdout == b"s: deletions are allowed once, within an hour\n"
+        assert run_here("status", tmp_path).returncode == Exit.DONE
+        assert fed.post("/s/changes", [{"path": name, "change": "deleted"} for name in names[18:]]).status == 200
+        assert len(fed.source.catalog.resources("s")) == 1
+
+
+def test_a_few_deletions_need_no_consent(tmp_path: Path) -> None:
+    with serving(tmp_path) as fed:
+        fed.post("/s/changes", [{"path": f"{number}"} for number in range(10)])
+        assert fed.post("/s/changes", [{"path": f"{n}", "change": "deleted"} for n in range(10)]).status == 200
 
 
 def test_a_load_by_http_is_published_when_it_is_opened(tmp_path: Path) -> None:

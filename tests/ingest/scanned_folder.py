@@ -40,6 +40,8 @@ class ScannedFolder:
         self.breathe: Callable[[], None] = lambda: None
         self.stop: Callable[[], bool] = lambda: False
         self.versions: VersionStore | None = None
+        self.ahead = dt.timedelta()
+        """How far the clock is ahead."""
         self._scanner: FolderScanner | None = None
 
     @property
@@ -50,7 +52,7 @@ class ScannedFolder:
                 self.catalog,
                 SET,
                 folder,
-                now,
+                lambda: now() + self.ahead,
                 listener=self._listen,
                 hooks=ScanHooks(breathe=lambda: self.breathe(), stop=lambda: self.stop(), versions=self.versions),
             )
@@ -66,11 +68,20 @@ class ScannedFolder:
 
     def scan(self) -> ScanResult:
         self.notices.clear()
-        return self.scanner.scan()
+        done = self.scanner.scan()
+        self._note(done, is_whole=True)
+        return done
 
     def rescan(self, *paths: bytes) -> ScanResult:
         self.notices.clear()
-        return self.scanner.rescan(paths)
+        done = self.scanner.rescan(paths)
+        self._note(done, is_whole=False)
+        return done
+
+    def _note(self, done: ScanResult, *, is_whole: bool) -> None:
+        update = self.scanner.guard.after_scan(done.held_back, is_whole=is_whole, deleted=done.deleted)
+        if update is not None:
+            self.catalog.record(SET, [], now(), state=update)
 
     def put(self, path: bytes | str, data: bytes = b"x", *, aged: bool = False) -> None:
         full = self.full(path)

@@ -27,7 +27,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
 from headwater.ingest.folder.walking.walk import quote
 from headwater.ingest.folder.watching.hint_paths import expand_hints, topmost
-from headwater.ingest.held_deletions import HoldReason
+from headwater.ingest.held_deletions import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES
@@ -689,6 +689,82 @@ def test_additions_go_on_while_deletions_are_held_back(world: ScannedFolder) -> 
     done = world.scan()
     assert (done.held_back, done.deleted) == (None, 11)
     assert world.held() == world.truth()
+
+
+def remove(world: ScannedFolder, numbers: range) -> list[bytes]:
+    """Remove these files of many and tell where they were."""
+    for number in numbers:
+        world.remove(f"f{number:03}")
+    return [b"f%03d" % number for number in numbers]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at work", "restarted"])
+def test_deletions_count_together_however_many_looks_they_take(world: ScannedFolder, restarted: bool) -> None:
+    """DST-B4: what one line called held back is not published by the next look, and not after a restart."""
+    for number in range(100):
+        world.put(f"f{number:03}")
+    world.scan()
+    for start in range(0, 60, 3):
+        if restarted:
+            world.configure()
+        done = world.rescan(*remove(world, range(start, start + 3)))
+        assert (done.held_back is None) is (start + 3 <= 20)
+    done = world.rescan(b"f018")
+    assert (done.held_back is not None, done.deleted, len(world.held())) == (True, 0, 82)
+    world.ahead += 3 * WINDOW
+    done = world.scan()
+    assert done.held_back is not None
+    assert (done.held_back.vanished, done.held_back.held, done.deleted) == (60, 100, 0)
+    world.scanner.guard.allow()
+    done = world.scan()
+    assert (done.held_back, done.deleted) == (None, 42)
+    assert world.held() == world.truth()
+    assert world.rescan(*remove(world, range(60, 68))).held_back is None  # the count has begun anew …
+    assert world.rescan(*remove(world, range(68, 90))).held_back is not None  # … and the consent is used up
+
+
+def test_a_slow_deletion_of_many_is_none(world: ScannedFolder) -> None:
+    """Each hour has its own count, as long as full scans come in between."""
+    for number in range(100):
+        world.put(f"f{number:03}")
+    world.scan()
+    for start in range(0, 80, 8):
+        gone = remove(world, range(start, start + 8))
+        assert world.rescan(*gone).held_back is None if start % 16 else world.scan().held_back is None
+        world.scan()
+        world.ahead += 1.1 * WINDOW
+    assert world.held() == world.truth()
+
+
+def test_hints_between_two_full_scans_count_together_however_long_that_is(world: ScannedFolder) -> None:
+    for number in range(100):
+        world.put(f"f{number:03}")
+    world.scan()
+    for start in (0, 10):
+        assert world.rescan(*remove(world, range(start, start + 10))).held_back is None
+        world.ahead += 2 * WINDOW
+    assert world.rescan(*remove(world, range(20, 30))).held_back is not None
+
+
+def test_hints_and_a_full_scan_count_each_deletion_once(world: ScannedFolder) -> None:
+    for number in range(100):
+        world.put(f"f{number:03}")
+    world.scan()
+    other = ScannedFolder(Path(os.fsdecode(world.root)).parent, processes=0)
+    gone = remove(world, range(15))
+    breaths = [0]
+
+    def between() -> None:
+        breaths[0] += 1
+        if breaths[0] == 1:  # the rows of the catalog were read before it
+            assert other.rescan(*gone).held_back is None
+
+    world.breathe = between
+    assert world.scan().held_back is None
+    world.breathe = lambda: None
+    assert world.rescan(*remove(world, range(15, 20))).held_back is None
+    assert world.rescan(*remove(world, range(20, 21))).held_back is not None
+    assert len(world.held()) == 80
 
 
 def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: ScannedFolder) -> None:

@@ -95,6 +95,7 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"\nport = 70000\n[[set]]\nfiles = "f"', "port: expected a whole number <= 65535"),
         ('state = "s"\nport = "x"\n[[set]]\nfiles = "f"', "port: expected a whole number, got text"),
         ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = 2', "max_delete: expected a number <= 1.0"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nmax_delete = "120%"', "max_delete: expected a number <= 1.0"),
         ('state = "s"\n[[set]]\nfiles = "f"\nrescan_seconds = 0', "rescan_seconds: expected a number > 0.0"),
         ('state = "s"\npage_entries = 50001\n[[set]]\nfiles = "f"', "page_entries: expected a whole number <= 50000"),
         ('state = "s"\nprofile = "1.0"\n[[set]]\nfiles = "f"', "profile: invalid value '1.0', expected one of 1.1"),

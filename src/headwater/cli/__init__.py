@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hub": ("headwater.cli.hub", "Run a WebSub hub: subscribers are told what publishers hand in."),
     "ingest": ("headwater.cli.source.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show the state of a source or a copy: counts, ages, what failed."),
+    "allow-deletions": (
+        "headwater.cli.source.allow_deletions",
+        "Consent, once, to deletions that a source holds back.",
+    ),
     "retry": ("headwater.cli.destination.retry", "Let the next run over a copy try again what failed."),
     "forget": (
         "headwater.cli.destination.forget",

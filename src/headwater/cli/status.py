@@ -79,7 +79,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         return _hub(Path(place), names, watch, max_age, as_json=as_json)
     if (copy := copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)
-    where = CatalogArgument(_state_of(place), patience_seconds=_PATIENCE_SECONDS)
+    where = CatalogArgument(state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
@@ -120,7 +120,7 @@ def _hub(folder: Path, names: tuple[str, ...], watch: float | None, max_age: flo
     return show_status(folder, _HUB_TOPICS, as_json=as_json)
 
 
-def _state_of(place: str) -> str:
+def state_of(place: str) -> str:
     """The one state folder of a folder that is served, where nothing else is known to be at PLACE; or PLACE itself."""
     from headwater.cli.source.serve_options import states_of
     from headwater.copies.schema import FOLDER

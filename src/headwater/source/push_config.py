@@ -29,7 +29,7 @@ PUSH_KEYS = (
     "token_env",
     "token_file",
 )
-FOLDER_KEYS = ("include", "exclude", "hashes", "canonical_hash", "watch", "rescan_seconds", "max_delete")
+FOLDER_KEYS = ("include", "exclude", "hashes", "canonical_hash", "watch", "rescan_seconds")
 """Keys of one kind of set that mean nothing to the other."""
 
 
@@ -83,6 +83,7 @@ class PushConfig(DatasetConfig, frozen=True, kw_only=True):
             raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
         others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
         others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
+        others += [(("max_delete",), "set with a folder, or a push set")] if not (self.files or self.feed) else []
         others += [(("copy_set",), "set with a copy")] if self.copy is None else []
         others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
         defaults = _defaults(type(self))

@@ -23,6 +23,7 @@ from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
+from headwater.ingest.held_deletions import DeletionGuard
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.change_dumps.change_contents import KeptContents
 from headwater.publish.plan import Refresh
@@ -222,7 +223,9 @@ class Source(ConfiguredSource):
             return self.dataset_sets.survey(self._context, name)
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
-        return dry_run(self._folders[name], self._rows(name) if known else (), count, self._listener)
+        folder = self._folders[name]
+        guard = DeletionGuard(self.catalog, name, folder.max_delete, self._clock)
+        return dry_run(folder, self._rows(name) if known else (), count, self._listener, guard)
 
     def _rows(self, name: str) -> Iterator[Resource]:
         after = ""

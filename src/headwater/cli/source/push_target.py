@@ -60,6 +60,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     import datetime as dt
     from tempfile import TemporaryDirectory
 
+    from headwater.ingest.held_deletions import DeletionGuard
     from headwater.ingest.push.feed import Feed
     from headwater.ingest.push.old_state_check import refuse_old_memory
     from headwater.ingest.push.resource_locations import Locations
@@ -82,6 +83,8 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         refuse_old_memory(catalog, state)
         locations = Locations(options["url_prefix"] or prefix, root)
         feed = Feed(catalog, name, locations, lambda: dt.datetime.now(dt.UTC))
+        if push_set is not None:
+            feed.guard = DeletionGuard(catalog, name, push_set.max_delete, feed.clock)
         if not options["dry_run"]:
             keep_versions(feed, push_set, FeedPlace(FolderVersionStore(state / VERSIONS), root), listener)
             _begin(feed, options)

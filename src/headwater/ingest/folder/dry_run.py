@@ -14,7 +14,7 @@ from headwater.ingest.folder.signature import rules_mark
 from headwater.ingest.folder.walking.path_filter import PathFilter
 from headwater.ingest.folder.walking.walk import RootFault, UnreadableEntry, Walk, path_of
 from headwater.ingest.folder.warning_log import WarningLog
-from headwater.ingest.held_deletions import DeletionHold, judge
+from headwater.ingest.held_deletions import DeletionGuard, DeletionHold
 from headwater.progress import Listener, silent
 
 
@@ -32,7 +32,13 @@ class DryRun(msgspec.Struct, kw_only=True):
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: Listener = silent) -> DryRun:
+def dry_run(
+    folder: Folder,
+    held: Iterable[Resource],
+    count: int,
+    listener: Listener = silent,
+    guard: DeletionGuard | None = None,
+) -> DryRun:
     """Compare the folder with the `count` resources that are `held`, sorted by URI. Raises FolderUnusable."""
     memos = ((one.uri, one.memo) for one in held)
     result = DryRun()
@@ -60,7 +66,8 @@ def dry_run(folder: Folder, held: Iterable[Resource], count: int, listener: List
     except RootFault as fault:
         raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
     result.unchanged, result.kept = tally.unchanged, tally.kept
-    result.held_back = judge(count - left_out, result.vanished - left_out, tally.found, folder.max_delete)
+    if guard is not None:
+        result.held_back = guard.judge(count - left_out, result.vanished - left_out, tally.found)
     if result.held_back is not None:  # as in a scan: what was excluded goes nevertheless
         result.kept += result.held_back.vanished
         result.vanished = left_out

@@ -44,7 +44,7 @@ from headwater.ingest.folder.walking.walk import (
 )
 from headwater.ingest.folder.warning_log import WarningLog
 from headwater.ingest.folder.watching.hint_paths import expand_hints
-from headwater.ingest.held_deletions import DeletionHold, HoldReason, judge
+from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
 from headwater.versions.keeping import version_keeping
@@ -83,6 +83,7 @@ class FolderScanner:
         self._hooks = hooks or ScanHooks()
         self._warnings = WarningLog(listener)
         self._path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
+        self.guard = DeletionGuard(catalog, name, folder.max_delete, clock)
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
@@ -145,7 +146,7 @@ class FolderScanner:
                 memos = [(one.uri, one.memo) for one in exact.values()]
                 self._look(here, memos, queue, result, None)
                 self._look(below, self._rows(uri + "/"), queue, result, None)
-            self._settle(walk, queue, result, total)
+            self._settle(walk, queue, result, total, is_whole=False)
             self.links |= walk.links
         return result
 
@@ -243,13 +244,17 @@ class FolderScanner:
 
     # Steps 2 and 3: judge and record deletions
 
-    def _settle(self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int) -> None:
+    def _settle(
+        self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int, *, is_whole: bool = True
+    ) -> None:
         if result.held_back is None:
             vanished = queue.vanished - queue.left_out
+            if is_whole and vanished and self._catalog.state(self._name).count != total:
+                vanished = self._still_held(queue)  # hints have come in between, and are counted by the guard
             found = total - queue.vanished + queue.candidates
             moved = self._device is not None and self._device != walk.state.st_dev
             held = total - queue.left_out
-            verdict = judge(held, vanished, found, self._folder.max_delete, device_changed=moved)
+            verdict = self.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
             if verdict is not None:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
         returned = self._delete(walk, queue, result)
@@ -267,6 +272,11 @@ class FolderScanner:
                 result.add(batch)
                 self._listener(Progress("read", result.read, queue.candidates, result.octets))
                 self._pause()
+
+    def _still_held(self, queue: DifferenceQueue) -> int:
+        missing = (one.uri for one in queue.take() if isinstance(one, MissingResource))
+        judged = (uri for uri in missing if not self._is_left_out(uri))
+        return sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
 
     def _not_kept(self, path: bytes, text: str) -> None:
         self._warnings.add(ScanWarning(notices.VERSION_NOT_KEPT, text, path))
@@ -292,7 +302,7 @@ class FolderScanner:
         for uris in batched(vanished, BATCH):
             self._pause()
             gone: list[Event] = []
-            for uri in uris:
+            for uri in self._catalog.get(self._name, uris):  # without those that a hint has brought meanwhile
                 again = [
                     one for one in _first(walk.at(path_of(uri))) if isinstance(one, UnreadableEntry) or one.uri == uri
                 ]
@@ -301,16 +311,22 @@ class FolderScanner:
                 else:
                     gone.append(Delete(uri))
                 returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
-            result.deleted += len(gone) - len(self._record(gone))
+            judged = sum(not self._is_left_out(one.uri) for one in gone)
+            result.deleted += len(gone) - len(self._record(gone, guarded=self.guard.counted(judged)))
         return returned
 
     def _record(
-        self, events: list[Event], replaced: Iterable[tuple[Metadata, Upsert]] = (), lost: Collection[str] = ()
+        self,
+        events: list[Event],
+        replaced: Iterable[tuple[Metadata, Upsert]] = (),
+        lost: Collection[str] = (),
+        guarded: StateUpdate = NO_UPDATE,
     ) -> tuple[str, ...]:
         if not events:
             return ()
-        noted = self._hooks.predecessors
-        update = NO_UPDATE if noted is None else StateUpdate(of_changes=noted.notes(replaced))
+        noted, update = self._hooks.predecessors, guarded
+        if noted is not None:
+            update = StateUpdate(guarded.put, guarded.delete, noted.notes(replaced))
         self._hooks.before_change()
         self._tell_overtaken(one.uri for one in events)
         failed = 0

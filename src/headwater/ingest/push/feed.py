@@ -23,6 +23,7 @@ from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
+from headwater.ingest.held_deletions import DeletionGuard
 from headwater.ingest.push.dit_pairs import Statement
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.push.inverse_links import Draft, differences, implied_by, reciprocate
@@ -102,6 +103,8 @@ class Feed:
         """Notes which state a resource had when, where the set keeps versions."""
         self.predecessors: Predecessors | None = None
         """Notes what updates replace, where the set has patches."""
+        self.guard: DeletionGuard | None = None
+        """Holds back a mass of deletions; None: all are taken."""
         self._seen: SetState | None = None
         """The set as it is while a batch is decided."""
         self._opened = False
@@ -168,6 +171,8 @@ class Feed:
 
         The changes are numbered as `next_seq` says. What the links of these resources imply for others is recorded
         after them. Without either, it makes sure that what was seen stays: a node of a cluster may show what it loses.
+
+        Raises DeletionsHeld, and records nothing, where the set would lose more than its guard lets go.
         """
         seen = self._seen or self._look()
         extra = self._reciprocal(drafts, effects)
@@ -179,6 +184,10 @@ class Feed:
             self.catalog.load(self.name, events, after=seen, state=update)
             newest = 0
         else:
+            if self.guard is not None:
+                latest = {one.uri: isinstance(one, Delete) for one in events}
+                counted = self.guard.announced(sum(latest.values()), seen.count)
+                update = StateUpdate([*update.put, *counted.put], [*update.delete, *counted.delete])
             lost = self.keep(events) if self.keep is not None else set()
             if self.predecessors is not None:
                 update = self._with_predecessors(update, events, self.predecessors)

@@ -164,7 +164,7 @@ class FolderSet:
     def _look_at(self, paths: set[bytes]) -> None:
         worked = self._pipeline.hinted(paths)
         if worked.scanned.held_back:
-            self.health.held_back = str(worked.scanned.held_back)
+            self.health.held_back = self.health.held_back or str(worked.scanned.held_back)
             with self._lock:
                 self._schedule.scan_by(max(time.monotonic() + HELD_SECONDS, self._regular_scan_at()))
         self._look_again(worked)

@@ -21,7 +21,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import RootFault, Walk, quote
-from headwater.ingest.held_deletions import DeletionHold, hold_update, unreadable_update
+from headwater.ingest.held_deletions import unreadable_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
@@ -146,7 +146,7 @@ class FolderPipeline:
             history.begin()
         began = self._context.clock()
         scanned = self._scanner.scan()
-        self._note(scanned.held_back)
+        self._note(scanned, is_whole=True)
         self._unreadable = scanned.unreadable
         self._note_unreadable()
         if history is not None and scanned.opened:
@@ -164,16 +164,16 @@ class FolderPipeline:
             self._put_up_fence()
         scanned = self._hinted.rescan(paths)
         if scanned.held_back is not None:
-            self._note(scanned.held_back)
+            self._note(scanned, is_whole=False)
         elif self._looked_at is not None and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
             self._note_unreadable()
         if not scanned.changes or self._is_unsure():
             return PipelineResult(name=self.name, scanned=scanned, published=None)
         return self._publish(scanned, before, Refresh.DUE, verify=False)
 
-    def _note(self, hold: DeletionHold | None) -> None:
+    def _note(self, scanned: ScanResult, *, is_whole: bool) -> None:
         """Have `headwater status` say whether deletions are held back."""
-        update = hold_update(self._catalog, self.name, hold)
+        update = self._scanner.guard.after_scan(scanned.held_back, is_whole=is_whole, deleted=scanned.deleted)
         if update is not None:
             self._record(update)
 

@@ -13,11 +13,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.ingest.dit.intake import settle, shorten_waits
+from headwater.ingest.held_deletions import DeletionsHeld
 from headwater.ingest.push.ingest_state import unsettled
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
@@ -205,7 +207,8 @@ class PushPublisher:
             push_set.is_misdated = False
         if push_set.is_unsettled:
             push_set.is_unsettled = False
-            settle(push_set.feed, self._clock())
+            with suppress(DeletionsHeld):  # they wait on; `status` says so
+                settle(push_set.feed, self._clock())
         try:
             # What the last look has found is enough: the catalog is asked for the pages' `at`, and when it knows less.
             newest = None if check else push_set.seen_seq or 0

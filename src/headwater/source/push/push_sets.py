@@ -51,13 +51,15 @@ class PushSets:
         self._publisher: PushPublisher | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
+            from headwater.ingest.held_deletions import DeletionGuard
             from headwater.ingest.push.feed import Feed
             from headwater.ingest.push.old_state_check import refuse_old_memory
 
             refuse_old_memory(catalog, state)
             for name, one in self._configs.items():
                 locations = one.locations(site.resource_prefix(name))
-                self.by_set[name] = Feed(catalog, name, locations, clock)
+                feed = self.by_set[name] = Feed(catalog, name, locations, clock)
+                feed.guard = DeletionGuard(catalog, name, one.max_delete, clock)
 
     @property
     def closed(self) -> list[str]:

@@ -19,7 +19,7 @@ from headwater.ingest.dit.documents import DitDocument, ResourceDocument
 from headwater.ingest.dit.index.follower import DitFollower
 from headwater.ingest.dit.index.shard_positions import ShardPosition
 from headwater.ingest.dit.intake import settle, take_documents
-from headwater.ingest.held_deletions import DeletionHold, judge
+from headwater.ingest.held_deletions import DeletionGuard, DeletionHold
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.ingest.push.ingest_state import Effects
 from headwater.ingest.push.inverse_links import Draft
@@ -51,7 +51,10 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     settle(feed, None)
     after = feed.catalog.state(feed.name)
     vanished = [uri for uri in _uris_until(feed, before) if not _has(found, _mark(uri))]
-    held_back = judge(after.count, len(vanished), len(found), max_delete)
+    feed.guard = None  # this one sees all deletions at once
+    held_back = DeletionGuard(feed.catalog, feed.name, max_delete, feed.clock).judge(
+        after.count, len(vanished), len(found)
+    )
     if held_back is None:
         for start in range(0, len(vanished), BATCH):
             _delete(feed, vanished[start : start + BATCH], before)
