@@ -49,13 +49,23 @@ URI_TOO_LONG = _known(
 )
 STATE_FOLDER = _known(
     "HW-ING-15",
-    "A folder that holds the state of a Headwater command, or the output of `publish`, is left out.",
+    "What holds the state of a Headwater command or has its name, and the output of `publish`, is left out.",
     "Nothing; but keep state and output outside the published folders.",
 )
 OWN_COPY = _known(
     "HW-ING-16",
     "A folder that is a copy of this source is left out: published, it would be copied into itself again and again.",
     "Move the copy out of the published folder.",
+)
+OWN_FILE = _known(
+    "HW-ING-17",
+    "A file that the source needs itself is left out: its configuration, a file of tokens or keys, its catalog.",
+    "Nothing; but keep these files outside the published folders.",
+)
+HIDDEN = _known(
+    "HW-ING-18",
+    "Files and folders with names that begin with a dot, such as .git and .env, are left out.",
+    "Nothing; or, if they are to be published, set `hidden = true` (`--hidden`).",
 )
 UNREADABLE = _known(
     "HW-ING-20",

@@ -152,9 +152,36 @@ def test_what_a_run_takes_back_is_told_once(bench: Bench) -> None:
 def test_names_of_any_octets(bench: Bench) -> None:
     for name in ODD_NAMES:
         bench.put(b"d/" + name, name)
-    bench.run()
+    bench.run("--hidden")
     bench.check()
     assert len(bench.tree.resources()) == len(ODD_NAMES)
+
+
+def test_hidden_names_are_left_out_unless_they_are_wanted(bench: Bench) -> None:
+    for name in (".env", ".git/config", "d/.hidden/x", "a", "d/b", "d/c.d"):
+        bench.put(name)
+    bench.run()
+    assert set(bench.tree.resources()) == {"a", "d/b", "d/c.d"}
+    assert "3 files and folders with names that begin with a dot are left out" in bench.stderr
+    assert bench.stderr.count("HW-ING-18") == 1
+    bench.run("--hidden")
+    bench.check()
+    assert "HW-ING-18" not in bench.stderr
+    for number in range(30):
+        bench.put(f".h/{number}")
+    bench.run("--hidden")
+    assert bench.json()["deleted"] == 33  # they go by the settings, and need no consent
+    assert set(bench.tree.resources()) == {"a", "d/b", "d/c.d"}
+
+
+@pytest.mark.parametrize("name", [".headwater", "d/.headwater"])
+@pytest.mark.parametrize("hidden", [[], ["--hidden"]], ids=["usual", "hidden"])
+def test_a_file_with_the_reserved_name_is_left_out(bench: Bench, name: str, hidden: list[str]) -> None:
+    bench.put(name)
+    bench.put("a")
+    bench.run(*hidden)
+    assert set(bench.tree.resources()) == {"a"}
+    assert "HW-ING-15" in bench.stderr
 
 
 def renamed_all(bench: Bench) -> str:

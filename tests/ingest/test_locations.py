@@ -64,6 +64,9 @@ REFUSED = [
     ("what is in brackets and no IPv6 address", "url", "http://[example.org]/a"),
     ("a scheme of one's own", "url", "s3://bucket/a"),
     ("too long", "url", "http://a/" + "x" * 20_000),
+    ("the name for states, as a path", "rel_path", "d/.headwater"),
+    ("the name for states, below the root", "abs_path", "/srv/data/.headwater/state.sqlite"),
+    ("the name for states, as an address", "url", PREFIX + ".headwater"),
 ]
 
 

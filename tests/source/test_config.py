@@ -28,7 +28,7 @@ def test_every_key_is_in_the_manual() -> None:
     top, _, sets = text.partition("## `[[set]]`")
     for section, kind in ((top, SourceConfig), (top, NotifyConfig), (top, HubConfig), (sets, SetConfig)):
         for field in msgspec.structs.fields(kind):
-            if field.encode_name != "set":
+            if field.encode_name not in ("set", "configuration"):
                 assert f"| `{field.encode_name}` |" in section, f"{field.encode_name} is missing from the manual"
 
 
@@ -73,6 +73,7 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"', "there is no [[set]] table"),
         ('state = "s"\nset = []', "no set"),
         ('state = "s"\n[hub]\nqqq = 1', "unknown key: qqq; possible are "),
+        ('state = "s"\nconfiguration = "c"\n[[set]]\nfiles = "f"', "unknown key: configuration"),
         ('state = "s"\nhots = "h"\n[[set]]\nfiles = "f"', "hots"),
         ('state = "s"\n[[set]]\nfiles = "f"\n[[set]]\nfiles = "f"\nrefesh = 1', "source.toml, [[set]] 2 'files'"),
         ('state = "s"\n[[set]]\nfiles = "f"\nrefresh_second = 1', "(did you mean refresh_seconds?)"),

@@ -462,9 +462,10 @@ def test_that_another_process_publishes_is_no_failure() -> None:
 
 def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] = lambda: None) -> FolderPipeline:
     config = SetConfig(files=str(base / "files"))
-    site = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,)).site()
+    whole = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,))
+    site = whole.site()
     publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
-    folder = scan_settings(config, site, base / "state", None)
+    folder = scan_settings(config, site, None, whole)
     context = SourceContext(
         catalog=catalog, publisher=publisher, clock=utc_now, state=base / "state", may_record=may_record
     )

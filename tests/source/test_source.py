@@ -28,7 +28,7 @@ from headwater.ingest.held_deletions import held_back
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
-from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.configured_source import utc_now
 from headwater.source.folder.folder_set import FolderSet
 from headwater.source.folder.pipeline import FolderPipeline
@@ -187,7 +187,64 @@ def test_changes_are_published_as_they_are_hinted(world: WatchedSource) -> None:
     assert f"{BASE}/files/resources/keep" not in deletions
 
 
+def test_what_a_source_needs_itself_is_never_published(tmp_path: Path) -> None:
+    """Its configuration, tokens, keys and catalog, also by a hard link, by a symbolic link, or made while it runs."""
+    folder = tmp_path / "folder"
+    (folder / "d").mkdir(parents=True)
+    for name in ("a", "push.token", "hub.token"):
+        (folder / name).write_text("t" * 40 + name)
+    (folder / "source.toml").write_text("""
+        state = "../state"
+        catalog = "d/own.sqlite"
+        base_url = "http://localhost:1"
+        [notify]
+        hubs = ["http://localhost:2"]
+        token_file = "hub.token"
+        [[set]]
+        name = "files"
+        files = "."
+        [[set]]
+        name = "pushed"
+        feed = "events"
+        token_file = "push.token"
+        resource_root = "."
+    """)
+    os.link(folder / "push.token", folder / "d" / "linked")
+    (folder / "d" / "symbolic").symlink_to("../source.toml")
+    events: list[Notice | Progress] = []
+    with Source(read_config(folder / "source.toml"), listener=events.append) as source:
+        for _round in range(2):  # beside the catalog lie its companions by now
+            source.run_once()
+            assert [one.uri for one in source.catalog.resources("files")] == ["a"]
+        for path in (b"push.token", b"source.toml", b"d/own.sqlite", b"d/own.sqlite-wal", b"hub.token"):
+            assert not source.takes("files", path)
+            assert not source.takes("pushed", path)
+        assert source.takes("files", b"a")
+    assert {one.rule for one in events if isinstance(one, Notice)} >= {"HW-ING-17"}
+
+
+def test_a_source_that_published_its_own_files_and_hidden_ones_before_drops_them(tmp_path: Path) -> None:
+    """What an older version listed goes at once, however much of the set that is."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a", ".env", "token"):
+        (folder / name).write_text("t" * 40)
+    listed = SourceConfig(
+        state=str(tmp_path / "state"),
+        base_url=BASE,
+        sets=(SetConfig(files=str(folder), hidden=True),),
+    )
+    with Source(listed) as source:
+        source.run_once()
+        assert source.catalog.state("files").count == 3
+    push = SetConfig(name="p", feed="events", token_file=str(folder / "token"))
+    with Source(msgspec.structs.replace(listed, sets=(SetConfig(files=str(folder)), push))) as source:
+        source.run_once()
+        assert [one.uri for one in source.catalog.resources("files")] == ["a"]
+
+
 def test_names_of_any_octets_are_published(world: WatchedSource) -> None:
+    world.settings["hidden"] = True
     with world.running():
         for name in ODD_NAMES:
             world.put(name, name)

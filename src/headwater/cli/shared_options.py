@@ -150,6 +150,12 @@ _DESCRIBING = (
     click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated)."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated)."),
     click.option(
+        "--hidden",
+        is_flag=True,
+        default=None,
+        help="Publish files and folders with names that begin with a dot, too, which are left out otherwise.",
+    ),
+    click.option(
         "--max-delete",
         type=Share(),
         metavar="SHARE",
@@ -188,7 +194,8 @@ _DESCRIBING = (
         help="Also keep past documents, and archives that list them: the Resource List once a day, if it has changed.",
     ),
 )
-DESCRIBING = ("describedby", "include", "exclude", "max_delete", "hashes", "dump", "change_dump", "patch", "archive")
+_CHOOSING = ("describedby", "include", "exclude", "hidden", "max_delete", "hashes")
+DESCRIBING = (*_CHOOSING, "dump", "change_dump", "patch", "archive")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 
 

@@ -111,10 +111,21 @@ def _translate_uri(pattern: str) -> str:
 
 
 class Selection:
-    """The resources that patterns leave. Paths are octets relative to the folder, without a first `/`."""
+    """The resources that patterns leave. Paths are octets relative to the folder, without a first `/`.
 
-    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, of_addresses: bool = False) -> None:
+    `everything`: there are no patterns. Where it is not `hidden`, no name that begins with a dot belongs.
+    """
+
+    def __init__(
+        self,
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        *,
+        of_addresses: bool = False,
+        hidden: bool = True,
+    ) -> None:
         """Raises BadPattern, also for patterns of addresses where there are none."""
+        self.hidden = hidden
         self._include, self._include_uri = _compiled(include, of_addresses=of_addresses)
         self._exclude, self._exclude_uri = _compiled(exclude, of_addresses=of_addresses)
         self._includes_all = self._include is None and self._include_uri is None
@@ -122,10 +133,18 @@ class Selection:
 
     def enters(self, folder: bytes) -> bool:
         """Whether files below `folder` can belong to the set."""
+        if self.hides(folder):
+            return False
         return self._exclude is None or not self._exclude.fullmatch(os.fsdecode(folder) + "/")
+
+    def hides(self, path: bytes) -> bool:
+        """Whether the last name of a path is left out because it begins with a dot."""
+        return not self.hidden and path.rpartition(b"/")[2].startswith(b".")
 
     def takes(self, file: bytes, uri: str | None = None) -> bool:
         """Whether the file belongs, given that every folder above it is entered. Without a `uri` it has no address."""
+        if self.hides(file):
+            return False
         if self.everything:
             return True
         path = os.fsdecode(file)

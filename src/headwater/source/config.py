@@ -95,6 +95,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     describedby: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    hidden: bool = False
     hashes: tuple[str, ...] = ("md5", "sha-256")
     canonical_hash: Literal["beside", "instead"] | None = None
     watch: bool = True
@@ -209,7 +210,10 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
-    """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute."""
+    """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute.
+
+    `configuration` is the file that it was read from, and no key of it.
+    """
 
     state: str
     sets: tuple[SetConfig, ...]
@@ -232,6 +236,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_demand_requests: Annotated[int, msgspec.Meta(ge=1, le=64)] = ON_DEMAND.requests
     notify: NotifyConfig | None = None
     hub: HubConfig | None = None
+    configuration: str | None = None
 
     def __post_init__(self) -> None:
         if not self.sets:
@@ -313,7 +318,10 @@ def read_config(path: Path) -> SourceConfig:
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         _read_set(table, f"{path}, [[set]] {number} {name!r}")
-    return _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
+    if "configuration" in data:
+        raise BadConfiguration("unknown key: configuration", where=str(path))
+    config = _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
+    return msgspec.structs.replace(config, configuration=str(path.absolute()))
 
 
 def _read_set(table: object, where: str) -> None:

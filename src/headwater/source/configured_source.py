@@ -149,9 +149,7 @@ class ConfiguredSource:
         if tree is not None:
             refuse_copy(tree)
         scanned = [one for one in config.sets if one.is_scanned]
-        self._folders = {
-            one.name: scan_settings(one, self.site, self._state, tree, config.documents) for one in scanned
-        }
+        self._folders = {one.name: scan_settings(one, self.site, tree, config) for one in scanned}
         self.copy_sets = CopySets(config.sets, self.site)
         self.dataset_sets = DatasetSets(config.sets, self.site)
         self.dataset_sets.refuse_overlap(config.state, config.documents, None if tree is None else str(tree.folder))

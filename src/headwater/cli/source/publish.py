@@ -370,6 +370,6 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun
                 looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
                 return {name: source.survey(name) for name in looked_at}
         scanned = [one for one in config.sets if one.is_scanned]
-        folders = {one.name: scan_settings(one, config.site(), Path(config.state), tree) for one in scanned}
+        folders = {one.name: scan_settings(one, config.site(), tree, config) for one in scanned}
         found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
         return found | {one.name: DryRun(new=1) for one in config.sets if one.is_dataset}

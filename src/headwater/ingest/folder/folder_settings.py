@@ -30,11 +30,11 @@ class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that is a set: where it is, which files of it belong, how they are published.
 
-    `avoid` are real paths of folders never to be entered (state, published tree), nor are copies of the source at
-    `base_url`. `place` is the folder in which every file of the set gets its place, as `place_mode` (link or copy)
-    says; None when files are served from where they are. `uri_prefix_length` is the length of what is put before a
-    relative URI. `processes` read files beside this one (None: one for each core). `canonical`: by what RDF documents
-    are stated.
+    `avoid` are real paths of what is never published: folders (state, published tree), and files that the source needs
+    itself, wherever these lie. Nor are copies of the source at `base_url`. `place` is the folder in which every file of
+    the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they are.
+    `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
+    (None: one for each core). `canonical`: by what RDF documents are stated.
     """
 
     root: bytes

@@ -6,14 +6,16 @@ name however it was announced (DIT-A9); any other is kept absolute.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from typing import ClassVar, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
 from headwater.errors import UsageFault
+from headwater.files.folder_marks import STATE_FOLDER
 from headwater.spec.uris import is_absolute, is_connectable, quote_path, split, to_ascii
 
 URL: Final = "url"
@@ -85,6 +87,7 @@ class Locations:
             raise BadLocation("an address with a user or a password, which would be published")
         whole = _ascii(text)
         if self.prefix and whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
+            _refuse_names(unquote(relative).split("/"), text)
             return relative
         return whole
 
@@ -94,7 +97,7 @@ class Locations:
         if self._root is None:
             raise BadLocation("an absolute path, and no resource_root that it could be below", rule="DIT-A10")
         segments = _segments(text)
-        _refuse_up(segments, text)
+        _refuse_names(segments, text)
         if not self.prefix:
             raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
         count = len(self._root)
@@ -106,7 +109,7 @@ class Locations:
         """The catalog's URI of a path below the prefix; leading slashes mean nothing: one parts the two."""
         _check(text)
         segments = [one for one in text.lstrip("/").split("/") if one != "."]
-        _refuse_up(segments, text)
+        _refuse_names(segments, text)
         relative = _quoted("/".join(segments))
         if not self.prefix:
             raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
@@ -134,7 +137,9 @@ def _segments(path: str) -> list[str]:
     return [one for one in path.split("/") if one not in ("", ".")]
 
 
-def _refuse_up(segments: list[str], text: str) -> None:
+def _refuse_names(segments: list[str], text: str) -> None:
+    if os.fsdecode(STATE_FOLDER) in segments:
+        raise BadLocation(f"a name that is for the state of Headwater commands: {text[:200]!a}")
     if any(".." in one.split("\\") for one in segments):  # a backslash parts them on some servers and destinations
         raise BadLocation(f"a path with '..': {text[:200]!a}", rule="DIT-A10")
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
+from headwater.catalog import catalog_url
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import UsageFault
 from headwater.files.folder_marks import is_state, is_tree
@@ -46,14 +47,12 @@ class StaticTree(msgspec.Struct, frozen=True):
     mode: str | None
 
 
-def scan_settings(
-    config: SetConfig, site: Site, state: Path, tree: StaticTree | None, documents: str | None = None
-) -> Folder:
-    """How the set's folder is scanned, ours left out. Raises FolderOverlap, UnknownHash, BadPattern."""
+def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole: SourceConfig) -> Folder:
+    """How the set's folder is scanned, what is ours left out. Raises FolderOverlap, UnknownHash, BadPattern."""
     if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
         raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
     root = os.path.realpath(os.fsencode(config.files))
-    ours = [os.path.realpath(os.fsencode(one)) for one in (state, documents) if one is not None]
+    ours = [os.path.realpath(os.fsencode(one)) for one in (whole.state, whole.documents) if one is not None]
     place = None
     if tree is not None:
         ours.append(os.path.realpath(os.fsencode(tree.folder)))
@@ -64,16 +63,28 @@ def scan_settings(
     _refuse_state(root, ours, config.files)
     return Folder(
         root=os.fsencode(config.files),
-        selection=Selection(config.include, config.exclude),
+        selection=Selection(config.include, config.exclude, hidden=config.hidden),
         algorithms=_algorithms(config),
         max_delete=config.max_delete,
-        avoid=tuple(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")),
+        avoid=(*(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")), *own_files(whole)),
         base_url=site.base_url,
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
         canonical=_canonical_hashes(config, site),
     )
+
+
+def own_files(config: SourceConfig) -> list[bytes]:
+    """The real paths of the files that a source needs itself, and never publishes."""
+    notify, hub = config.notify, config.hub
+    found = [config.configuration, *(one.token_file for one in config.sets)]
+    found += [path for one in (notify, hub) if one is not None for path in (one.token_file, one.authorities)]
+    found += [] if hub is None else [hub.state]
+    catalog = catalog_url.place_of(config.catalog or str(Path(config.state) / "catalog.sqlite"))
+    if isinstance(catalog, Path):
+        found += [f"{catalog}{end}" for end in ("", "-wal", "-shm", "-journal")]
+    return [os.path.realpath(os.fsencode(one)) for one in found if one is not None]
 
 
 def _canonical_hashes(config: SetConfig, site: Site) -> CanonicalHashes | None:
@@ -130,6 +141,7 @@ def path_filters(
     """
     found = {name: PathFilter(one.root, one.selection, one.avoid) for name, one in folders.items()}
     ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
+    ours += own_files(config)
     for one in config.sets:
         if not one.is_scanned and (root := roots.get(one.name)) is not None:
             _refuse_state(os.path.realpath(os.fsencode(root)), ours, root)

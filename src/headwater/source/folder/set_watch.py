@@ -89,11 +89,14 @@ class SetWatch:
 
     def _pass_on(self, found: frozenset[bytes]) -> None:
         root = os.path.realpath(self._folder.root)
-        avoid = tuple(one[len(root) :].strip(b"/") for one in self._folder.avoid)
+        below = root.rstrip(b"/") + b"/"
+        avoid = tuple(one[len(below) :] for one in self._folder.avoid if one.startswith(below))
+        hidden = self._folder.selection.hidden
         mine = [
             path
             for path in outside_state(found)
             if not any(path == one or path.startswith(one + b"/") for one in avoid)
+            and (hidden or not (path.startswith(b".") or b"/." in path))
         ]
         if mine:
             self._taker.hint(mine)

@@ -11,7 +11,7 @@ from headwater.ingest.folder.watching.hint_paths import above
 
 
 class PathFilter:
-    """The set's settings: the selection, and the folders never to be entered (real paths, as `Walk` takes them)."""
+    """The set's settings: the selection, and what is never published (real paths, as `Walk` takes them)."""
 
     def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes] = ()) -> None:
         self._selection = selection
@@ -20,11 +20,11 @@ class PathFilter:
 
     def takes(self, relative: bytes) -> bool:
         """Whether a file at this relative path would belong to the set."""
-        if relative.startswith(self._avoid):
+        if (relative + b"/").startswith(self._avoid):
             return False
-        if has_reserved(relative.rpartition(b"/")[0]):
+        if has_reserved(relative):
             return False
         selection = self._selection
-        return selection.everything or (
+        return (selection.everything and selection.hidden) or (
             all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
         )

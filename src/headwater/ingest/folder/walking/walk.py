@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater import notices
-from headwater.files.folder_marks import is_state, is_tree
+from headwater.files.folder_marks import STATE_FOLDER, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.walking.own_copies import is_copy_of
@@ -32,6 +32,7 @@ LINKS = 10_000
 _KIND, _FILE = 0o170000, stat.S_IFREG
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
+_DOT = ord(".")
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
 _PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
@@ -108,7 +109,8 @@ class _Frame:
 
 
 class Walk:
-    """Looks at one folder. `avoid` are real paths that are never entered (our state, what we publish).
+    """Looks at one folder. `avoid` are real paths of what is never published: folders of ours (our state, what we
+    publish) and files, these also by other names (hard links).
 
     Copies of the source at `base_url` are not entered either.
 
@@ -132,6 +134,10 @@ class Walk:
         self._selection = selection
         self._warn = warn
         self._avoid = frozenset(avoid)
+        self._own = {(found.st_dev, found.st_ino) for one in self._avoid if (found := _file_state(one)) is not None}
+        self._inodes = {inode for _device, inode in self._own}
+        self._names = {STATE_FOLDER, *map(os.path.basename, self._avoid)}
+        self._hidden_count = 0
         self._base_url = base_url
         try:
             self._root = os.path.realpath(root, strict=True)
@@ -150,6 +156,9 @@ class Walk:
         except OSError as cause:
             raise RootFault from cause
         yield from self._descend([root])
+        if self._hidden_count:
+            text = f"{self._hidden_count:,} files and folders with names that begin with a dot are left out"
+            self._warn(ScanWarning(notices.HIDDEN, text, self._root))
 
     def at(self, relative: bytes) -> Iterator[WalkEntry]:
         """The file at `relative`, or the files below it; nothing when the set has nothing there.
@@ -159,6 +168,8 @@ class Walk:
         *above, last = parts = relative.split(b"/")
         if any(part in (b"", b".", b"..") for part in parts) or b"\0" in relative:
             return  # no name in a folder, and no way out of it
+        if not self._selection.hidden and any(part.startswith(b".") for part in parts):
+            return
         frames = [_Frame(self._root)]
         for name in above:
             depth = len(frames)
@@ -169,6 +180,8 @@ class Walk:
         path = os.path.join(frame.path, last)
         try:
             mode = os.lstat(path).st_mode
+            if self._is_our_file(path):
+                return
             is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path))
         except OSError as cause:
             yield from self._closed(frame.prefix + quote(last), path, cause)
@@ -190,7 +203,7 @@ class Walk:
         descriptor = open_unlinked(folder, _LIST)
         try:
             with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
-                listed = list(entries)
+                listed = self._publishable(folder, list(entries))
             names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
             others = []
             if len(names) < len(listed):
@@ -202,6 +215,34 @@ class Walk:
         keys += odd
         keys.sort(reverse=True)
         return keys, frozenset(odd)
+
+    def _publishable(self, folder: bytes, listed: list[os.DirEntry[bytes]]) -> list[os.DirEntry[bytes]]:
+        """The entries of a folder without those that are hidden, or files of ours."""
+        if not self._selection.hidden:
+            count = len(listed)
+            listed = [one for one in listed if one.name[0] != _DOT or one.name in self._names]
+            self._hidden_count += count - len(listed)
+        suspect = [one for one in listed if one.name in self._names or one.inode() in self._inodes]
+        ours = {one.name for one in suspect if self._is_our_file(folder + b"/" + one.name)}
+        return [one for one in listed if one.name not in ours] if ours else listed
+
+    def _is_our_file(self, path: bytes) -> bool:
+        """Whether what lies here is no folder, and ours: then it is left out, and that is said."""
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return False
+        if stat.S_ISDIR(found.st_mode):
+            return False
+        if os.path.basename(path) == STATE_FOLDER:
+            text = f"the name {os.fsdecode(STATE_FOLDER)} is for the state of Headwater commands: left out"
+            self._warn(ScanWarning(notices.STATE_FOLDER, text, path))
+            return True
+        if path not in self._avoid and (found.st_dev, found.st_ino) not in self._own:
+            return False
+        text = "a file that this source needs itself (configuration, tokens, catalog) is left out"
+        self._warn(ScanWarning(notices.OWN_FILE, text, path))
+        return True
 
     def _descend(self, frames: list[_Frame]) -> Iterator[WalkEntry]:
         bottom = len(frames)
@@ -324,6 +365,8 @@ class Walk:
                 real = self._inside(path)
                 if real is None or self._is_ours(real):
                     return None
+                if self._is_our_file(real):
+                    return None
                 self._follow(frame.relative + name, real)
                 path = real
                 found = os.lstat(path)
@@ -354,6 +397,15 @@ class Walk:
             self._warn(ScanWarning(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
             return None
         return UnreadableEntry(uri, path, cause.strerror or str(cause))
+
+
+def _file_state(path: bytes) -> os.stat_result | None:
+    """The state of a file; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(found.st_mode) else found
 
 
 def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
