@@ -210,11 +210,52 @@ def test_a_set_that_fails_does_not_hide_the_others(tmp_path: Path) -> None:
         until(lambda: request(url, "/.well-known/resourcesync").status == 200, what="the Source Description")
         assert list(look(fetch, "a", url).state) == [f"{url}/a/resources/a.txt"]
         assert request(url, "/b/resourcelist.xml").status == 503
-        assert request(url, "/health").status == 503
+        health = request(url, "/health")
+        assert (health.status, [one["ready"] for one in json.loads(health.body)["sets"]]) == (200, [True, False])
         (tmp_path / "not-mounted").mkdir()
         (tmp_path / "not-mounted" / "b.txt").write_text("b")
-        until(lambda: request(url, "/health").status == 200, what="the other set")
+        until(lambda: request(url, "/b/resourcelist.xml").status == 200, what="the other set")
         assert list(look(fetch, "b", url).state) == [f"{url}/b/resources/b.txt"]
+
+
+@pytest.mark.parametrize("trouble", ["large", "missing", "other settings"])
+def test_a_new_set_takes_nothing_away_from_the_others(tmp_path: Path, trouble: str) -> None:
+    """A restart with one set more, whose first scan takes long or fails; the others stay named, and health is 200."""
+    port = free_port()
+    config = tmp_path / "source.toml"
+    text = f'state = "state"\nport = {port}\n'
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+        text += f'[[set]]\nname = "{name}"\nfiles = "{name}"\n'
+    config.write_text(text)
+    with Process(str(config)) as process:
+        process.ready()
+        process.stop()
+    text += '[[set]]\nname = "new"\nfiles = "new"\n'
+    if trouble != "missing":
+        (tmp_path / "new").mkdir()
+        with open(tmp_path / "new" / "large", "wb") as file:
+            file.truncate(1 << 30)
+    config.write_text(text.replace('files = "a"', 'files = "a"\nclassic = true') if trouble[0] == "o" else text)
+
+    def named() -> list[str]:
+        answer = request(url, "/.well-known/resourcesync")
+        return [name for name in ("a", "b", "new") if f"/{name}/capabilitylist.xml" in answer.body.decode()]
+
+    with Process(str(config), "--quiet") as process:
+        url = process.listening()
+        until(lambda: request(url, "/.well-known/resourcesync").status == 200, seconds=2.0)
+        for _look in range(5):
+            assert named() == ["a", "b"]
+            assert request(url, "/robots.txt").status == 200
+            until(lambda: request(url, "/health").status == 200, seconds=2.0)
+            answer = request(url, "/new/capabilitylist.xml")
+            assert (answer.status, "retry-after" in answer.headers) == (503, True)
+            time.sleep(0.2)
+        if trouble == "missing":
+            (tmp_path / "new").mkdir()
+        until(lambda: named() == ["a", "b", "new"], what="the new set", pause=0.2)
 
 
 REFUSED = [

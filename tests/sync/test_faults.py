@@ -14,7 +14,8 @@ import pytest
 from tools.engines.certificates import Authority
 
 from headwater import cli
-from headwater.errors import Exit
+from headwater.errors import Exit, SourceFault
+from headwater.sync.faults import NotResourceSync, Unreachable
 from tests.support.fake_source import document
 
 
@@ -103,6 +104,12 @@ def test_an_answer_that_is_cut_where_tls_has_not_ended_is_not_whole(
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
     assert "the connection was cut, and TLS not ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [NotResourceSync, Unreachable])
+def test_a_source_that_is_not_ready_asks_to_come_back_later(kind: type[SourceFault]) -> None:
+    told = kind("no ResourceSync document was found: HTTP status 503", where="http://example.org/")
+    assert "asks to come back later" in told.todo
 
 
 def test_anything_else_is_the_address_or_the_network(capsys: pytest.CaptureFixture[str]) -> None:

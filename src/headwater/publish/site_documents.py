@@ -31,6 +31,9 @@ from headwater.publish.store_writer import StoreWriter
 from headwater.spec.writing.xml_text import escape
 from headwater.storage.objects.interface import TEXT, octets_of
 
+NAMED_AT_ONCE = 100
+"""With more sets, those that are new are named a little later, many together: each time all are written down."""
+
 
 class SiteDocuments:
     """The documents of a site that are about all its sets. Safe for several threads."""
@@ -57,10 +60,12 @@ class SiteDocuments:
         """So many of the first sets have been found to be published: what one publication costs is no matter of how
         many sets there are."""
         self._unnamed: set[str] = set()
+        self._earlier: frozenset[str] = frozenset()
+        """Sets that were named before this run: they stay named while they are published anew."""
         self._looked = False
 
     def set_published(self, name: str, *, check: bool) -> None:
-        """All documents of a set are in the store: name it, once every set is published.
+        """All documents of a set are in the store: name it, once every set is published, or others are named already.
 
         With `check`, what names it is looked at, too.
         """
@@ -69,7 +74,7 @@ class SiteDocuments:
             self._named = None
         if self._named is None or name not in self._named:
             self._unnamed.add(name)
-            if self._is_whole():
+            if self._is_whole() or (self._named is not None and len(self._named) <= NAMED_AT_ONCE):
                 self.publish_site()
 
     def set_incomplete(self, name: str) -> None:
@@ -106,6 +111,19 @@ class SiteDocuments:
         if store_writer.written:
             self._written(tuple(store_writer.written))
         return tuple(store_writer.written)
+
+    def name_earlier(self) -> None:
+        """Name the sets that earlier runs have named, as this one begins: one that is new may take long."""
+        if self._store.stat(SOURCE_DESCRIPTION) is None or self.is_site_published():
+            return
+        mine = {one.name for one in self._site.sets}
+        notes = {one.name: decode_publication(one.notes) for one in self._catalog.sets() if one.name in mine}
+        self._earlier = frozenset(
+            name
+            for name, note in notes.items()
+            if not note.is_first and self._store.stat(capability_list_name(name)) and self._is_here(name, note)
+        )
+        self.name_published()
 
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""
@@ -183,7 +201,7 @@ class SiteDocuments:
             for state in self._catalog.sets():  # read once, however many of them are not published
                 if state.name in mine:
                     self._is_left(state)
-        names = [one.name for one in self._site.sets if one.name in self._published]
+        names = [one.name for one in self._site.sets if one.name in self._published or one.name in self._earlier]
         return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
 
     def _others(self) -> Iterator[str]:

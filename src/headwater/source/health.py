@@ -60,10 +60,11 @@ class ObservableSource(Protocol):
 
 
 def report(source: ObservableSource) -> tuple[int, bytes]:
-    """Status and JSON body: 200 when all is well, else 503.
+    """Status and JSON body: 200 when what was published is served and kept current, else 503.
 
-    `ready`: every set is published, or waits for its first records, and the source names them. `well`: that, no set
-    has been failing for longer than FAILING_SECONDS, and what happens can be recorded: also where another process does.
+    `ready`: every set is published, or is new, and the source names them. `well`: that, no set has been failing for
+    longer than FAILING_SECONDS, and what happens can be recorded: also where another process does. A set that was
+    never published takes nothing away from the others.
     """
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
@@ -82,12 +83,14 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
         for one in source.site.sets
     ]
     is_named = source.is_site_published() or all(one["waiting"] for one in sets)
-    ready = is_named and all(one["ready"] or one["waiting"] for one in sets)
+    new = {one.name for one in source.site.sets if _is_new(states.get(one.name))}
+    ready = is_named and all(one["ready"] or one["waiting"] or one["name"] in new for one in sets)
+    failing = {one["name"] for one in sets if _has_failed(one)}
     if not source.has_room():
         told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
-    well = ready and "error" not in told and not any(_has_failed(one) for one in sets)
+    well = ready and "error" not in told and not failing
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
-    return 200 if well else 503, _encoded(body)
+    return 200 if ready and "error" not in told and failing <= new else 503, _encoded(body)
 
 
 def report_without_catalog(source: ObservableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
@@ -114,6 +117,10 @@ def waits(source: ObservableSource, states: Mapping[str, SetState]) -> frozenset
     """The sets that have nothing to show because their providers have told nothing, or not all of a first load."""
     found = ((name, states.get(name)) for name in source.push_names)
     return frozenset(name for name, state in found if state is None or state.opened_at is None)
+
+
+def _is_new(state: SetState | None) -> bool:
+    return state is None or decode_publication(state.notes).is_first
 
 
 def _has_failed(told: Mapping[str, object]) -> bool:

@@ -282,6 +282,8 @@ class Source(ConfiguredSource):
             self._notifier.start()
         self._scheduler = scheduler = Scheduler(WorkQueue(self.push_sets.publishing_threads), self._listener)
         self._clean_versions()
+        with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
+            self.publisher.site_documents.name_earlier()
         self._schedule_dumps(scheduler)
         self._followed = [
             *self._schedule_folders(scheduler),

@@ -14,6 +14,7 @@ _SPECIAL = {
     "certificate is not yet valid": "Check the clock of this machine; if it is right, the source's operator must help.",
     "certificate": "Use the host name of the source's certificate; give the file of a private CA by --ca.",
     "does not speak TLS": "Begin the address with http://, or name the port at which the server speaks TLS.",
+    "HTTP status 503": "The source asks to come back later: run the same command again in a while; nothing was lost.",
     "HTTP status 407": "Give the proxy with user and password, by HTTPS_PROXY or --proxy.",
 }
 """What to do in cases that the network's answer tells apart."""
