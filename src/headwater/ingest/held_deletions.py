@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -20,9 +20,6 @@ from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.errors import Exit, StoreFault
 from headwater.spec.timestamps import to_microseconds
 from headwater.typed_decoding import from_json, from_msgpack
-
-if TYPE_CHECKING:
-    from headwater.ingest.folder.comparison import UnreadableFiles
 
 WINDOW: Final = dt.timedelta(hours=1)
 """How long deletions count together at least, and how long consent holds at most."""
@@ -205,12 +202,13 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...]
 
 
-def unreadable_update(catalog: Catalog, name: str, found: UnreadableFiles) -> StateUpdate | None:
-    """The row by which unreadable files are noted, or that there are none; None where it says so already."""
+def unreadable_update(catalog: Catalog, name: str, count: int, places: Collection[str]) -> StateUpdate | None:
+    """The row by which so many unreadable files are noted, with some of the places (URIs) where they are, or that there
+    are none; None where it says so already."""
     noted = catalog.rows(name, [_UNREADABLE]).get(_UNREADABLE)
-    if not found.count:
+    if not count:
         return None if noted is None else StateUpdate(delete=[_UNREADABLE])
-    told = Unreadable(set=name, files=found.count, examples=tuple(sorted(found.places)[:_EXAMPLES]))
+    told = Unreadable(set=name, files=count, examples=tuple(sorted(places)[:_EXAMPLES]))
     row = StateRow(*_UNREADABLE, msgspec.json.encode(told))
     return None if noted == row else StateUpdate(put=[row])
 

@@ -179,7 +179,7 @@ class FolderPipeline:
 
     def _note_unreadable(self) -> None:
         """Have `headwater status` say how many files cannot be read."""
-        update = unreadable_update(self._catalog, self.name, self._unreadable)
+        update = unreadable_update(self._catalog, self.name, self._unreadable.count, self._unreadable.places)
         if update is not None:
             self._record(update)
 
