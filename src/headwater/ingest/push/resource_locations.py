@@ -6,7 +6,6 @@ name however it was announced (DIT-A9); any other is kept absolute.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from typing import ClassVar, Final
@@ -15,7 +14,7 @@ from urllib.parse import unquote, unquote_to_bytes
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.files.folder_marks import STATE_FOLDER
+from headwater.files.folder_marks import is_reserved
 from headwater.spec.uris import is_absolute, is_connectable, quote_path, split, to_ascii
 
 URL: Final = "url"
@@ -138,7 +137,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _refuse_names(segments: list[str], text: str) -> None:
-    if os.fsdecode(STATE_FOLDER) in segments:
+    if any(is_reserved(one.encode("utf-8", "surrogatepass")) for one in segments):
         raise BadLocation(f"a name that is for the state of Headwater commands: {text[:200]!a}")
     if any(".." in one.split("\\") for one in segments):  # a backslash parts them on some servers and destinations
         raise BadLocation(f"a path with '..': {text[:200]!a}", rule="DIT-A10")

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater import notices
-from headwater.files.folder_marks import STATE_FOLDER, is_state, is_tree
+from headwater.files.folder_marks import is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.walking.own_copies import is_copy_of
@@ -136,7 +136,7 @@ class Walk:
         self._avoid = frozenset(avoid)
         self._own = {(found.st_dev, found.st_ino) for one in self._avoid if (found := _file_state(one)) is not None}
         self._inodes = {inode for _device, inode in self._own}
-        self._names = {STATE_FOLDER, *map(os.path.basename, self._avoid)}
+        self._names = set(map(os.path.basename, self._avoid))
         self._hidden_count = 0
         self._base_url = base_url
         try:
@@ -220,9 +220,11 @@ class Walk:
         """The entries of a folder without those that are hidden, or files of ours."""
         if not self._selection.hidden:
             count = len(listed)
-            listed = [one for one in listed if one.name[0] != _DOT or one.name in self._names]
+            listed = [one for one in listed if one.name[0] != _DOT or one.name in self._names or is_reserved(one.name)]
             self._hidden_count += count - len(listed)
-        suspect = [one for one in listed if one.name in self._names or one.inode() in self._inodes]
+        suspect = [
+            one for one in listed if one.name in self._names or one.inode() in self._inodes or is_reserved(one.name)
+        ]
         ours = {one.name for one in suspect if self._is_our_file(folder + b"/" + one.name)}
         return [one for one in listed if one.name not in ours] if ours else listed
 
@@ -234,8 +236,8 @@ class Walk:
             return False
         if stat.S_ISDIR(found.st_mode):
             return False
-        if os.path.basename(path) == STATE_FOLDER:
-            text = f"the name {os.fsdecode(STATE_FOLDER)} is for the state of Headwater commands: left out"
+        if is_reserved(os.path.basename(path)):
+            text = "the name .headwater, in any spelling, is for the state of Headwater commands: left out"
             self._warn(ScanWarning(notices.STATE_FOLDER, text, path))
             return True
         if path not in self._avoid and (found.st_dev, found.st_ino) not in self._own:
