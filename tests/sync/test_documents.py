@@ -11,19 +11,47 @@ import gzip
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from headwater.cli import run
+from headwater.files.whole_writes import Room
 from headwater.sync.copy import destination_folder
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from headwater.sync.update import path_conflicts
-from tests.support.copying import DONE, FAILED, FINDINGS, SOURCE, STORE, UNDETERMINED, USAGE, Ran, check, go, tree
+from tests.support.copying import (
+    DONE,
+    FAILED,
+    FINDINGS,
+    SOURCE,
+    STORE,
+    UNDETERMINED,
+    USAGE,
+    Ran,
+    check,
+    go,
+    is_clean,
+    tree,
+)
 from tests.support.documents import zeros_in_gzip
-from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sometimes, truncated, url
+from tests.support.fake_source import (
+    Reply,
+    Site,
+    Source,
+    at,
+    document,
+    endless,
+    ln,
+    redirect,
+    sometimes,
+    truncated,
+    url,
+)
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -830,6 +858,118 @@ def test_a_full_disk(source: Source, site: Site, dest: Path) -> None:
         site.put("big", bytes(3 << 20))
         site.publish()
         assert go(source.base, dest).status == STORE
+    finally:
+        subprocess.run(["umount", str(dest)], check=True)
+
+
+ROOM = 8 << 20
+
+
+def _unlisted(site: Site, name: str, body: bytes) -> str:
+    """The entry of a resource of which the list states nothing."""
+    site.put(name, body)
+    return url(site.uri(name))
+
+
+def _without_end(site: Site) -> list[str]:
+    site.source.pages["/set/resources/endless"] = endless()
+    return [url(site.uri("endless"))]
+
+
+def _many(site: Site) -> list[str]:
+    return [_unlisted(site, f"m{number}", bytes([number]) * (3 << 20)) for number in range(10)]
+
+
+def _small(site: Site) -> list[str]:
+    return [_unlisted(site, f"s{number}", bytes([number % 256]) * 60_000) for number in range(400)]
+
+
+def _stated(site: Site) -> list[str]:
+    site.put("big", bytes(2 * ROOM))
+    return [site.resource("big")]
+
+
+def _in_gzip(site: Site) -> list[str]:
+    site.source.pages["/set/resources/zeros"] = Reply(
+        gzip.compress(bytes(4 * ROOM)), headers={"Content-Encoding": "gzip"}
+    )
+    return [url(site.uri("zeros"))]
+
+
+FILLING = [_without_end, _many, _small, _stated, _in_gzip]
+
+
+@pytest.mark.parametrize("bound", ["keep_free", "max_total"])
+@pytest.mark.parametrize("filling", FILLING)
+def test_a_source_cannot_fill_the_disk(
+    filling: Callable[[Site], list[str]],
+    bound: str,
+    source: Source,
+    site: Site,
+    dest: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy leaves room on its disk, and is no larger than it may be; what was begun is removed."""
+
+    def free(_room: Room) -> int:
+        disk = 10 * ROOM if bound == "keep_free" else 1 << 40
+        return disk - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
+
+    monkeypatch.setattr(Room, "free", free)
+    octets = ROOM if bound == "max_total" else 9 * ROOM
+    entries = [site.resource(name) for name in site.files]
+    site.publish()
+    site.publish_list(entries + filling(site))
+    source.forget()
+    bounds: dict[str, Any] = {bound: octets}
+    ran = go(source.base, dest, **bounds)
+    assert (ran.status, ran.error and ran.error.code in ("HW-SYN-10", "HW-SYN-23")) == (STORE, True)
+    assert sum(map(len, tree(dest).values())) <= ROOM + (2 << 20)
+    assert "--keep-free" in str(ran.error and ran.error.advice)
+    asked = [path for path in source.requests() if "/resources/big" in path]
+    assert not asked
+    again = go(source.base, dest, exclude=("endless", "m*", "s*", "big", "zeros"), **bounds)
+    assert again.status == DONE, again
+    assert is_clean(dest)
+
+
+def test_what_is_replaced_or_deleted_makes_room(source: Source, site: Site, dest: Path) -> None:
+    """The bound is on what the copy has in the end, not on what ever came."""
+    for number in range(4):
+        site.put(f"b{number}", bytes(2 << 20))
+    since = site.clock
+    site.publish(since=since)
+    assert go(source.base, dest, max_total=ROOM + 1000).status == DONE
+    for round_ in range(3):
+        for number in range(4):
+            site.put(f"b{number}", bytes([round_ + 1]) * (2 << 20))
+        site.publish_changes(since)
+        assert go(source.base, dest, max_total=ROOM + 1000).status == DONE
+    site.drop("b0")
+    site.publish_changes(since)
+    assert go(source.base, dest, max_total=ROOM + 1000).status == DONE
+    site.put("c", bytes(2 << 20))
+    site.put("d", bytes(2 << 20))
+    site.publish_changes(since)
+    ran = go(source.base, dest, max_total=ROOM + 1000)
+    assert (ran.status, ran.error and ran.error.code) == (STORE, "HW-SYN-23")
+
+
+def test_without_an_option_a_copy_leaves_a_part_of_a_small_disk(source: Source, site: Site, dest: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs to mount")
+    dest.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(dest)], check=False).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        site.publish()
+        site.publish_list(_without_end(site))
+        assert go(source.base, dest).status == STORE
+        found = os.statvfs(dest)
+        assert found.f_bavail * found.f_frsize >= 2 << 20
+        site.publish_list([_unlisted(site, "m", bytes(39 << 20))])
+        assert go(source.base, dest).status == STORE
+        assert go(source.base, dest, keep_free=0).status == DONE
     finally:
         subprocess.run(["umount", str(dest)], check=True)
 

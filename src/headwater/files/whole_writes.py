@@ -1,8 +1,13 @@
-"""Writing octets to an open file to their end."""
+"""Writing octets to an open file to their end, and how much room there is for them."""
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import Final
+
+USUALLY_FREE: Final = 1 << 30
+"""So many octets a copy leaves free on its disk unless it is told otherwise, on a small disk a twentieth of it."""
 
 
 def write_all(descriptor: int, octets: bytes | memoryview) -> None:
@@ -13,3 +18,37 @@ def write_all(descriptor: int, octets: bytes | memoryview) -> None:
     rest = memoryview(octets)
     while rest := rest[written:]:
         written = os.write(descriptor, rest)
+
+
+class Room:
+    """What the files of a copy may take: so many octets stay free on the disk, and all together are at most `most`."""
+
+    def __init__(self, folder: bytes, keep_free: int | None = None, most: int | None = None, held: int = 0) -> None:
+        """`keep_free` None: as much as is usual. `held`: the octets of the files that there are."""
+        found = os.statvfs(folder)
+        self.capacity = found.f_blocks * found.f_frsize
+        self.keep_free = min(USUALLY_FREE, self.capacity // 20) if keep_free is None else keep_free
+        self.most = most
+        self.held = held
+        self._folder = folder
+
+    def free(self) -> int:
+        """Octets that a user may still write on the file system."""
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
+
+    def left(self) -> int:
+        """How many octets more there may be, by both bounds."""
+        free = max(0, self.free() - self.keep_free)
+        return free if self.most is None else max(0, min(free, self.most - self.held))
+
+    def check(self, octets: int, gained: int = 0) -> None:
+        """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
+        from headwater.quantities import human_octets  # not for the processes that read files
+
+        if self.most is not None and gained > 0 and self.held + gained > self.most:
+            raise OSError(errno.EDQUOT, f"the copy would have more than {human_octets(self.most)} (--max-total)")
+        # some file systems do not say what they have
+        if self.keep_free and self.capacity and self.free() < octets + self.keep_free:
+            kept = human_octets(self.keep_free)
+            raise OSError(errno.ENOSPC, f"less than {kept} would be left free on the disk (--keep-free)")

@@ -140,14 +140,17 @@ class DestinationUnusable(StoreFault):
     """The folder cannot be made, read or written."""
 
     code: ClassVar[str] = "HW-SYN-10"
-    advice: ClassVar[str] = "Free space or give permission on the destination folder, then run the same command again."
+    advice: ClassVar[str] = "Free space (--keep-free, --max-total) or give permission, then run the same command again."
 
 
 class DestinationFull(StoreFault):
-    """What is to be fetched does not fit on the disk: nothing has been fetched, and nothing changed."""
+    """What is to be fetched does not fit on the disk, or into --max-total: nothing of it has been fetched."""
 
     code: ClassVar[str] = "HW-SYN-23"
-    advice: ClassVar[str] = "Free space, or choose less with --include and --exclude, then run the same command again."
+    advice: ClassVar[str] = (
+        "Free space, change --keep-free or --max-total, or choose less with --include and --exclude; then run the same"
+        " command again."
+    )
 
 
 class NoFolder(UsageFault):

@@ -58,6 +58,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     largest: int = 16 << 30
     """Maximum octets of a resource whose list states no length."""
 
+    keep_free: int | None = None
+    """Octets that stay free on the disk of the copy; None: 1 GiB, on a small disk a twentieth of it."""
+
+    max_total: int | None = None
+    """Maximum octets of all files of the copy together."""
+
     stall_seconds: int = 30
     """Time-out: seconds without data after which a request fails."""
 
@@ -176,6 +182,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_delete": (0, 1),
     "concurrency": (1, 256),
     "largest": _NUMBER_AT_LEAST_ONE,
+    "keep_free": (0, None),
+    "max_total": _NUMBER_AT_LEAST_ONE,
     "stall_seconds": _NUMBER_AT_LEAST_ONE,
     "retries": (0, None),
 }

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError
+from headwater.files.whole_writes import Room
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
@@ -155,6 +156,15 @@ def open_transport(
     )
     with Transport(settings) as made:
         yield made
+
+
+def room_for(options: SyncOptions, root: Path, database: Database) -> Room:
+    """What the files of a copy may take of the disk, as the options say."""
+    held = 0
+    if options.max_total is not None:
+        with database.read() as t:
+            held = int(t.value("SELECT coalesce(sum(size), 0) FROM resources WHERE path IS NOT NULL"))
+    return Room(os.fsencode(root), options.keep_free, options.max_total, held)
 
 
 def recall_public(wire: Transport, database: Database) -> None:
@@ -316,8 +326,12 @@ class _Run:
             with FileTree(self._root, None) as tree:
                 yield tree
             return
-        with FileTree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
-            yield tree
+        room = self._transport.room = room_for(self._options, self._root, self._database)
+        try:
+            with FileTree(self._root, self._root / FOLDER / "tmp", self._backup, room) as tree:
+                yield tree
+        finally:
+            self._transport.room = None
 
 
 def _check_stores(options: SyncOptions, root: Path) -> None:

@@ -291,10 +291,10 @@ def test_without_room_on_the_disk_nothing_is_fetched_and_nothing_lost(
     assert go(dumps.site.source.base, dest, prefer="dumps", include=("d0/*",)).status == Exit.DONE
     held = tree(dest)
     dumps.site.source.forget()
-    monkeypatch.setattr("headwater.sync.packages.package_transfer.free_octets", lambda _root: 1_500)
+    monkeypatch.setattr("headwater.files.whole_writes.Room.left", lambda _room: 1_500)
     ran = go(dumps.site.source.base, dest, prefer="dumps")
     assert (ran.status, ran.error and ran.error.code) == (Exit.STORE, "HW-SYN-23")
-    assert " KiB, and 1.46 KiB are free: " in str(ran.error)
+    assert " MiB, and has room for 1.46 KiB: " in str(ran.error)
     assert tree(dest) == held
     assert fetched(dumps) == dumps.site.source.requests("/set/p0.zip") == []
     monkeypatch.undo()

@@ -86,6 +86,16 @@ _HEADINGS = {
     help="Maximum size of a resource whose list states no length (500MB, 2GiB).  [default: 16 GiB]",
 )
 @click.option(
+    "--keep-free",
+    type=Octets(),
+    metavar="OCTETS",
+    help="End the run rather than leave less free on the disk (500MB, 2GiB; 0: use all).  [default: 1 GiB, or a"
+    " twentieth of a small disk]",
+)
+@click.option(
+    "--max-total", type=Octets(1), metavar="OCTETS", help="End the run rather than let the copy have more octets."
+)
+@click.option(
     "--prefer",
     type=click.Choice(["auto", "lists", "dumps"]),
     help="Fetch resources the quickest way (auto), by single requests alone (lists), or by packages where there are any"

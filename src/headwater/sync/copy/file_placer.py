@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from headwater.files.hash_functions import HASHERS
+from headwater.files.whole_writes import Room
 from headwater.packages.faults import BadPackage
 from headwater.packages.inflation import small_content
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
@@ -50,11 +51,11 @@ _TOGETHER = 4
 a file."""
 
 
-def file_placer(settings: tuple[bytes, bytes]) -> Callable[[list[NewFile]], list[PlacementOutcome]]:
+def file_placer(settings: tuple[bytes, bytes, int]) -> Callable[[list[NewFile]], list[PlacementOutcome]]:
     """What the process does: place a block of files, as long as its owner lives. `settings`: the folders of the copy
-    and of its temporary files."""
-    root, temp = settings
-    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)))
+    and of its temporary files, and what it keeps free."""
+    root, temp, keep_free = settings
+    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
     owner = os.getppid()
 
     def check_owner() -> None:

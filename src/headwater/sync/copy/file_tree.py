@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.files.folder_marks import STATE_FOLDER, leads_inside
-from headwater.files.whole_writes import write_all
+from headwater.files.whole_writes import Room, write_all
 from headwater.sync.faults import DestinationUnusable
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ class PathOccupied(Exception):
 
 
 class FileTree:
-    """The copy's folder, written to by relative octet paths. `backup` keeps what is replaced or removed."""
+    """The copy's folder, written to by relative octet paths, as far as there is `room`. `backup` keeps what is replaced
+    or removed."""
 
-    def __init__(self, root: Path, temp: Path | None, backup: Backup | None = None) -> None:
+    def __init__(self, root: Path, temp: Path | None, backup: Backup | None = None, room: Room | None = None) -> None:
+        self.room = room
         self.root = os.fsencode(root)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._temp = os.open(temp, _FOLDER) if temp is not None else -1
@@ -84,6 +86,8 @@ class FileTree:
     def write(self, temp: str, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
         """Make a temporary file; returns its size and mtime, as the file system keeps them."""
         try:
+            if self.room is not None:
+                self.room.check(len(octets))
             return _write(self._temp, temp, octets, mtime_ns)
         except OSError as cause:
             self.discard(temp)
@@ -100,11 +104,27 @@ class FileTree:
         return found.st_size, found.st_mtime_ns
 
     def place(self, temp: str, path: bytes) -> None:
-        """Rename a finished temporary file to its place. Raises PathOccupied."""
+        """Rename a finished temporary file to its place. Raises PathOccupied; and DestinationUnusable, also where there
+        is no room for it: then it is removed."""
         try:
+            gained = 0
+            if self.room is not None and self.room.most is not None:
+                gained = os.stat(temp, dir_fd=self._temp).st_size - self.size(path)
+                self.room.check(0, gained)
             self._within(path, lambda: self._place(temp, path))
         except OSError as cause:
+            if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+                self.discard(temp)
             raise _fault(cause, path) from cause
+        if gained and self.room is not None:
+            self.room.held += gained
+
+    def size(self, path: bytes) -> int:
+        """The octets of the plain file at `path`; 0 where there is none, and where nobody counts them (`Room.most`)."""
+        if self.room is None or self.room.most is None:
+            return 0
+        found = self.stat(path)
+        return 0 if found is None else found.st_size
 
     def _within(self, path: bytes, change: Callable[[], None]) -> None:
         """Make a change in the folder of `path`; once more where the one that is open here was removed meanwhile, since
@@ -130,7 +150,8 @@ class FileTree:
         None where something is at `path`, where a folder made there would take its group or its access list from the
         one above it, or where none can be made.
         """
-        if sys.platform != "linux" or not path or path in self._folders:
+        is_bounded = self.room is not None and self.room.most is not None
+        if is_bounded or sys.platform != "linux" or not path or path in self._folders:
             return None
         try:
             if self._has(path) or _hands_down(self._nearest(path)):
@@ -210,6 +231,8 @@ class FileTree:
         where = self._existing(folder)
         if self._backup is not None:
             self._backup.keep(where, name, path)
+        if self.room is not None:
+            self.room.held -= self.size(path)
         os.unlink(name, dir_fd=where)
 
     def respell(self, path: bytes, held: bytes) -> bool:

@@ -49,8 +49,12 @@ class PlacingProcess(Generic[T]):
             os.makedirs(self._temp, exist_ok=True)
         except OSError as cause:
             raise DestinationUnusable(f"cannot write to the copy: {cause.strerror}", where=self._temp) from cause
+        keep_free = tree.room.keep_free if tree.room is not None else 0
         program = WorkerProgram(
-            function=file_placer, settings=(tree.root, os.fsencode(self._temp)), libraries=True, descriptors=(lock,)
+            function=file_placer,
+            settings=(tree.root, os.fsencode(self._temp), keep_free),
+            libraries=True,
+            descriptors=(lock,),
         )
         self._queue: JobQueue[list[T]] = JobQueue(program, self._place_here, processes=1, ahead=_AHEAD)
         self._files: list[tuple[T, NewFile]] = []

@@ -53,8 +53,9 @@ class Fetch(msgspec.Struct, frozen=True):
     repeated like a GET, also where it is redirected to (but for a 303, which asks for a GET). `into` names a file that
     is created (it must not exist) when the answer is a 2xx with a whole body; without it the body is kept in memory,
     with `holds_small` a small one is so too. `algorithms` are hashed while the body comes in. More than `max_octets`,
-    declared or received, is a failure. With a `keeper` the beginning of a long body outlives this fetch. `key` is the
-    caller's own and comes back untouched. `objection` says why a redirect to a URI is not followed; None: it is.
+    declared or received, is a failure; `replaces` octets are not new where the whole copy has a bound (`Room`). With a
+    `keeper` the beginning of a long body outlives this fetch. `key` is the caller's own and comes back untouched.
+    `objection` says why a redirect to a URI is not followed; None: it is.
     `retries`, where given, holds in place of the transport's as long as nothing of a body has come that may be resumed.
     """
 
@@ -66,6 +67,7 @@ class Fetch(msgspec.Struct, frozen=True):
     holds_small: bool = False
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
+    replaces: int = 0
     keeper: PartStore | None = None
     key: object = None
     objection: Objection | None = None

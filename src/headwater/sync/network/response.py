@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headwater.files.hash_functions import HASHERS
-from headwater.files.whole_writes import write_all
+from headwater.files.whole_writes import Room, write_all
 from headwater.spec.reading.encodings import codec_of
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
 from headwater.sync.network.range_requests import PartialBody, end_of, misfit, strong_validator
@@ -108,6 +108,7 @@ class ResponseReceiver:
         self.lines: deque[bytes] = deque(maxlen=MAX_HEAD_LINES)
         self.line = self.lines.append  # a builtin: libcurl's header callback costs next to nothing
         self.raised: BaseException | None = None
+        self.room: Room | None = None
         self._descriptor = -1
         self._unfinished: str | None = None
         self._part: PartialBody | None = None
@@ -171,6 +172,9 @@ class ResponseReceiver:
             self.failure = FetchFailure(FailureKind.TOO_LARGE, f"{said}, {most} allowed")
             return False
         if self.fetch.into is not None and self.hashers is None:
+            if self.room is not None:
+                total = int(declared) if declared.isdecimal() else self.octets
+                self.room.check(total, total - self.fetch.replaces)
             self._begin_file(self.fetch.into)
             self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
         self._bound = self._end or most
@@ -221,11 +225,13 @@ class ResponseReceiver:
         return True
 
     def _spill(self) -> None:
-        """Hash and write what has come in; from now on every chunk goes this way."""
+        """Hash and write what has come in, if there is room; from now on every chunk goes this way."""
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         self.chunks.clear()
         for _, hasher in self.hashers or ():
             hasher.update(data)
+        if self.room is not None:
+            self.room.check(len(data), self.octets - self.fetch.replaces)
         write_all(self._descriptor, data)
 
     def read_head(self) -> None:
@@ -262,6 +268,8 @@ class ResponseReceiver:
             if self.fetch.into is not None and not self.held:
                 self._create(self.fetch.into)
                 if data:
+                    if self.room is not None:
+                        self.room.check(len(data), self.octets - self.fetch.replaces)
                     write_all(self._descriptor, data)
                 self._finish()
         except OSError as error:

@@ -15,6 +15,7 @@ from functools import partial
 
 from headwater.errors import Interrupted, UsageFault
 from headwater.files.hash_functions import HASHERS
+from headwater.files.whole_writes import Room
 from headwater.retry_times import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
 from headwater.sync.network.authentication import SignInCredentials
@@ -51,6 +52,9 @@ class Transport:
 
     def __init__(self, options: TransportOptions | None = None) -> None:
         self.options = options or TransportOptions()
+        self.room: Room | None = None
+        """What files may take, where a copy has bounds."""
+
         self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
         self._throttle: BandwidthLimit | None = None
@@ -265,6 +269,7 @@ class Transport:
         handle = self._handle_for(job)
         handle.job = job
         handle.reception.begin(job.fetch, job.part, job.site)
+        handle.reception.room = self.room
         self._flying[handle] = None
         try:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):

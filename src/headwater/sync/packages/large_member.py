@@ -36,6 +36,8 @@ class LargeMember:
         for hasher in self._hashers.values():
             hasher.update(octets)
         try:
+            if self._tree.room is not None:
+                self._tree.room.check(len(octets))
             write_all(self._descriptor, octets)
         except OSError as cause:
             raise DestinationUnusable(f"cannot write: {cause.strerror}", where=self.name) from cause

@@ -18,18 +18,16 @@ from headwater.packages.faults import NeedsDirectory
 from headwater.packages.limits import PackageLimits
 from headwater.processes.processors import processors
 from headwater.progress import Done, Progress
-from headwater.quantities import human_octets
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
-from headwater.sync.faults import DestinationFull
 from headwater.sync.filters import Scope
 from headwater.sync.packages.dump_package import DumpPackage, NeedsWholePackage, NothingWanted
 from headwater.sync.packages.manifests import StagedManifest, Warn
 from headwater.sync.packages.members import read_file, read_stream
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
-from headwater.sync.packages.package_download import PackageDownload, PackageUnavailable, free_octets
+from headwater.sync.packages.package_download import PackageDownload, PackageUnavailable
 from headwater.sync.packages.placing import MemberPlacing, UnsettledPackage, VerifiedWork
 from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
 from headwater.sync.reports import TransferWay
@@ -51,12 +49,6 @@ _MOST_FAILED = 3
 _NEXT = (
     f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND held IS NULL AND {ELIGIBLE} ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 )
-
-_GROWTH = (
-    "SELECT coalesce(sum(w.length), 0) - coalesce(sum(r.size), 0) FROM temp.work w"
-    " LEFT JOIN resources r ON r.id = w.held AND r.path IS NOT NULL WHERE w.round = 0 AND w.length <= ?"
-)
-"""By how much the copy grows. What does not fit even by itself is left out: its transfer fails, and stops nothing."""
 
 
 class PackageTransfer:
@@ -110,7 +102,6 @@ class PackageTransfer:
         try:
             if self._context.adopt:
                 self._adopt(tree, results)
-            self._check_space(tree)
             ways = self._by_dumps(tree, results) if at is None else []
             ways += self._by_demand(tree, results, at)
         finally:
@@ -122,7 +113,13 @@ class PackageTransfer:
     def _placing_process(self, tree: FileTree) -> PlacingProcess[VerifiedWork] | None:
         """A process to place small files, where there are many of them, and where it does no harm."""
         lock = self._context.lock
-        if lock is None or tree.keeps_backup or processors() < 2 or not self._plan.are_wanted(PARALLEL_FROM):
+        if (
+            lock is None
+            or tree.keeps_backup
+            or self._context.options.max_total is not None
+            or processors() < 2
+            or not self._plan.are_wanted(PARALLEL_FROM)
+        ):
             return None
         return PlacingProcess(tree, self._context.temp, lock)
 
@@ -132,16 +129,6 @@ class PackageTransfer:
         if self._process is None:
             self._process = self._placing_process(tree)
         return MemberPlacing(tree, results, self._counts, context.each, self._process, largest=context.options.largest)
-
-    def _check_space(self, tree: FileTree) -> None:
-        """Raises DestinationFull where what is listed does not fit on the disk, before anything is fetched."""
-        free = free_octets(tree.root)
-        with self._context.database.write() as t:
-            growth = int(t.value(_GROWTH, (free,)) or 0)
-        if growth > free:
-            lacks = human_octets(growth - free)
-            said = f"the copy grows by {human_octets(growth)}, and {human_octets(free)} are free: {lacks} too little"
-            raise DestinationFull(said, where=self._context.destination)
 
     def _adopt(self, tree: FileTree, results: ResultLog) -> None:
         """What is there already is not fetched by a package either."""

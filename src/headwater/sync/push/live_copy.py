@@ -31,7 +31,7 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.push.payloads import PayloadLists, ReadPayload
 from headwater.sync.reports import SyncReport, gravest_status
-from headwater.sync.run import SyncTask, open_transport, recall_public
+from headwater.sync.run import SyncTask, open_transport, recall_public, room_for
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
@@ -135,7 +135,8 @@ class _OpenCopy:
             transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
             recall_public(transport, self._database)
             backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
-            tree = stack.enter_context(FileTree(root, home.temp, backup))
+            room = transport.room = room_for(options, root, self._database)
+            tree = stack.enter_context(FileTree(root, home.temp, backup, room))
             with self._database.write() as t:
                 t.run(TEMPORARY)
             self._recovery = CrashRecovery(self._database, root, task.now, self._hear)

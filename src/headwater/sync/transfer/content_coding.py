@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from headwater.files.hash_functions import HASHERS
+from headwater.files.whole_writes import Room
 
 _CHUNK = 1 << 17
 _MOST = 2  # codings of one answer; nobody needs a third
@@ -17,8 +18,13 @@ class CannotDecode(Exception):
     """A body cannot be decoded: its content coding is unknown or damaged, or it grows beyond the bounds."""
 
 
-def decode_file(source: str, target: str, coding: str, algorithm: str, most: int) -> tuple[int, str]:
-    """Decode `source` into the new file `target`; returns its octets and hex digest. Raises CannotDecode."""
+def decode_file(
+    source: str, target: str, coding: str, algorithm: str, most: int, room: Room | None = None
+) -> tuple[int, str]:
+    """Decode `source` into the new file `target`; returns its octets and hex digest.
+
+    Raises CannotDecode, and OSError: among others where there is no `room`.
+    """
     codings = [name.strip() for name in coding.split(",")]
     if len(codings) > _MOST or any(name not in ("gzip", "x-gzip", "deflate") for name in codings):
         raise CannotDecode("unknown")
@@ -32,6 +38,8 @@ def decode_file(source: str, target: str, coding: str, algorithm: str, most: int
             octets += len(piece)
             if octets > most or (octets > _RATIO_OCTETS and octets > _RATIO * coded.tell()):
                 raise CannotDecode("it grows beyond all measure")
+            if room is not None:
+                room.check(len(piece), octets)
             hasher.update(piece)
             decoded.write(piece)
     return octets, hasher.hexdigest()

@@ -158,6 +158,8 @@ class ResourceTransfer:
         if found is None:
             return False
         self._counts.adopted += 1
+        if self._tree.room is not None:
+            self._tree.room.held += found.size
         self._each(Done("adopted", work.uri, printable_path(work.path)))
         self._results.placed(work, found)
         return True
@@ -191,6 +193,7 @@ class ResourceTransfer:
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=octet_limit(work.length, self._largest),
+            replaces=self._tree.size(work.path) if work.held is not None else 0,
             keeper=self._parts,
             key=(work, wanted),
             objection=self._objection if work.attempt.of_source else None,
@@ -347,13 +350,17 @@ class ResourceTransfer:
         name, algorithm, most = work.name, fetched.fetch.algorithms[0], octet_limit(work.length, self._largest)
         file = f"{self._temp}/{name}"
         try:
-            found = decode_file(file, f"{file}d", coding, algorithm, most)
+            found = decode_file(file, f"{file}d", coding, algorithm, most, self._tree.room)
         except CannotDecode as cause:
             self._tree.discard(f"{name}d")
             said = f"content coding {coding[:40]}: {cause}"
             if certain:
                 return msgspec.structs.replace(first, reason=f"{first.reason}; {said}")
             return Verdict(Judgement.DIFFERENT, BodyForm.RECEIVED, said)
+        except OSError as cause:
+            self._tree.discard(name)
+            self._tree.discard(f"{name}d")
+            raise DestinationUnusable(f"cannot write: {cause.strerror}", where=str(self._temp)) from cause
         forms[BodyForm.DECODED] = found
         verdict = judge(listed, wanted, forms if certain else {BodyForm.DECODED: found}, modified)
         if verdict.form is BodyForm.RECEIVED:

@@ -10,12 +10,13 @@ from typing import NamedTuple
 from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.progress import Done, Progress
+from headwater.quantities import human_octets
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
-from headwater.sync.faults import FixedBase
+from headwater.sync.faults import DestinationFull, FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
 from headwater.sync.reports import PlannedAction
@@ -35,6 +36,12 @@ from headwater.sync.update.retry_queue import RetryQueue
 from headwater.sync.update.set_context import SetContext
 
 _MOST_ACTIONS = 10_000
+_GROWTH = (
+    "SELECT coalesce(sum(w.length), 0) - coalesce(sum(r.size), 0) FROM temp.work w"
+    " LEFT JOIN resources r ON r.id = w.held AND r.path IS NOT NULL WHERE w.round = 0 AND w.length <= ?"
+)
+"""By how much the copy grows. A length beyond the whole disk is taken for a mistake of the list."""
+
 _BATCH = 500
 _NEVER = 1 << 62
 _HELD_AND_GONE = (
@@ -138,6 +145,7 @@ class Applier:
         try:
             if table == "listed" and self._begins_with_patches():
                 self._bring_dataset(counts)
+            self._check_room(context.tree)
             self.bring(counts)
             if counts.failed:
                 self._note_failures()
@@ -147,6 +155,24 @@ class Applier:
                 self._hold_back()
         finally:
             self._add(counts)
+
+    def _check_room(self, tree: FileTree) -> None:
+        """Raise DestinationFull where what is listed has no room, before anything is fetched."""
+        if tree.room is None:
+            return
+        left = tree.room.left()
+        with self._run.database.write() as t:
+            growth = int(t.value(_GROWTH, (tree.room.capacity,)) or 0)
+            if growth > left and self._run.adopt:
+                new = t.rows("SELECT path, length FROM temp.work WHERE held IS NULL AND round = 0 AND length > 0")
+                there = ((tree.stat(path), length) for path, length in new)
+                growth -= sum(length for found, length in there if found is not None and found.st_size == length)
+        if growth > left:
+            lacks = human_octets(growth - left)
+            said = (
+                f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}: {lacks} too little"
+            )
+            raise DestinationFull(said, where=self._run.destination)
 
     def bring(self, counts: PlanCounts) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
