@@ -5,14 +5,17 @@ DST-B3, rule "else conditional GET".
 
 from __future__ import annotations
 
+import datetime as dt
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headwater.progress import Done
 from headwater.sync.network.transport import Transport
-from tests.support.copying import DONE, IMPATIENT, go, run_over, tree
-from tests.support.fake_source import Reply, Site, Source
+from tests.support.copying import DONE, IMPATIENT, check, go, run_over, tree
+from tests.support.fake_source import Reply, Site, Source, at
 
 
 @pytest.fixture
@@ -57,3 +60,51 @@ def test_what_was_damaged_here_is_one(harm: str, source: Source, site: Site, cop
     else:
         (copied / "f1.txt").unlink()
     assert renewed(source, site, copied) == (1, len(site.files) - 1, [("updated", "f1.txt")])
+
+
+NEWER, OLDER = "1999-01-01T00:00:00Z", "1936-05-04T00:00:00Z"
+
+
+@pytest.mark.parametrize("lastmod", [NEWER, OLDER])
+@pytest.mark.parametrize("by", ["a Change List", "a Resource List", "a repair", "a baseline of an earlier copy"])
+def test_a_new_time_of_equal_content_reaches_the_file(
+    by: str, lastmod: str, source: Source, site: Site, dest: Path
+) -> None:
+    """The modification time of a file is the listed `lastmod`, also when nothing but it is new."""
+    if by != "a Change List":
+        site.publish_capabilities("resourcelist")
+    assert go(source.base, dest).status == DONE
+    site.clock += 1
+    entry = site.resource("f0.txt").replace(at(0), lastmod)
+    if by == "a Change List":
+        changed = site.resource("f0.txt", change="updated", datetime=at(site.clock))
+        site.publish_changes(10.0, entries=[changed.replace(f"<lastmod>{at(0)}", f"<lastmod>{lastmod}")])
+    else:
+        site.publish_list([entry, *(site.resource(name) for name in list(site.files)[1:])])
+    source.forget()
+    if "earlier" in by or by == "a repair":
+        with closing(sqlite3.connect(dest / ".headwater" / "state.sqlite")) as state, state:
+            state.execute("UPDATE resources SET lastmod = ? WHERE uri = ?", (_micros(lastmod), site.uri("f0.txt")))
+    ran = go(source.base, dest, repair=by == "a repair", baseline="baseline" in by)
+    assert (ran.status, ran.one.created, ran.one.updated) == (DONE, 0, 0)
+    assert (dest / "f0.txt").stat().st_mtime_ns == _micros(lastmod) * 1000
+    assert not [path for path in source.requests() if "/resources/" in path]
+    with closing(sqlite3.connect(dest / ".headwater" / "state.sqlite")) as state:
+        row = state.execute("SELECT lastmod, mtime_ns FROM resources WHERE uri = ?", (site.uri("f0.txt"),)).fetchone()
+    assert row == (_micros(lastmod), _micros(lastmod) * 1000)
+    assert check(source.base, dest).verdict == "in sync"
+    again = go(source.base, dest, baseline=True)
+    assert (again.status, again.one.updated, again.one.created) == (DONE, 0, 0)
+
+
+def test_a_dry_run_gives_no_file_another_time(source: Source, site: Site, dest: Path) -> None:
+    assert go(source.base, dest).status == DONE
+    before = (dest / "f0.txt").stat().st_mtime_ns
+    site.clock += 1
+    site.publish_list([site.resource(name).replace(at(0), NEWER) for name in site.files])
+    assert go(source.base, dest, dry_run=True, baseline=True).status == DONE
+    assert (dest / "f0.txt").stat().st_mtime_ns == before
+
+
+def _micros(text: str) -> int:
+    return int(dt.datetime.fromisoformat(text).timestamp()) * 1_000_000

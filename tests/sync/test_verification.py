@@ -24,7 +24,7 @@ from headwater.sync.audit.findings import (
 from headwater.sync.filters import Choice, Refusal, Scope, origin_of
 from headwater.sync.follow import PollInterval, next_wait
 from headwater.sync.sets.polling import PollingHints
-from headwater.sync.source_times import SECOND, http_date_micros
+from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
 from headwater.sync.transfer.result_log import failure_pause_seconds
 from headwater.sync.transfer.verification import (
     BodyForm,
@@ -38,7 +38,7 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.transfer.work_queue import mtime_ns, octet_limit
+from headwater.sync.transfer.work_queue import octet_limit
 
 A, B = "a" * 64, "b" * 64
 MD5 = "c" * 32
@@ -305,7 +305,8 @@ def test_backoff_and_bounds() -> None:
     assert octet_limit(None, 7) == 7
     assert octet_limit(10, 1 << 40) == 64 << 20
     assert octet_limit(1 << 30, 1 << 40) == 4 << 30
-    assert mtime_ns(-1, None) is None
+    assert mtime_ns(-1, None) == -1000
+    assert mtime_ns(-(1 << 31) * 1_000_000 - 1, None) is None
     assert mtime_ns(1, None) == 1000
 
 

@@ -55,6 +55,12 @@ def http_date_micros(value: str | None) -> int | None:
         return None
 
 
+def mtime_ns(lastmod: int | None, last_modified: str | None = None) -> int | None:
+    """The modification time of a file: as listed, else as sent, else none; none that a file system cannot keep."""
+    at = lastmod if lastmod is not None else http_date_micros(last_modified)
+    return at * 1000 if at is not None and -(1 << 31) * SECOND <= at < 8_000_000_000 * SECOND else None
+
+
 def strong_last_modified(headers: Mapping[str, str]) -> str | None:
     """The `Last-Modified` of an answer, where it tells this state from a later one (DST-C1; RFC 9110, 8.8.2.2).
 

@@ -10,6 +10,7 @@ from headwater.files.hashing import digests_of
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.source_times import mtime_ns
 
 
 def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
@@ -37,13 +38,22 @@ class LocalFiles:
         found = self._tree.stat(path) if self._tree is not None else None
         return found is not None and found.st_size == size and found.st_mtime_ns == mtime_ns
 
+    def stamp(self, t: Transaction, key: int, path: bytes, lastmod: int) -> None:
+        """Give a held file the time that is listed, and its row what the file system makes of that."""
+        wanted = mtime_ns(lastmod)
+        if wanted is not None and self._tree is not None:
+            self._tree.touch(path, wanted)
+            if (found := self._tree.stat(path)) is not None:
+                t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (found.st_mtime_ns, key))
+
     def digest_of(self, path: bytes, algorithm: str) -> str | None:
         """A digest of a held file, computed now; None where it cannot be read."""
         return None if self._tree is None else digest_of_path(self._tree, path, algorithm)
 
 
 def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) -> None:
-    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again.
+    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again; one that
+    is right gets the time that is listed.
 
     What cannot be read is fetched again too: it stays as it is until verified content takes its place.
     """
@@ -52,7 +62,7 @@ def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) ->
         with database.write() as t:
             rows = list(
                 t.rows(
-                    "SELECT id, uri, path, digest FROM resources WHERE set_id = ? AND id > ?"
+                    "SELECT id, uri, path, digest, lastmod, mtime_ns FROM resources WHERE set_id = ? AND id > ?"
                     " AND path IS NOT NULL ORDER BY id LIMIT 1000",
                     (set_id, last),
                 )
@@ -60,10 +70,12 @@ def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) ->
             if not rows:
                 return
             last = rows[-1][0]
-            for key, uri, path, digest in rows:
+            for key, uri, path, digest, lastmod, mtime in rows:
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
                 if not wanted or files.digest_of(path, algorithm) != wanted:
                     record_damage(t, set_id, key, uri, now)
+                elif mtime_ns(lastmod) not in (None, mtime):
+                    files.stamp(t, key, path, lastmod)
 
 
 def fold_held(t: Transaction, *, without_deletions: bool) -> None:

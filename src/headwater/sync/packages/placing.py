@@ -20,9 +20,10 @@ from headwater.sync.copy.file_placer import FileContent, NewFile, Placement, Pla
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.copy.placing_process import PlacingProcess
 from headwater.sync.lists.entries import canonical_hash_of
+from headwater.sync.source_times import mtime_ns
 from headwater.sync.transfer.result_log import PlacedWork, ResultLog
 from headwater.sync.transfer.verification import strongest_of, strongest_text
-from headwater.sync.transfer.work_queue import PlanCounts, Work, mtime_ns
+from headwater.sync.transfer.work_queue import PlanCounts, Work
 
 
 class StatedByManifest(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ import os
 
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_path
-from headwater.sync.source_times import SECOND
+from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.transfer.result_log import PlacedFile
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import Work, mtime_ns
+from headwater.sync.transfer.work_queue import Work
 
 
 def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:

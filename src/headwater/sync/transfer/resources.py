@@ -26,7 +26,7 @@ from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.network.authentication import REFUSED, Presented
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
-from headwater.sync.source_times import SECOND, http_date_micros, strong_last_modified
+from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
@@ -54,7 +54,6 @@ from headwater.sync.transfer.work_queue import (
     PatchAttempt,
     PlanCounts,
     Work,
-    mtime_ns,
     octet_limit,
 )
 

@@ -15,7 +15,6 @@ import msgspec
 from headwater.spec.namespaces import PATCH
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.entries import links_of, without_links
-from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
 from headwater.sync.transfer.verification import digests_of
@@ -361,12 +360,6 @@ def octet_limit(length: int | None, largest: int) -> int:
     return largest if length is None else min(largest, max(_ROOM_FOR_GROWTH, 4 * length))
 
 
-def mtime_ns(lastmod: int | None, last_modified: str | None) -> int | None:
-    """The file's modification time: as listed, else as sent, else none."""
-    at = lastmod if lastmod is not None else http_date_micros(last_modified)
-    return at * 1000 if at is not None and 0 <= at < 8_000_000_000 * SECOND else None
-
-
 class PlanCounts(msgspec.Struct):
     """The counts of one set's plan, and then of its run."""
 
@@ -392,5 +385,5 @@ PlanAgain = Callable[[Transaction, PlanCounts, Callable[[str], bytes]], None]
 
 def clear_plan(t: Transaction) -> None:
     """Empty what an earlier plan of this run has left."""
-    for table in ("work", "deletions", "folders"):
+    for table in ("work", "deletions", "folders", "stamps"):
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608

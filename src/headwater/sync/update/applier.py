@@ -138,6 +138,7 @@ class Applier:
             self._show_plan(counts, deletions, allowed=allowed)
             return
         assert context.tree is not None
+        self._stamp()
         if early:
             self._delete(context.tree, counts)
             with context.database.write() as t:
@@ -155,6 +156,22 @@ class Applier:
                 self._hold_back()
         finally:
             self._add(counts)
+
+    def _stamp(self) -> None:
+        """Give files whose content is what is listed the time that is listed, some hundred at a time."""
+        last = 0
+        query = (
+            "SELECT r.id, r.path, r.lastmod FROM temp.stamps s JOIN resources r ON r.id = s.id"
+            " WHERE s.id > ? AND r.path IS NOT NULL AND r.lastmod IS NOT NULL ORDER BY s.id LIMIT ?"
+        )
+        while True:
+            with self._run.database.write() as t:
+                rows = t.fetch(query, (last, _BATCH))
+                for key, path, lastmod in rows:
+                    self._files.stamp(t, key, path, lastmod)
+            if not rows:
+                return
+            last = rows[-1][0]
 
     def _check_room(self, tree: FileTree) -> None:
         """Raise DestinationFull where what is listed has no room, before anything is fetched."""

@@ -15,7 +15,7 @@ from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.metadata.statements import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.network.fetch import Objection
-from headwater.sync.source_times import SECOND
+from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
@@ -142,6 +142,31 @@ class _BatchedStatement:
         self._t.many(self._sql, rows)
 
 
+class _Confirmations:
+    """What is held as it is listed: the rows say so, earlier failures of it are forgotten, and its file is to have the
+    time that is listed (`temp.stamps`)."""
+
+    def __init__(self, t: Transaction, set_id: int) -> None:
+        self._set_id = set_id
+        self._confirmed, self._settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
+        self._stamps = _BatchedStatement(t, "INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)")
+
+    def add(
+        self, row: _LocalColumns, known: int | None, at: int | None, *, failed: bool, says_more: bool = True
+    ) -> None:
+        """`known` until when; by what speaks of `at`. `failed`: it is remembered as that."""
+        if says_more:
+            self._confirmed.add((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
+        if failed:
+            self._settled.add((self._set_id, row.uri, at))
+        if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
+            self._stamps.add((row.key,))
+
+    def flush(self) -> None:
+        for one in (self._confirmed, self._settled, self._stamps):
+            one.flush()
+
+
 class HeldFiles(Protocol):
     """The files that are held, as they lie there."""
 
@@ -180,10 +205,9 @@ class Difference:
             self._counts.created += planned
             return
         t.many(ADD_WORK, self._new(t, at))
-        confirmed, settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
-        t.many(ADD_WORK, self._different(t, at, confirmed, settled))
+        confirmed = _Confirmations(t, self._set.id)
+        t.many(ADD_WORK, self._different(t, at, confirmed))
         confirmed.flush()
-        settled.flush()
 
     def restate_by_list(self, t: Transaction, at: int | None, *, complete: bool, anew: bool) -> None:
         """Remember what `temp.listed` states of metadata records, where these choose (RS-DST-16); before `baseline`."""
@@ -229,9 +253,7 @@ class Difference:
             self._counts.created += 1
             yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
-    def _different(
-        self, t: Transaction, at: int | None, confirmed: _BatchedStatement, settled: _BatchedStatement
-    ) -> Iterator[PlannedFetch]:
+    def _different(self, t: Transaction, at: int | None, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
         query = f"""
             SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at, f.tries,
                 r.recovered, {_STATED_COLUMNS}
@@ -254,10 +276,7 @@ class Difference:
             same = self._state_of(row, at) if present else CopyState.NO
             if same is CopyState.YES:
                 self._counts.unchanged += 1
-                if row.says_more:
-                    confirmed.add((row.hash, row.length, row.lastmod, *row.stated, None, row.key))
-                if row.tries is not None:
-                    settled.add((self._set.id, row.uri, at))
+                confirmed.add(row, None, at, failed=row.tries is not None, says_more=row.says_more)
                 continue
             self._counts.updated += 1
             ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
@@ -307,10 +326,9 @@ class Difference:
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
-        confirmed, settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
-        t.many(ADD_WORK, self._changed(t, confirmed, settled))
+        confirmed = _Confirmations(t, self._set.id)
+        t.many(ADD_WORK, self._changed(t, confirmed))
         confirmed.flush()
-        settled.flush()
         t.many(
             "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
@@ -331,9 +349,7 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(
-        self, t: Transaction, confirmed: _BatchedStatement, settled: _BatchedStatement
-    ) -> Iterator[PlannedFetch]:
+    def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
         query = f"""
             SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
                 EXISTS (SELECT 1 FROM temp.second_choices s WHERE s.uri = c.uri AND s.is_absent)
@@ -357,9 +373,7 @@ class Difference:
             present = self._files.intact(path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present and not row.may_be_gone:
                 self._counts.unchanged += 1
-                confirmed.add((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
-                if row.tries is not None:
-                    settled.add((self._set.id, row.uri, row.at))
+                confirmed.add(row, known, row.at, failed=row.tries is not None)
                 continue
             self._counts.updated += 1
             ask = row.hash is None and not row.newer and present  # else 304 would confirm what is not there
