@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -25,7 +27,7 @@ from headwater.sync.follow import PollInterval
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, sync, synchronise
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
-from tests.support.fake_source import Reply, Site, Source
+from tests.support.fake_source import Reply, Site, Source, url
 
 Said = pytest.CaptureFixture[str]
 
@@ -455,3 +457,64 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     assert run(["sync", "--follow", "1", *(["-q"] if quiet else []), source.base, str(dest)]) == DONE
     first = "set: 4 created, 1 failed"
     assert shown == [first, "", "", "set: 1 failed", "", "set: 1 failed", "set: 2 failed"]
+
+
+STEERING = "\x1b[31m\x07\x7f\u0085\u009b31m\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"
+_STEERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def _in_xml(text: str) -> str:
+    """What of it a document may hold."""
+    return "".join(one for one in text if one > "\x1f")
+
+
+@pytest.mark.parametrize("changes", ["changes.csv", "changes.json"])
+def test_no_output_steers_a_terminal(
+    changes: str, source: Source, site: Site, dest: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Names, attributes, links and faults of a source: in text, JSON and CSV (control, direction, line separators)."""
+    raw = _in_xml(STEERING)
+    names = [quote(f"n{one}x") for one in STEERING]
+    for name in names:
+        site.put(name, name.encode())
+    link = f'<rs:ln rel="x{raw}" href="{site.uri(raw)}" type="a/{raw}"/>'
+    odd = site.resource("f0.txt", type=f"a/{raw}", hash=f"md5:{raw}").replace("</url>", f"{link}</url>")
+    entries = [
+        odd,
+        *(site.resource(name) for name in names),
+        url(f"http://{raw}/"),
+        url(f"ftp://{raw}"),
+        url(site.uri(f"a{raw}")),
+    ]
+    site.publish()
+    site.publish_list(entries)
+    source.pages[f"/set/resources/{names[0]}"] = Reply(b"", 404)
+    listed, at_list = f"{site.root}/resourcelist.xml", tmp_path / changes
+    for command in (
+        ["sync", "-v", "--changes", str(at_list), source.base, str(dest)],
+        ["sync", "--json", "--baseline", source.base, str(dest)],
+        ["sync", "--dry-run", source.base, str(tmp_path / "other")],
+        ["sync", "--dry-run", "--json", source.base, str(tmp_path / "other")],
+        ["status", str(dest)],
+        ["status", "--json", str(dest)],
+        ["retry", "--list", str(dest)],
+        ["audit", source.base, str(tmp_path / "missing")],
+        ["audit", "--json", source.base, str(dest)],
+        ["audit", source.base, str(dest)],
+        ["explore", source.base],
+        ["explore", "--json", source.base],
+        ["explore", "--resource", site.uri(names[0]), source.base],
+        ["inspect", "--all", listed],
+        ["inspect", "--json", listed],
+        ["inspect", "--lines", listed],
+        ["inspect", f"{source.base}/{quote(raw)}"],
+        ["inspect", str(tmp_path / f"no{STEERING.replace(chr(0), '')}file")],
+    ):
+        run(command)
+        told = capfdbinary.readouterr()
+        for stream in told:
+            assert not _STEERS.search(stream.decode()), (command, stream)
+    assert not _STEERS.search(at_list.read_text()), at_list.read_text()
+    if changes.endswith(".json"):
+        paths = {json.loads(line)["path"] for line in at_list.read_text().splitlines()}
+        assert {unquote(name) for name in names[1:]} <= paths

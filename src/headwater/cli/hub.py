@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from headwater.cli.output import counted, json_line, json_option
+from headwater.cli.output import counted, json_line, json_option, printable
 from headwater.errors import Exit, UsageFault
 
 
@@ -139,7 +139,7 @@ def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
     )
     for one in topics:
         late = f", {one.behind:,} behind" if one.behind else ""
-        click.echo(f"  {one.topic}  {counted(one.subscriptions, 'subscription')}{late}")
+        click.echo(f"  {printable(one.topic)}  {counted(one.subscriptions, 'subscription')}{late}")
     return Exit.DONE
 
 

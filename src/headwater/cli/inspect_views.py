@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from headwater.cli.output import begin_json, printable
+from headwater.cli.output import begin_json, harmless_json, printable
 from headwater.errors import SourceFault
 from headwater.quantities import human_octets
 from headwater.spec.datetimes import Coarse, format_datetime
@@ -85,7 +85,7 @@ class JsonView:
                 "message": fault.what,
                 "line": getattr(fault, "line", None),
             }
-        _write(b"\n],\n", _encoder.encode(rest)[1:], b"\n")
+        _write(b"\n],\n", harmless_json(_encoder.encode(rest))[1:], b"\n")
 
     def _start(self) -> None:
         if not self._started:
@@ -158,8 +158,8 @@ class PeopleView:
 def encoded(entry: Entry) -> bytes:
     """The entry as JSON, under the standard's attribute names."""
     if entry.extra or any(link.extra for link in entry.links):
-        return _encoder.encode(_plain(entry))
-    return _encoder.encode(entry)
+        return harmless_json(_encoder.encode(_plain(entry)))
+    return harmless_json(_encoder.encode(entry))
 
 
 def attributes(document: Document) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _warning(warned: Warned) -> dict[str, Any]:
 def _warning_line(warned: Warned) -> str:
     times = f" ({warned.count:,} times)" if warned.count > 1 else ""
     example = f": {printable(warned.examples[0])}" if warned.examples else ""
-    return f"[{warned.rule}] {warned.message}{times}{example}"
+    return f"[{warned.rule}] {printable(warned.message)}{times}{example}"
 
 
 def _write(*parts: bytes) -> None:

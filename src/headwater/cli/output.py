@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Notice
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
+_UNPRINTABLE_IN_JSON = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbf[\xb9-\xbb]"
+)
+"""The same as JSON has them, which escapes what is below U+0020 anyhow."""
+
 JSON_BEGUN = "headwater.json begun"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON on standard output.")
@@ -31,6 +36,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def harmless_json(octets: bytes) -> bytes:
+    """The same JSON, with the characters that `printable` shows as escapes as escapes of JSON: it means the same."""
+    return _UNPRINTABLE_IN_JSON.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), octets)
 
 
 def standard_input() -> BinaryIO:
@@ -73,14 +83,14 @@ def json_line(value: object) -> None:
     """Write `value` as one line of JSON on standard output."""
     import msgspec
 
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(harmless_json(msgspec.json.encode(value)) + b"\n")
 
 
 def json_document(value: object) -> None:
     """Write `value` as one indented JSON document on standard output."""
     import msgspec
 
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.format(harmless_json(msgspec.json.encode(value)), indent=2) + b"\n")
 
 
 def begin_json() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from headwater import notices
-from headwater.cli.output import printable
+from headwater.cli.output import harmless_json, printable
 from headwater.cli.progress_output import RepeatedNotices
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
@@ -135,7 +135,7 @@ class ServerLog:
         set_name: str | None = None,
     ) -> None:
         line = LogLine(time=_now(), level=level, event=event, code=code, set=set_name, message=message, fields=fields)
-        self._write(_encode(line).decode() + "\n")
+        self._write(harmless_json(_encode(line)).decode() + "\n")
 
     def _write(self, line: str) -> None:
         with self._lock:

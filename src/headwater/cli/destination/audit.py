@@ -102,7 +102,7 @@ def _show(report: AuditReport) -> None:
             reason = f" ({printable(store.reason)})" if store.reason else ""
             click.echo(f"  store {printable(store.store)}: {store.verdict}{reason}")
         for finding in set_audit.findings[:_SHOWN]:
-            reason = f" ({finding.reason})" if finding.reason else ""
+            reason = f" ({printable(finding.reason)})" if finding.reason else ""
             click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")
         if len(set_audit.findings) > _SHOWN or set_audit.findings_are_cut:
             click.echo("  … and more (--json lists them)")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from headwater.cli.output import harmless_json, printable
 from headwater.errors import StoreFault, UsageFault
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.progress import Done
 
 COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = ("=", "+", "-", "@")
 """With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
 
 
@@ -96,11 +97,12 @@ class ChangesFile:
 def _json_line(values: tuple[str | int, ...]) -> bytes:
     import msgspec
 
-    return msgspec.json.encode(dict(zip(COLUMNS, values, strict=True))) + b"\n"
+    return harmless_json(msgspec.json.encode(dict(zip(COLUMNS, values, strict=True)))) + b"\n"
 
 
 def _csv_line(values: tuple[str | int, ...]) -> bytes:
     text = io.StringIO()
-    harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in values]
+    shown = [printable(one) if isinstance(one, str) else one for one in values]
+    harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in shown]
     csv.writer(text, lineterminator="\n").writerow(harmless)
     return text.getvalue().encode("utf-8", "replace")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from headwater.cli.output import complain
+from headwater.cli.output import complain, harmless_json
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class RunHook:
 
         sys.stderr.flush()
         try:
-            octets = msgspec.json.encode(report) + b"\n"
+            octets = harmless_json(msgspec.json.encode(report)) + b"\n"
             done = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False)
         except OSError as cause:
             complain(RunHookFailed(f"the command of --exec cannot be run: {cause.strerror}", where=self._words[0]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, listening
+from headwater.cli.output import counted, json_document, json_option, listening, printable
 from headwater.cli.rdf.streams import scratch_folder
 from headwater.errors import Exit
 
@@ -49,7 +49,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     elif problem is None:
         click.echo(f"{_patches(len(patches))}, {counted(state.quads, 'statement')}: in agreement, {state.sha256}")
     else:
-        click.echo(f"{name}: {problem}")
+        click.echo(f"{printable(name)}: {printable(str(problem))}")
     return Exit.DONE if problem is None else Exit.FINDINGS
 
 
