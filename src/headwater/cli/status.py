@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
-    from headwater.ingest.held_deletions import HeldBack, Unreadable
+    from headwater.ingest.held_deletions import HeldBack, UnreadableCount
     from headwater.publish.status import SourceSetStatus
 
-    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, Unreadable)
+    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, UnreadableCount)
 
 _COLUMNS = (
     *("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "looked at"),
@@ -278,7 +278,7 @@ def _held_line(held: HeldBack) -> str:
     return printable(f"{held.set}: deletions are held back: {held.reason}")
 
 
-def _unreadable_line(unreadable: Unreadable) -> str:
+def _unreadable_line(unreadable: UnreadableCount) -> str:
     places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
     more = ", …" if len(unreadable.examples) > _PLACES else ""
     files = f"{counted(unreadable.files, 'file')} cannot be read"

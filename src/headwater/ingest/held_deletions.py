@@ -194,7 +194,7 @@ def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBac
         yield HeldBack(set=name, reason=row.value.decode("utf-8", "replace"))
 
 
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadableCount(msgspec.Struct, frozen=True, kw_only=True):
     """A set with so many files that could not be read, and some of the files or folders that could not, as URIs."""
 
     set: str
@@ -208,15 +208,15 @@ def unreadable_update(catalog: Catalog, name: str, count: int, places: Collectio
     noted = catalog.rows(name, [_UNREADABLE]).get(_UNREADABLE)
     if not count:
         return None if noted is None else StateUpdate(delete=[_UNREADABLE])
-    told = Unreadable(set=name, files=count, examples=tuple(sorted(places)[:_EXAMPLES]))
+    told = UnreadableCount(set=name, files=count, examples=tuple(sorted(places)[:_EXAMPLES]))
     row = StateRow(*_UNREADABLE, msgspec.json.encode(told))
     return None if noted == row else StateUpdate(put=[row])
 
 
-def unreadable(catalog: Catalog, names: Collection[str] = ()) -> Iterator[Unreadable]:
+def unreadable(catalog: Catalog, names: Collection[str] = ()) -> Iterator[UnreadableCount]:
     """The sets with files that could not be read at the last look at their folders; of all, where none is named."""
     for _name, row in _noted(catalog, _UNREADABLE, names):
-        yield from_json(row.value, Unreadable)
+        yield from_json(row.value, UnreadableCount)
 
 
 def _noted(catalog: Catalog, key: RowKey, names: Collection[str]) -> Iterator[tuple[str, StateRow]]:
