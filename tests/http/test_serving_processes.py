@@ -106,7 +106,7 @@ def test_a_quiet_publisher_says_only_what_is_wrong(world: tuple[Path, Path, str]
     shared = config.parent / "shared"
     with publishing(str(config), "-q") as publisher:
         (folder / "new.txt").write_text("new")
-        until(lambda: (shared / "files" / "changelist.xml").is_file(), what="the first publication")
+        until(lambda: (shared / ".well-known" / "resourcesync").is_file(), what="the first publication")
         read = partial(_read, shared, base)
         until(lambda: len(look(read, base=base, midway=True).state) == 6, what="the new file")
         (folder / "out").symlink_to("/etc")
