@@ -85,6 +85,7 @@ def test_what_is_placed_is_announced_once_and_with_its_origin(
         assert told == {("updated", "f0.txt"), ("created", "f9.txt"), ("deleted", "f1.txt")}
         assert len(running.changes()) == 3
         assert running.get("/files/resources/f9.txt").body == b"new\n"
+        assert b'"last_look_at": "' in running.get("/health").body
         assert go(running.url, tmp_path / "mirror").status == DONE
         assert tree(tmp_path / "mirror") == tree(dest)
         assert check(running.url, tmp_path / "mirror").exit_status == DONE

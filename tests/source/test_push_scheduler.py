@@ -24,7 +24,9 @@ from headwater.ingest.dit.intake import take_documents
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
+from headwater.publish import publication_state
 from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
@@ -98,6 +100,23 @@ def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
         until(lambda: all(says(source, name, f"a{number}") for number, name in enumerate(NAMES)), what="all changes")
         assert {one.phase for one in source.sets_health} == {"following"}
     assert set(threading.enumerate()) <= before  # of those of tests before, some may have ended
+
+
+def test_when_a_quiet_set_was_looked_at_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the catalog sees by it that the publisher is alive, though nothing is announced."""
+    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(push_publisher, "TICKS", DutyCycle(0.5))
+    monkeypatch.setattr(publication_state, "LOOK_SECONDS", 0.1)
+    with at_work(tmp_path) as source:
+        begin(source, "s07")
+
+        def looked() -> dt.datetime | None:
+            return decode_publication(source.catalog.state("s07").notes).looked_at
+
+        until(lambda: looked() is not None, what="a look")
+        first = looked()
+        until(lambda: looked() != first, what="the next look")
+        assert source.catalog.state("s07").last_seq == 0
 
 
 def test_sets_that_wait_hide_no_other_and_are_shown_when_they_come(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
         put(path, triples(2, 3))
         shows(running, triples(2, 3))
         until(lambda: running.health()["well"], what="health")
+        assert all(one["last_look_at"] for one in running.health()["sets"])
         changes = running.source.catalog.changes("d")
         assert [one.change.value for one in changes] == ["created", "updated", "updated"]
         assert go(running.url, tmp_path / "copy").status == DONE
