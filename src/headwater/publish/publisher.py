@@ -15,12 +15,13 @@ One publication of a set, step by step:
 from __future__ import annotations
 
 import datetime as dt
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -96,6 +97,10 @@ class NotReady(UsageFault):
     advice: ClassVar[str] = "Wait for the end of the first scan: it opens the set, which can be published then."
 
 
+SOONEST_SECONDS: Final = 1.0
+"""Between two publications of pages that wait, at the least."""
+
+
 class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one publication did: the documents that changed, how many were left as they were, the state they show.
 
@@ -115,6 +120,8 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     pages_stale: int
     pages_left: int
     """What remains of a round of pages, or of a rotation: the next publication with pages goes on with it."""
+    due_in_seconds: float
+    """After how long pages that do not show everything are due (`refresh_seconds`); infinite where none is so."""
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,6 +291,7 @@ class Publisher:
         for renderer in renderers:
             renderer.publish()
         publication, results = job.publication, list[RenderResult]()
+        refresh_seconds = max(SOONEST_SECONDS, job.settings.refresh_seconds)
         for renderer in renderers:
             results.append(renderer.result(publication))
             publication = results[-1].publication
@@ -294,6 +302,7 @@ class Publisher:
             content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
         retired = self._retired(job, live, {name for one in results for name in one.dropped})
+        stale = sum(one.stale for one in results)
         removed = plan.expired(retired, job.now)
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
@@ -309,8 +318,9 @@ class Publisher:
             resources=job.snapshot.state.count,
             at=publication.at or job.at,
             pages_rendered=sum(len(one.rendered) for one in results),
-            pages_stale=sum(one.stale for one in results),
+            pages_stale=stale,
             pages_left=sum(one.left for one in results),
+            due_in_seconds=refresh_seconds if stale else math.inf,
         )
 
     def _job(

@@ -133,7 +133,9 @@ class IngestEndpoint:
             return refusals.NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, [target])) is not None:
             return refusal.answer()
-        wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        wishes = _wishes(scope)
+        if unknown := wishes.keys() - {"load", "open"}:
+            return refusals.unknown_parameter(min(unknown), "load and open").answer()
         key = _header(scope, b"idempotency-key")
         under_way = (name, key)
         if key is not None and under_way in self._keys:
@@ -184,11 +186,14 @@ class IngestEndpoint:
             return refusals.NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, targets)) is not None:
             return refusal.answer()
+        wishes = _wishes(scope)
+        if unknown := wishes.keys() - {"load"}:
+            return refusals.unknown_parameter(min(unknown), "load").answer()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         if self._seats[mine[0].feed.name] >= self._limits.of_one:
             return refusals.SET_IS_BUSY.answer()
-        loading = "load" in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        loading = "load" in wishes
 
         ready: set[str] = set()
 
@@ -324,6 +329,10 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
     if found not in mine:
         raise WrongToken(f"this token does not open the set {found.feed.name!r}")
     return found
+
+
+def _wishes(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 def _finished(submission: _Taking) -> bytes:

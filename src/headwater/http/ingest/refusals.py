@@ -94,6 +94,11 @@ OTHER_CODING = EarlyRefusal(
 )
 
 
+def unknown_parameter(name: str, known: str) -> EarlyRefusal:
+    """A parameter that this address does not have: whoever mistypes one must not have something else done."""
+    return EarlyRefusal(400, f"unknown parameter {name[:80]!a}", f"This address knows {known}; nothing was taken.")
+
+
 def too_long(octets: int) -> EarlyRefusal:
     """A body of more than so many octets, or of a length that is none."""
     return EarlyRefusal(413, f"a body has {octets:,} octets at most", "Divide the lines among several requests.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
@@ -59,13 +60,16 @@ def in_order(happenings: Iterable[Happening], now: dt.datetime, is_held: Callabl
     """
     ordered: list[Happening] = []
     live: dict[str, bool] = {}
+    count: Counter[tuple[str, ChangeKind]] = Counter()
 
-    def rank(one: Happening) -> int:
+    def rank(one: Happening) -> tuple[int, int]:
         is_live = live[one.uri] if one.uri in live else is_held(one.uri)
-        return (_WHEN_HELD if is_live else _WHEN_NOT).index(one.change)
+        count[one.uri, one.change] += 1  # deleted, created, deleted: they can have happened in turns only
+        return count[one.uri, one.change], (_WHEN_HELD if is_live else _WHEN_NOT).index(one.change)
 
     by_time = sorted(happenings, key=lambda one: (one.at or now, one.order))
     for _, group in groupby(by_time, key=lambda one: (one.at or now, one.order)):
+        count.clear()
         alike = sorted(group, key=rank)
         live |= {one.uri: one.change is not ChangeKind.DELETED for one in alike}
         ordered += alike
@@ -129,6 +133,11 @@ def key_of(one: Happening) -> bytes | None:
     if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
         text += f" {one.seq}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def key_of_second_deletion(one: Happening) -> bytes:
+    """By what it is known that a resource was deleted more than once within the second of a happening (DIT-A12)."""
+    return hashlib.blake2b(f"again {one.at} {one.uri}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def key_of_state(uri: str, metadata: Metadata) -> bytes:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.dit.document_comparison import key_of, key_of_state, may_be_repeated
+from headwater.ingest.dit.document_comparison import key_of, key_of_second_deletion, key_of_state, may_be_repeated
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
 from headwater.ingest.dit.pairing import DOUBT, Waits, join
 from headwater.ingest.push.dit_memo import Note, read_note
@@ -181,13 +181,19 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) ->
 def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> KnownState:
     uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
     deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is ChangeKind.DELETED}
-    keys = [key for one in items if isinstance(one, Happening) and (key := key_of(one)) is not None]
+    happenings = [one for one in items if isinstance(one, Happening)]
+    keys = [key for one in happenings if (key := key_of(one)) is not None]
     remembered = feed.state.remembered(uris, seen=keys, statements=deleted)
     present = {uri: _present(resource) for uri, resource in feed.held(uris).items()}
     replaced = [
         key_of_state(one.uri, one.metadata)
         for one in items
         if isinstance(one, State) and may_be_repeated(one, present.get(one.uri), is_gone=one.uri in remembered.gone)
+    ]
+    replaced += [
+        key_of_second_deletion(one)
+        for one in happenings
+        if one.change is not ChangeKind.DELETED and one.uri in remembered.gone
     ]
     return KnownState(
         present=present,

@@ -3,7 +3,7 @@
 Two posts are not atomic (DIT-A11): either of a pair may come first, late, or not at all. A state (`resource`) and a
 happening (`change`) of one URI are joined when their `lastmod` agree (DIT-A13); what has no partner yet waits as a
 `Half` for some seconds, and then goes alone. Happenings are taken in the order of (datetime, arrival) (DIT-A3, DIT-A6),
-each is logged once (DIT-A14), one with the same (URI, datetime, change) is dropped (DIT-A12).
+each is logged once (DIT-A14), one with the same (URI, datetime, change) is dropped where it changes nothing (DIT-A12).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headwater.ingest.dit.document_comparison import (
     is_older,
     is_outdone,
     key_of,
+    key_of_second_deletion,
     key_of_state,
     lives_after,
     may_be_repeated,
@@ -43,6 +44,7 @@ SETTLED = dt.timedelta(minutes=10)
 """After so long no copy of a shard shows what was before."""
 CLOCK_SKEW = dt.timedelta(hours=1)
 """How far a harvester's clock may be ahead of ours."""
+_LEAST = dt.timedelta(microseconds=1)
 DOUBT = dt.timedelta(hours=1)
 """How long a state that seems outdated waits for a change that says otherwise."""
 
@@ -124,11 +126,13 @@ class _Joining:
         for one in happenings:
             if id(one) not in repeated:
                 self._to_come.setdefault(one.uri, deque()).append(one)
+        last = {(one.uri, one.at): one for one in happenings if id(one) in repeated}
         for happening in happenings:
-            if id(happening) in repeated:
+            if id(happening) not in repeated:
+                self._to_come[happening.uri].popleft()
+            elif last[happening.uri, happening.at] is not happening or not self._is_another(happening):
                 self._repeat(happening)
                 continue
-            self._to_come[happening.uri].popleft()
             if happening.change is ChangeKind.DELETED:
                 self._delete(happening)
             else:
@@ -261,12 +265,32 @@ class _Joining:
         self.joined.seen[key] = self._us(happening)
         return True
 
+    def _is_another(self, happening: Happening) -> bool:
+        """Whether something known has happened once more within its second, so that it changes something (DIT-A12).
+
+        A deletion: something that was made then is there, or waits. The contrary: such a deletion has removed it.
+        """
+        uri, at_us, present = happening.uri, self._us(happening), self._held(happening.uri)
+        again, waiting = key_of_second_deletion(happening), self._waiting.get(happening.uri)
+        if happening.seq:
+            return False
+        if happening.change is not ChangeKind.DELETED:
+            is_known = again in self._known.seen or again in self.joined.seen
+            return is_known and present is None and self._gone(uri) == at_us and waiting is None
+        is_waited_for = waiting is not None and waiting.at == happening.at
+        if waiting is not None and is_waited_for:
+            self._alone(self._waiting.pop(uri))
+        elif present is None or present.note.ahead or present.note.at_us != at_us:
+            return False
+        self.joined.seen[again] = at_us
+        return True
+
     def _upsert(self, happening: Happening) -> None:
         uri = happening.uri
         present = self._held(uri)
         at_us = self._us(happening)
         newest = present.note.at_us if present is not None else self._gone(uri)
-        late = (happening.at is not None and at_us < newest) or self._is_behind(present, happening.lastmod)
+        late = (happening.at is not None and at_us < newest) or self._is_old(present, happening)
         state = self._match(happening) if happening.own is None else None
         told = happening.own if state is None else self._whole(state)
         if late and present is None:
@@ -287,7 +311,7 @@ class _Joining:
             note = Note(at_us=max(at_us, newest), kept=b"" if present is None else present.note.kept)
             self._log(happening.own, note, happening)
             self._outdate(happening)
-        elif self._to_come[uri]:  # what is not here yet will be that of a later change
+        elif self._to_come.get(uri):  # what is not here yet will be that of a later change
             self._alone(happening)
         else:
             self._waiting[uri] = happening
@@ -330,6 +354,15 @@ class _Joining:
             return False
         return moment < present.metadata.lastmod <= self._now
 
+    def _is_old(self, present: Present | None, happening: Happening) -> bool:
+        """Whether a change lies before a state that has gone ahead: its file, and its own time as well.
+
+        One of an older file and a later time waits for its state: an older file may have taken the place of a newer.
+        """
+        return self._is_behind(present, happening.lastmod) and (
+            happening.at is None or self._is_behind(present, happening.at - _LEAST)
+        )
+
     def _outdate(self, one: Happening) -> None:
         """Drop states from before what says itself what it came to, and doubt those from before a deletion.
 
@@ -360,6 +393,9 @@ class _Joining:
         What belongs together stays linked both ways (DIT-24): its own statements stand until its state says otherwise.
         """
         present = self._held(happening.uri)
+        if present is not None and self._is_behind(present, happening.lastmod):
+            self._log(present.metadata, present.note, happening)  # of the history of what has gone ahead
+            return
         if present is not None and present.metadata.lastmod == happening.lastmod:
             metadata, kept = present.metadata, present.note.kept
         else:

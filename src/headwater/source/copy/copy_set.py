@@ -131,7 +131,9 @@ class CopySet:
         looked_at = None if at is None else self._context.clock()
         published = self._publisher.publish(self.name, known, refresh, looked_at=looked_at)
         self._published_seq, self._pages_left = published.seq, published.pages_left
-        self._tick_at = time.monotonic() + TICK_SECONDS if refresh is not Refresh.CHANGES else self._tick_at
+        now = time.monotonic()
+        tick_at = self._tick_at if refresh is Refresh.CHANGES else now + TICK_SECONDS
+        self._tick_at = min(tick_at, now + published.due_in_seconds)
         self._context.events.published(published)
         return published
 

@@ -187,5 +187,6 @@ class DatasetSet:
         known = at or catalog.state(self.name).opened_at
         assert known is not None
         published = self._publisher.publish(self.name, known, refresh, looked_at=self._at)
+        self._tick_at = min(self._tick_at, time.monotonic() + published.due_in_seconds)
         self._context.events.published(published)
         return published

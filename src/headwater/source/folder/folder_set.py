@@ -116,6 +116,8 @@ class FolderSet:
         except Stopped:
             return
         self._schedule.has_pages_left = self._pipeline.pages_left > 0
+        due_at = time.monotonic() + self._pipeline.due_in_seconds
+        self._schedule.publish_at = min(self._schedule.publish_at, due_at)
         if work is not FolderWork.BEGIN:
             self.health.phase = "following"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -121,6 +122,7 @@ class FolderPipeline:
         self._is_overtaken: bool | None = None
         """Whether more was published than the catalog knows; until the first scan has ended, when that was asked."""
         self.pages_left = 0
+        self.due_in_seconds = math.inf
         """What remains of a round of pages: the next publication goes on with it."""
 
     @property
@@ -218,6 +220,7 @@ class FolderPipeline:
     def _print(self, refresh: Refresh) -> PublishResult:
         published = self._publisher.publish(self.name, self._known_at(), refresh, looked_at=self._looked_at)
         self._published_seq, self.pages_left = published.seq, published.pages_left
+        self.due_in_seconds = published.due_in_seconds
         self._context.events.published(published)
         return published
 

@@ -114,6 +114,8 @@ class PushPublisher:
                 push_set.is_open = True
                 is_news = push_set.published_seq is not None or push_set.seen_seq not in (None, seq)
                 self._want(push_set, Priority.HIGH if is_news else Priority.LOW, now)
+            elif now >= push_set.refresh_at:
+                self._want(push_set, Priority.LOW, now)
             push_set.seen_seq = seq
         # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
         for push_set in [self._sets[name] for name in waited if name in self._sets and self._sets[name].index is None]:
@@ -218,7 +220,8 @@ class PushPublisher:
         if state.opened_at is None:
             return
         push_set.is_open = True
-        if state.last_seq == push_set.published_seq and not (check or (pages and push_set.pages_left)):
+        is_due = bool(push_set.pages_left) or time.monotonic() >= push_set.refresh_at
+        if state.last_seq == push_set.published_seq and not (check or (pages and is_due)):
             return
         at = self._clock()
         if pages:  # what is recorded later gets a time after `at`
@@ -232,6 +235,8 @@ class PushPublisher:
                 self._by_age[name] = None
                 self._by_age.move_to_end(name)
         push_set.published_seq, push_set.pages_left = published.seq, published.pages_left
+        due_at = time.monotonic() + published.due_in_seconds
+        push_set.refresh_at = due_at if pages else min(push_set.refresh_at, due_at)
         self._context.events.published(published)
 
     def _name_published(self) -> None:

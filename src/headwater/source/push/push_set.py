@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -62,6 +63,8 @@ class PushSet:
         self.published_seq: int | None = None
         self.published_at = 0.0
         self.pages_left = 0
+        self.refresh_at = math.inf
+        """When pages that do not show everything are due."""
         self.retry_at = 0.0
         self._polled: IndexReader | None = None
 

@@ -108,7 +108,8 @@ class Utf8Input:
         data = self._held + data
         if self._mark is None and (data or final):
             self._mark = data.startswith(_MARK) or self._wide is not None
-        end = _LEAD.match(data).end()  # type: ignore[union-attr]  matches always
+        lead = _LEAD.match(data)
+        end = lead.end() if lead else 0
         if not self._mark and data.rfind(_MARK, 0, end) >= 0:
             self._mark = True
         self._skipped(data, 0, end)
@@ -129,7 +130,7 @@ class Utf8Input:
         """The encodings in the order in which they are tried."""
         if self._mark or self._wide is not None:
             name = codec_of(declared) if declared else None
-            if name not in (None, _UTF8) or (name is not None and self._wide is not None):
+            if declared and name is not None and (name != _UTF8 or self._wide is not None):
                 self._warnings.warn("AMB-96", "the declared encoding is not that of the octets, which counts", declared)
             return (_UTF8,)
         names = [self._known(name) for name in (self._charset, declared) if name]
