@@ -77,6 +77,29 @@ def test_a_few_deletions_need_no_consent(tmp_path: Path) -> None:
         assert fed.post("/s/changes", [{"path": f"{n}", "change": "deleted"} for n in range(10)]).status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/ingest/dit?lod", "load"),
+        ("/ingest/dit?load&dry_run=1", "load"),
+        ("/ingest/dit?Load=true", "load"),
+        ("/ingest/dit?open", "load"),
+        ("/s/changes?lod", "load and open"),
+        ("/s/changes?load&openn=1", "load and open"),
+        ("/s/changes?=x", "load and open"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_and_nothing_taken(running: PushServer, path: str, known: str) -> None:
+    token = OTHER if path.startswith("/ingest") else TOKEN
+    answer = running.post(path, [{"path": "never"}], token)
+    assert answer.status == 400
+    error = said(answer)["error"]
+    assert error["code"] == "HW-SRV-14"
+    assert error["what"].startswith("unknown parameter '")
+    assert known in error["advice"]
+    assert request(running.url, path.partition("?")[0], method="POST").status == 401  # who has no token is told no more
+
+
 def test_a_load_by_http_is_published_when_it_is_opened(tmp_path: Path) -> None:
     with serving(tmp_path) as fed:
         for start in (0, 3):

@@ -276,6 +276,30 @@ def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypa
         until(lambda: says(source, "s05", "<urlset") and says(source, "s30", "<urlset"), what="the lost documents")
 
 
+def test_pages_of_a_quiet_set_follow_as_soon_as_it_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`refresh_seconds` below the time between looks at sets without news."""
+    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 3_600.0)
+    one = SetConfig(name="s00", feed="events", resource_base="http://f.example/", refresh_seconds=1.0)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=(one,), base_url="http://source.example")
+    with Source(config) as source:
+        source.start()
+        begin(source, "s00")
+        until(lambda: source.is_published("s00"), what="the first publication")
+        for name in ("one", "two"):
+            record(source, "s00", name)
+            until(lambda name=name: listed(source, "s00", name), what="the Resource List")
+
+
+def listed(source: Source, name: str, text: str) -> bool:
+    held = source.store.open(f"{name}/resourcelist.xml")
+    if held is None:
+        return False
+    with held:
+        return text.encode() in held.read(0, held.octets)
+
+
 def test_news_overtake_sets_of_which_nothing_new_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with at_work(tmp_path) as source:
         begin(source, *NAMES)

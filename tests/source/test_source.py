@@ -500,6 +500,19 @@ def test_lost_documents_are_restored(world: WatchedSource, monkeypatch: pytest.M
         world.comes()
 
 
+def test_pages_of_a_quiet_folder_follow_as_soon_as_it_is_configured(
+    world: WatchedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`refresh_seconds` below the time between publications."""
+    monkeypatch.setattr("headwater.source.folder.folder_set.TICK_SECONDS", 3_600.0)
+    world.settings |= {"refresh_seconds": 1.0}
+    world.put("a")
+    with world.running():
+        for name in ("b", "c"):
+            world.put(name)
+            until(lambda name=name: f"{BASE}/files/resources/{name}" in world.tree.listed())
+
+
 @pytest.mark.parametrize("busy", ["scans", "hints"])
 def test_lost_documents_are_restored_however_busy_the_folder_is(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch, busy: str
