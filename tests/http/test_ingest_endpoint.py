@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_an_unknown_parameter_is_refused_and_nothing_taken(running: PushServer, 
     token = OTHER if path.startswith("/ingest") else TOKEN
     answer = running.post(path, [{"path": "never"}], token)
     assert answer.status == 400
-    error = said(answer)["error"]
+    error: Any = said(answer)["error"]
     assert error["code"] == "HW-SRV-14"
     assert error["what"].startswith("unknown parameter '")
     assert known in error["advice"]

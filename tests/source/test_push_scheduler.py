@@ -287,9 +287,10 @@ def test_pages_of_a_quiet_set_follow_as_soon_as_it_is_configured(
         source.start()
         begin(source, "s00")
         until(lambda: source.is_published("s00"), what="the first publication")
-        for name in ("one", "two"):
-            record(source, "s00", name)
-            until(lambda name=name: listed(source, "s00", name), what="the Resource List")
+        record(source, "s00", "one")
+        until(lambda: listed(source, "s00", "one"), what="the Resource List")
+        record(source, "s00", "two")
+        until(lambda: listed(source, "s00", "two"), what="the Resource List again")
 
 
 def listed(source: Source, name: str, text: str) -> bool:

@@ -508,9 +508,10 @@ def test_pages_of_a_quiet_folder_follow_as_soon_as_it_is_configured(
     world.settings |= {"refresh_seconds": 1.0}
     world.put("a")
     with world.running():
-        for name in ("b", "c"):
-            world.put(name)
-            until(lambda name=name: f"{BASE}/files/resources/{name}" in world.tree.listed())
+        world.put("b")
+        until(lambda: f"{BASE}/files/resources/b" in world.tree.listed())
+        world.put("c")
+        until(lambda: f"{BASE}/files/resources/c" in world.tree.listed())
 
 
 @pytest.mark.parametrize("busy", ["scans", "hints"])
