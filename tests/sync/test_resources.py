@@ -614,11 +614,12 @@ def test_unusable_entries_are_skipped(source: Source, site: Site, dest: Path) ->
         "<url></url>",
         url(None, hash="md5:0"),
         f"<url><loc></loc>{md(length='5')}</url>",
+        f"<url><loc>{site.uri('f9.txt')}</loc>{md(length='5')}{md(length='6')}</url>",
         url(site.uri("f2.txt"), "not a time", hash=sha(BODY), length="-7"),
     ]
     site.publish_list(broken + [site.resource(n) for n in OTHERS])
     ran = go(source.base, dest)
-    assert (ran.status, ran.one.skipped, ran.one.failed) == (FAILED, 3, 0)
+    assert (ran.status, ran.one.skipped, ran.one.failed) == (FAILED, 4, 0)
     assert tree(dest) == OTHERS | {"f2.txt": BODY}
 
 

@@ -231,7 +231,7 @@ def test_it_is_told_once_for_each_cause(source: Source, site: Site, cdn: Source,
         ("1 resource is refused:", "http://u:p@h/"),
     ]
     assert f"on {host_of(cdn)}, h0.example, h1.example, h2.example and other hosts" in told(ran)
-    assert "2 entries name no resource" in told(ran)
+    assert "2 entries cannot be used" in told(ran)
 
 
 def test_a_list_with_skipped_entries_is_not_whole(source: Source, lists: Site, dest: Path) -> None:

@@ -105,7 +105,7 @@ class Reader:
 
     @property
     def skipped_count(self) -> int:
-        """Entries that had to be skipped because they name no resource (DST-F5)."""
+        """Entries that had to be skipped because they have no `loc`, or two values for one attribute (DST-F5)."""
         return self._builder.skipped_count
 
     @property

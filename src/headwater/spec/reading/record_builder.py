@@ -60,6 +60,8 @@ _LINK: Final[dict[str, _Parse]] = {
 }
 _MD_NAMES: Final = _ENTRY_MD.keys() | {"modified"}
 _LN_NAMES: Final = _LINK.keys() | {"href", "rel"}
+_MERGED: Final = "several rs:md in an entry were read as one"
+_CONTRADICTORY: Final = "an entry that gives an attribute two values was skipped (DST-F5)"
 _IS_DATASET: Final = "isDataset"
 _OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
 _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
@@ -89,7 +91,7 @@ class RecordBuilder:
         self._in_entry = False
         self._texts: dict[str, str] = {}
         self._md: Attributes | None = None
-        self._is_contradictory = False
+        self._of_several = ""  # what is told of several rs:md
         self._told_spelling = False
         self._links: list[Link] = []
         self._field: str | None = None
@@ -133,9 +135,10 @@ class RecordBuilder:
                 self._end_text()
         elif depth == 2 and self._in_entry:
             self._in_entry = False
-            if self._is_contradictory:
+            if self._of_several:
+                self._warnings.warn("AMB-91", self._of_several, self._texts.get("loc", "").strip(_SPACE))
+            if self._of_several == _CONTRADICTORY:
                 self.skipped_count += 1
-                self._warnings.warn("AMB-91", "an entry that gives an attribute two values was skipped (DST-F5)")
                 return
             self.add(self._texts, self._md, tuple(self._links))
 
@@ -242,7 +245,7 @@ class RecordBuilder:
             self._in_entry = True
             self._texts = {}
             self._md = None
-            self._is_contradictory = False
+            self._of_several = ""
             self._links = []
         elif name == _MD:
             self._take_root_md(attributes)
@@ -294,10 +297,11 @@ class RecordBuilder:
         if self._md is None:
             self._md = attributes
             return
-        self._warnings.warn("AMB-91", "several rs:md in an entry were read as one")
+        self._of_several = self._of_several or _MERGED
         had = dict(zip(self._md[::2], self._md[1::2], strict=True))
         for name, value in zip(attributes[::2], attributes[1::2], strict=True):
-            self._is_contradictory |= had.setdefault(name, value).strip(_SPACE) != value.strip(_SPACE)
+            if had.setdefault(name, value).strip(_SPACE) != value.strip(_SPACE):
+                self._of_several = _CONTRADICTORY
         self._md = [part for pair in had.items() for part in pair]
         self._bound(self._md)
 

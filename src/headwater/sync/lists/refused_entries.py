@@ -57,8 +57,8 @@ class RefusedEntries(msgspec.Struct, frozen=True):
             told = f"{_resources(group.count)} refused: {why}. To leave them out, use --exclude"
             yield "DST-S12", told, group.example
         if self.skipped:
-            entries = f"{self.skipped:,} entries name" if self.skipped != 1 else "1 entry names"
-            yield "DST-F5", f"{entries} no resource: the list is incomplete, and nothing is deleted by it", None
+            entries = f"{self.skipped:,} entries" if self.skipped != 1 else "1 entry"
+            yield "DST-F5", f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it", None
 
     def _of_hosts(self) -> str:
         count = sum(host.count for host in self.hosts) + self.more_hosts
