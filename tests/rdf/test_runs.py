@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,8 @@ from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
 
 NUMBERS = st.lists(st.integers(1, 60), max_size=60)
+LIMITS = st.sampled_from([(4096, 1 << 25), (40, 200), (3, 1)])
+"""The octets of a line that are remembered, and those of the largest range that is read at once."""
 
 
 def _here(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
@@ -31,10 +35,14 @@ def _here(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
         yield item, done(tuple(job))
 
 
-@given(NUMBERS, st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5))
-def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: int, most: int) -> None:
+@given(NUMBERS, st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5), LIMITS)
+def test_any_runs_merge_to_the_sorted_set(
+    numbers: list[int], run: int, merged: int, most: int, limits: tuple[int, int]
+) -> None:
     lines = [statement(number) for number in numbers]
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_KEY", limits[0])
+        patched.setattr(runs, "_LARGEST", limits[1])
         patched.setattr(runs, "_MERGED", merged)
         patched.setattr(runs, "_MOST_RUNS", most)
         patched.setattr(runs, "_SAMPLES", 3)
@@ -54,9 +62,13 @@ def test_any_runs_merge_to_the_sorted_set(numbers: list[int], run: int, merged: 
         assert len(list(Path(name).iterdir())) == 2
 
 
-@given(st.lists(NUMBERS, max_size=8), st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5))
-def test_any_blocks_of_lines_are_sorted_as_a_set(blocks: list[list[int]], run: int, merged: int, most: int) -> None:
+@given(st.lists(NUMBERS, max_size=8), st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5), LIMITS)
+def test_any_blocks_of_lines_are_sorted_as_a_set(
+    blocks: list[list[int]], run: int, merged: int, most: int, limits: tuple[int, int]
+) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_KEY", limits[0])
+        patched.setattr(runs, "_LARGEST", limits[1])
         patched.setattr(runs, "_MERGED", merged)
         patched.setattr(runs, "_MOST_RUNS", most)
         sorter = LineSorter(Path(name), RdfBounds(run_octets=run))
@@ -65,10 +77,14 @@ def test_any_blocks_of_lines_are_sorted_as_a_set(blocks: list[list[int]], run: i
         assert list(sorter.lines()) == sorted({statement(number) for numbers in blocks for number in numbers})
 
 
-@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
-def test_any_runs_are_compared_as_sets(old: list[int], new: list[int], run: int, merged: int) -> None:
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000), LIMITS)
+def test_any_runs_are_compared_as_sets(
+    old: list[int], new: list[int], run: int, merged: int, limits: tuple[int, int]
+) -> None:
     bounds = RdfBounds(run_octets=run)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_KEY", limits[0])
+        patched.setattr(runs, "_LARGEST", limits[1])
         patched.setattr(runs, "_MERGED", merged)
         patched.setattr(runs, "in_processes", _here)
         patched.setattr(run_making, "in_processes", _here)
@@ -186,9 +202,15 @@ def test_blocks_differ_as_sets_do(old: list[int], new: list[int], step: int, man
     assert fresh == [line for line in after if line not in before]
 
 
-@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
-def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[int], run: int, merged: int) -> None:
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000), LIMITS)
+def test_an_update_is_the_dataset_and_the_patch_to_it(
+    old: list[int], new: list[int], run: int, merged: int, limits: tuple[int, int]
+) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_KEY", limits[0])
+        patched.setattr(runs, "_LARGEST", limits[1])
+        patched.setattr(runs, "in_processes", _here)
+        patched.setattr(run_making, "in_processes", _here)
         patched.setattr(runs, "_MERGED", merged)
         folder = Path(name)
         (folder / "old").write_bytes(b"".join(sorted(set(map(statement, old)))))
@@ -207,3 +229,41 @@ def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[
         )
         assert (found.patch.removed, found.patch.added) == (len(less), len(more))
         assert found.dataset.quads == len(set(new))
+
+
+_MEASURED = """
+import sys
+from filecmp import cmp
+from pathlib import Path
+from headwater.rdf.applying import apply_patches
+from headwater.rdf.canonical import write_canonical
+from headwater.rdf.dataset_update import DatasetBase, write_update
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.triplestores.dot_segments import with_prefixed_names
+from headwater.triplestores.sparql_text import as_data
+folder = Path(sys.argv[1])
+source = [RdfInput(folder / "in.nq", N_QUADS)]
+write_canonical(source, folder / "out", scratch=folder, durable=False)
+write_update(source, folder / "new", DatasetBase(folder / "old", folder / "patch"), scratch=folder)
+assert (folder / "patch").read_bytes() == b'-<urn:z> <urn:p> "1" .\\n+<urn:z> <urn:p> "2" .\\n'
+apply_patches(None, [folder / "whole"], folder / "made", scratch=folder, strict=True)
+assert all(cmp(folder / name, folder / "out", shallow=False) for name in ("made", "new"))
+with (folder / "in.nq").open("rb") as file:
+    with_prefixed_names(as_data("INSERT DATA", [file.readline()]).decode())
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process had at most stands in /proc")
+@pytest.mark.parametrize("form", ["x%d/../{}", "{}%d"], ids=["begin apart", "begin alike"])
+def test_memory_does_not_grow_with_literals_that_are_long(form: str, tmp_path: Path) -> None:
+    """What is held is counted in octets: of a dataset of 120 MB it was all, and of one statement for SPARQL 1 GB."""
+    long = "".join(f'<urn:s> <urn:p> "{form.format("y" * 8_000_000) % n}" .\n' for n in range(10, 25))
+    (tmp_path / "in.nq").write_text(long + '<urn:z> <urn:p> "2" .\n')
+    (tmp_path / "old").write_text(long + '<urn:z> <urn:p> "1" .\n')
+    (tmp_path / "whole").write_text("".join("+" + line for line in (tmp_path / "in.nq").read_text().splitlines(True)))
+    del long
+    command = [sys.executable, "-c", _MEASURED, str(tmp_path)]
+    found = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) < 200 << 10, found.stdout

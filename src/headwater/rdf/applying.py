@@ -17,6 +17,7 @@ from headwater.rdf.patch_lines import read_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _LINES = 1_000
+_OCTETS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +110,17 @@ class PatchSteps:
         """Take a patch, after those before."""
         with path.open("rb") as file:
             reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds)
-            lines = []
+            lines, octets_held = [], 0
             for sign, statement, number in reader:
                 if not blanks:
                     refuse_blanks(statement, str(path), number)
                 # a control character is in no canonical line, and sorts before all that is
                 lines.append(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
                 self._number += 1
-                if len(lines) >= _LINES:
+                octets_held += len(statement)
+                if len(lines) >= _LINES or octets_held >= _OCTETS:
                     self._sorter.add(b"".join(lines))
-                    lines = []
+                    lines, octets_held = [], 0
             self._sorter.add(b"".join(lines))
             self.skipped += reader.skipped
 
@@ -138,23 +140,26 @@ def _applied(
             yield len(lines), block
             continue
         there, left = set(lines), set(lines)
-        most = len(left) + _LINES
+        grown = 0
         while step is not None and step[0] <= lines[-1]:
-            if len(left) > most:  # many statements come between two
+            if grown > _OCTETS:  # many statements come between two
                 before = sorted(one for one in left if one < step[0])
                 yield len(before), b"".join(before)
                 left.difference_update(before)
-                most = len(left) + _LINES
+                grown = 0
+            grown += len(step[0])
             _apply_step(step, there, left, counts)
             step = next(steps, None)
         yield len(left), b"".join(sorted(left))
     some: set[bytes] = set()
+    grown = 0
     while step is not None:
         _apply_step(step, set(), some, counts)
+        grown += len(step[0])
         step = next(steps, None)
-        if len(some) >= _LINES or step is None:
+        if grown >= _OCTETS or step is None:
             yield len(some), b"".join(sorted(some))
-            some = set()
+            some, grown = set(), 0
 
 
 def _apply_step(step: tuple[bytes, bytes], there: set[bytes], left: set[bytes], counts: _Counts) -> None:

@@ -10,7 +10,7 @@ Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
 
 _XSD: Final = "http://www.w3.org/2001/XMLSchema#"
-_LITERAL = re.compile(r'"(?:[^"\\\n\r]|\\.)*"(?:@[A-Za-z0-9-]+|\^\^<[^<>"{}|^`\\\x00-\x20]+>)?')
+_LITERAL = re.compile(r'"[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"(?:@[A-Za-z0-9-]+|\^\^<[^<>"{}|^`\\\x00-\x20]+>)?')
 _IRI = re.compile(r'<[^<>"{}|^`\x00-\x20]*>')
 _BLANK = re.compile(r"_:\S+")
 _ABBREVIATED = (

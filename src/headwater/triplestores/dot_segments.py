@@ -13,7 +13,7 @@ EXAMPLE: Final = "<http://example.org/a/../b>"
 """An IRI that shows whether an endpoint resolves any."""
 
 _DOTS = re.compile(r"[:/]\.\.?[/?#>]")
-_TERM = re.compile(r'"(?:[^"\\]|\\.)*"|<([^<>"\s]*?[:/])(\.\.?(?=[/?#>])[^<>"\s]*)>')
+_TERM = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|<([^<>"\s]*?[:/])(\.\.?(?=[/?#>])[^<>"\s]*)>')
 _AS_IT_IS = re.compile(
     "[A-Za-z0-9_:\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff"
     "\uf900-\ufdcf\ufdf0-\ufffd]"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from headwater.triplestores.skolem import with_iris
 
 _STATEMENT = re.compile(
-    rb'([^ ]+ [^ ]+ (?:"(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?|[^" ][^ ]*))(?: (<[^>]*>|_:[^ ]+))? \.\n?\Z'
+    rb'([^ ]+ [^ ]+ (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:@[^ ]+|\^\^<[^>]*>)?|[^" ][^ ]*))(?: (<[^>]*>|_:[^ ]+))? \.\n?\Z'
 )
 _ESCAPED_U = re.compile(rb"(?<!\\)((?:\\\\)+)([uU])")
 """SPARQL resolves \\u escapes before it reads strings (19.2), so that an escaped backslash before a u is in doubt."""

@@ -48,7 +48,8 @@ def test_a_merged_patch_gives_what_an_applied_one_gives(
         base.write_bytes(b"".join(sorted(state)))
         steps.write_bytes(b"".join(sign + line for sign, line in patch))
         patcher.setattr(applying, "_LINES", most)
-        patcher.setattr(dataset_patching, "_MOST_LINES", most)
+        patcher.setattr(applying, "_OCTETS", most)
+        patcher.setattr(dataset_patching, "_MOST_BETWEEN", most)
         apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
         last = {line: sign for sign, line in patch}
         wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}

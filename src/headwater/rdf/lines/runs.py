@@ -1,16 +1,17 @@
 """Sorted runs, the external merge sort of lines: each is a file of what fits into memory, sorted, each line once.
 
 To merge runs, their lines are cut into ranges such that what all runs have of a range fits into memory, too; processes
-sort ranges.
+sort ranges. Where that cannot be, since lines are long and begin alike, lines are compared in their files, one by one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import pairwise
-from operator import eq
+from heapq import merge
+from itertools import accumulate, groupby, pairwise, repeat
+from operator import eq, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
 from headwater.rdf.faults import RdfBounds
 from headwater.rdf.lines.block_difference import block_difference
-from headwater.rdf.lines.ranges import LineFile
+from headwater.rdf.lines.ranges import LineFile, LineInFile
 
 _SAMPLES = 64
 """Lines of a run that are remembered, to cut ranges."""
@@ -28,6 +29,10 @@ _MERGED = 4 << 20
 """Octets of a range of a merge."""
 _FEW = 8 * _MERGED
 """Up to so many octets are merged in this process: others would not have started yet."""
+_KEY = 4 << 10
+"""So many octets of a line are remembered: it and those after it are not less than they."""
+_LARGEST = 32 << 20
+"""More octets of a range are not read at once."""
 _AHEAD = 2
 
 T = TypeVar("T")
@@ -36,7 +41,8 @@ _RangeJob = tuple[bytes, bytes, list[tuple[int, int]]]
 
 
 class SortedRun(NamedTuple):
-    """A file of sorted lines, each once: how many, and some of them with where they begin, the first among them."""
+    """A file of sorted lines, each once: how many, and the beginnings of some of them with where they are, the first
+    among them, and the beginning of the last."""
 
     path: str
     lines: int
@@ -70,14 +76,42 @@ def in_processes(
         yield from answers
 
 
-def _answers(
-    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]], octets: int
-) -> Iterator[tuple[T, Any]]:
-    """The same, in this process while there are few octets."""
-    if octets > _FEW:
-        return in_processes(function, settings, jobs)
+def _in_turn(
+    function: Callable[[Any], Callable[[Any], Any]], settings: Any, runs: list[SortedRun]
+) -> Iterator[tuple[_RangeJob | None, Iterator[Any]]]:
+    """What `function(settings)` makes of each range of runs, in order, in this process while there are few octets; and
+    in their turn the ranges that are too large to be read at once, for the caller."""
+    few = sum(run.octets for run in runs) <= _FEW
     here = function(settings)
-    return ((item, here(job)) for item, job in jobs)
+    for is_large, some in groupby(_range_jobs(runs), lambda weighed: weighed[0] > _LARGEST):
+        if is_large:
+            yield from ((job, iter(())) for _octets, job in some)
+        elif few:
+            yield None, (here(job) for _octets, job in some)
+        else:
+            yield None, (answer for _octets, answer in in_processes(function, settings, some))
+
+
+def _aligned(paths: list[str], job: _RangeJob, old: int) -> Iterator[tuple[LineInFile, bool, bool]]:
+    """The lines of a range in order, each once, and whether one of the first `old` files has it, and one of others."""
+    low, high, spans = job
+    streams = []
+    for number, (path, (start, end)) in enumerate(zip(paths, spans, strict=True)):
+        if start < end:
+            file = LineFile(Path(path))
+            begin = file.position(low, start, end) if low else start
+            stop = file.position(high, begin, end) if high else end
+            streams.append(zip(file.lines(begin, stop), repeat(number < old)))
+    held: LineInFile | None = None
+    is_old = is_new = False
+    for line, of_old in merge(*streams, key=itemgetter(0)):
+        if held is None or held < line:
+            if held is not None:
+                yield held, is_old, is_new
+            held, is_old, is_new = line, False, False
+        is_old, is_new = is_old or of_old, is_new or not of_old
+    if held is not None:
+        yield held, is_old, is_new
 
 
 def write_run(path: Path, lines: list[bytes]) -> SortedRun | None:
@@ -87,13 +121,18 @@ def write_run(path: Path, lines: list[bytes]) -> SortedRun | None:
     lines.sort()
     if any(map(eq, lines, lines[1:])):
         lines = list(dict.fromkeys(lines))
-    every = max(1, len(lines) // _SAMPLES)
-    samples, octets = [], 0
+    offsets = list(accumulate(map(len, lines), initial=0))
+    step = max(1, offsets[-1] // _SAMPLES)
+    samples, start = [], 0
     with path.open("wb") as file:
-        for start in range(0, len(lines), every):
-            samples.append((lines[start], octets))
-            octets += file.write(b"".join(lines[start : start + every]))
-    return SortedRun(str(path), len(lines), octets, samples, lines[-1])
+        while start < len(lines):
+            end = min(len(lines), bisect_left(offsets, offsets[start] + step, start + 1))
+            if end - start > 1 and len(lines[end - 1]) > step:
+                end -= 1  # a long line stands by itself
+            samples.append((lines[start][:_KEY], offsets[start]))
+            file.write(b"".join(lines[start:end]))
+            start = end
+    return SortedRun(str(path), len(lines), offsets[-1], samples, lines[-1][:_KEY])
 
 
 def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, bytes]]:
@@ -103,10 +142,13 @@ def merged(runs: list[SortedRun], bounds: RdfBounds) -> Iterator[tuple[int, byte
         for run in runs:
             yield from _read(run)
         return
-    paths, jobs = [run.path for run in runs], _range_jobs(runs)
-    for _none, (number, block) in _answers(range_merger, paths, jobs, sum(run.octets for run in runs)):
-        if number:
-            yield number, block
+    paths = [run.path for run in runs]
+    for job, answers in _in_turn(range_merger, paths, runs):
+        for number, block in answers:
+            if number:
+                yield number, block
+        if job is not None:
+            yield from ((1, line.octets()) for line, _is_old, _is_new in _aligned(paths, job, 0))
     for run in runs:
         Path(run.path).unlink()
 
@@ -117,8 +159,11 @@ def differing(
     """What is in the runs of one dataset only, and what is in those of the other, in order, as lists of lines."""
     old, new = (_few(runs, bounds) for runs in (old, new))
     settings = (len(old), [run.path for run in (*old, *new)])
-    for _none, (less, more) in in_processes(range_difference, settings, _range_jobs([*old, *new])):
-        yield less, more
+    for job, answers in _in_turn(range_difference, settings, [*old, *new]):
+        yield from answers
+        for line, is_old, is_new in _aligned(settings[1], job, len(old)) if job is not None else ():
+            if is_old is not is_new:
+                yield ([line.octets()], []) if is_old else ([], [line.octets()])
 
 
 class MergedBlock(NamedTuple):
@@ -139,9 +184,14 @@ def merged_beside(runs: list[SortedRun], old: Path, bounds: RdfBounds) -> Iterat
             yield MergedBlock(number, block, [], block.splitlines(keepends=True))
         return
     runs = [beside, *_few(runs, bounds)]
-    paths, jobs = [run.path for run in runs], _range_jobs(runs)
-    for _none, answer in _answers(range_update, paths, jobs, sum(run.octets for run in runs)):
-        yield MergedBlock(*answer)
+    paths = [run.path for run in runs]
+    for job, answers in _in_turn(range_update, paths, runs):
+        for answer in answers:
+            yield MergedBlock(*answer)
+        for line, is_old, is_new in _aligned(paths, job, 1) if job is not None else ():
+            octets = b"" if is_old and not is_new else line.octets()
+            gone = [] if is_new else [line.octets()]
+            yield MergedBlock(int(is_new), octets, gone, [] if is_old else [octets])
     for run in runs[1:]:
         Path(run.path).unlink()
 
@@ -152,7 +202,7 @@ def _run_of(path: Path, bounds: RdfBounds) -> SortedRun | None:
         if not file.octets:
             return None
         count = max(_SAMPLES, 2 * file.octets // _MERGED)
-        found = [file.next_line(file.octets * number // count) for number in range(count)]
+        found = [file.head_at(file.octets * number // count, _KEY) for number in range(count)]
     samples = {start: line for start, line in found if line}
     return SortedRun(str(path), 0, file.octets, [(line, start) for start, line in samples.items()], b"")
 
@@ -181,32 +231,39 @@ def _merged_run(runs: list[SortedRun], path: Path, bounds: RdfBounds) -> SortedR
     last = b""
     with path.open("xb") as file:
         for number, block in merged(runs, bounds):
-            samples.append((block[: block.index(b"\n") + 1], octets))
+            if not samples or octets - samples[-1][1] >= _MERGED // 4:
+                samples.append((block[: block.index(b"\n") + 1][:_KEY], octets))
             octets += file.write(block)
             lines += number
-            last = block[block.rfind(b"\n", 0, -1) + 1 :]
+            last = block[block.rfind(b"\n", 0, -1) + 1 :][:_KEY]
     return SortedRun(str(path), lines, octets, samples, last)
 
 
-def _range_jobs(runs: list[SortedRun]) -> Iterator[tuple[None, _RangeJob]]:
-    """Where a range begins and ends (b"": no bound), and for each run between which offsets its lines lie at most."""
-    weighted = sorted((line, run.octets // len(run.samples)) for run in runs for line, _offset in run.samples)
-    pivots: list[bytes] = []
-    weight = 0
-    for line, octets in weighted:
-        weight += octets
-        if weight >= _MERGED and line > (pivots[-1] if pivots else b""):
-            pivots.append(line)
-            weight = 0
+def _range_jobs(runs: list[SortedRun]) -> Iterator[tuple[int, _RangeJob]]:
+    """About how many octets a range has; where it begins and ends (b"": no bound), and for each run between which
+    offsets its lines lie at most."""
     lines = [[line for line, _offset in run.samples] for run in runs]
     offsets = [[*(offset for _line, offset in run.samples), run.octets] for run in runs]
-    for low, high in pairwise([b"", *pivots, b""]):
+    weighted = sorted(
+        (line, end - start)
+        for begin, known in zip(lines, offsets, strict=True)
+        for line, (start, end) in zip(begin, pairwise(known), strict=True)
+    )
+    pivots, weights = [b""], [0]
+    for line, octets in weighted:
+        if weights[-1] and weights[-1] + octets >= _MERGED and line > pivots[-1]:
+            pivots.append(line)
+            weights.append(0)
+        weights[-1] += octets
+    for weight, (low, high) in zip(weights, pairwise([*pivots, b""]), strict=True):
         spans = []
-        for begin, known in zip(lines, offsets, strict=True):
-            first = max(0, bisect_right(begin, low) - 1) if low else 0
+        for run, begin, known in zip(runs, lines, offsets, strict=True):
+            first = bisect_left(begin, low) if low else 0
+            if run.lines != len(begin):  # lines that are not remembered may be of the range
+                first = max(0, first - 1)
             last = bisect_left(begin, high) if high else len(begin)
             spans.append((known[first], known[last]))
-        yield None, (low, high, spans)
+        yield weight, (low, high, spans)
 
 
 def range_merger(paths: list[str]) -> Callable[[Any], Any]:
@@ -259,6 +316,8 @@ def _octets_of(files: list[LineFile], job: _RangeJob) -> bytes:
     low, high, spans = job
     pieces = []
     for file, (start, end) in zip(files, spans, strict=True):
+        if start >= end:
+            continue
         begin = file.position(low, start, end) if low else start
         stop = file.position(high, begin, end) if high else end
         if begin < stop:

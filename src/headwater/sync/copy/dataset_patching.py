@@ -23,7 +23,8 @@ from headwater.rdf.lines.reading import is_plain, octets
 
 _BLOCK: Final = 1 << 14
 _PIECE: Final = 1 << 20
-_MOST_LINES: Final = 1 << 15
+_MOST_BETWEEN: Final = 1 << 20
+"""Octets that are added between two lines before they are written."""
 _MOST_GROWTH: Final = 64
 """A patch in gzip is inflated to so many times its octets at most,"""
 _GROWS_FREELY: Final = 64 << 20
@@ -89,14 +90,16 @@ def _merged(base: Path, steps: Iterator[tuple[bytes, bytes]], target: Path) -> s
             block += old.readline(BOUNDS.line_octets)
             if step is not None and step[0] <= block[block.rfind(b"\n", 0, -1) + 1 :]:
                 lines = block.splitlines(keepends=True)
-                last = lines[-1]
+                last, grown = lines[-1], 0
                 while step is not None and step[0] <= last:
-                    if len(lines) > _MOST_LINES:  # many statements come between two
+                    grown += len(step[0])
+                    if grown > _MOST_BETWEEN:  # many statements come between two
                         place = bisect_left(lines, step[0])
                         before = b"".join(lines[:place])
                         digest.update(before)
                         new.write(before)
                         del lines[:place]
+                        grown = 0
                     _apply_step(lines, *step)
                     step = next(steps, None)
                 block = b"".join(lines)
