@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ from tests.support.copying import (
 )
 from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import (
+    Handler,
     Reply,
     Site,
     Source,
@@ -1072,3 +1074,30 @@ def test_a_304_that_nobody_asked_for_is_no_document(name: str, source: Source, s
     """DST-B1, DST-C1: an unconditional request that is answered "unchanged" has told nothing."""
     source.pages[f"/set/{name}"] = Reply(b"", 304)
     assert go(source.base, dest).status == SOURCE
+
+
+def test_a_run_that_meets_its_deadline_goes_on_the_next_time(
+    source: Source, site: Site, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was done by then holds, `status` says why it ended, and nothing is lost."""
+
+    def drip(handler: Handler) -> None:
+        handler.send(b"HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n")
+        with suppress(OSError):
+            for _ in range(60):
+                time.sleep(0.5)
+                handler.send(b"x" * 10)
+
+    sound = source.pages["/set/resources/f2.txt"]
+    source.pages["/set/resources/f2.txt"] = Reply(script=drip)
+    began = time.monotonic()
+    assert run(["sync", "--deadline", "2", source.base, str(dest)]) == SOURCE
+    assert time.monotonic() - began < 15
+    assert "the deadline of 2.00 s has passed" in capsys.readouterr().err
+    assert run(["status", str(dest)]) == SOURCE
+    assert "the deadline of 2.00 s has passed" in capsys.readouterr().out
+    source.pages["/set/resources/f2.txt"] = sound
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == ALL
+    assert run(["status", str(dest)]) == DONE

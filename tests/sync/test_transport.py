@@ -14,6 +14,7 @@ import time
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tools.engines.certificates import Authority
 
 from headwater.address_levels import Level, level_of
 from headwater.errors import UsageFault
+from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.network.transport import (
     FailureKind,
     Fetch,
@@ -31,7 +33,7 @@ from headwater.sync.network.transport import (
     Transport,
     TransportOptions,
 )
-from tests.support.scripted_server import Behaviour, answer, scripted
+from tests.support.scripted_server import Behaviour, Request, answer, scripted
 from tests.support.waiting import Clock, until
 
 BODY = bytes(range(256)) * 16
@@ -822,3 +824,50 @@ except KeyboardInterrupt:
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")
     assert os.listdir(tmp_path) == []
+
+
+def drip(octets: int, pause: float, seconds: float) -> Behaviour:
+    """So many octets after each pause, for so long, and then the end of a sound answer."""
+
+    def behave(_request: Request, connection: socket.socket) -> bytes | None:
+        times = int(seconds / pause)
+        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {octets * times}\r\n\r\n".encode())
+        with suppress(OSError):
+            for _ in range(times):
+                time.sleep(pause)
+                connection.sendall(b"x" * octets)
+        return None
+
+    return behave
+
+
+@pytest.mark.parametrize("octets", [5, 20, 80])
+def test_a_document_that_drips_is_given_up(octets: int) -> None:
+    """DST-F1: 50, 200 and 800 octets a second are no stall, and no way to keep a run and its lock."""
+    with scripted({"/": drip(octets, 0.1, 12)}) as server:
+        with Transport(options(stall_timeout_seconds=1, retries=0)) as transport:
+            began = time.monotonic()
+            done = transport.one(Fetch(f"{server.base}/"))
+        assert done.failure is not None
+        assert done.failure.kind is FailureKind.STALLED
+        assert done.failure.text == "sent less than 1,024 octets a second for 1 s"
+        assert time.monotonic() - began < 9
+
+
+def test_a_file_may_come_slowly(tmp_path: Path) -> None:
+    """It has a length or a hash, and somebody who waits for it: only silence ends it."""
+    with scripted({"/": drip(20, 0.1, 4)}) as server, Transport(options(stall_timeout_seconds=1)) as transport:
+        done = transport.one(Fetch(f"{server.base}/", into=str(tmp_path / "file")))
+    assert done.ok
+    assert (tmp_path / "file").stat().st_size == 800
+
+
+@pytest.mark.parametrize("into", [None, "file"])
+def test_a_deadline_ends_what_is_under_way(into: str | None, tmp_path: Path) -> None:
+    file = None if into is None else str(tmp_path / into)
+    with scripted({"/": drip(2_000, 0.1, 30)}) as server, Transport(options(deadline_seconds=1)) as transport:
+        began = time.monotonic()
+        with pytest.raises(DeadlineMet, match="the deadline of 1"):
+            transport.one(Fetch(f"{server.base}/", into=file))
+        assert time.monotonic() - began < 5
+    assert list(tmp_path.iterdir()) == []

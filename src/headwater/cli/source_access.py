@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from headwater.cli.shared_options import WholeSeconds
+from headwater.cli.shared_options import Duration, WholeSeconds
 from headwater.errors import UsageFault
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,6 +94,13 @@ _PACE = (
         default=30,
         show_default=True,
         help="Time-out: a request fails after so long without data.",
+    ),
+    click.option(
+        "--deadline",
+        "deadline_seconds",
+        type=Duration(0.1),
+        metavar="TIME",
+        help="End after so long, with what was done by then (2h, 90min); a later run goes on. Status 3.",
     ),
 )
 

@@ -15,6 +15,7 @@ import msgspec
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Notice
 from headwater.sync.faults import DestinationLocked
+from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
@@ -93,6 +94,9 @@ def follow(
             hints = PollingHints()
             try:
                 report = synchronise(msgspec.structs.replace(task, stopped=ended.is_set, hints=hints))
+            except DeadlineMet as fault:
+                task.listener(Notice(fault.code, f"{fault.what}; the next run goes on", fault.where))
+                history.polled(is_busy=True, has_failed=False)
             except (SourceFault, DestinationLocked) as fault:
                 task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
                 if isinstance(fault, SourceFault):  # whoever has the copy for long is no reason to wait longer after

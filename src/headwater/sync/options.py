@@ -67,6 +67,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     stall_seconds: int = 30
     """Time-out: seconds without data after which a request fails."""
 
+    deadline_seconds: float | None = None
+    """How long the run may take; then it ends with a fault (status 3), what was done holds, and the next goes on."""
+
     retries: int = 2
     """How often a temporary fault is retried before the resource is remembered as failed."""
 
@@ -192,7 +195,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 SECRETS = frozenset({"authorization", "password", "headers", "proxy", "sparql_authorization"})
 """Options whose values are never shown."""
 
-_ABOVE_ZERO = frozenset({"rate", "bwlimit"})
+_ABOVE_ZERO = frozenset({"rate", "bwlimit", "deadline_seconds"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 

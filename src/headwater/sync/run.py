@@ -153,6 +153,7 @@ def open_transport(
         source=url,
         named_hosts=tuple(map(bare_host, options.allow_hosts)),
         stopped=stopped,
+        deadline_seconds=options.deadline_seconds,
     )
     with Transport(settings) as made:
         yield made

@@ -34,6 +34,7 @@ from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, all_failed, is_busy
 from headwater.sync.lists.position import Position
+from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.push.channels import FollowedSet, followed_sets
 from headwater.sync.push.live_copy import LiveCopy
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
@@ -280,9 +281,9 @@ class PushedCopy:
         task = msgspec.structs.replace(self._task, hints=hints, changed_documents=named)
         try:
             report = synchronise(task)
-        except SourceFault as fault:
+        except (SourceFault, DeadlineMet) as fault:
             self._notice(f"{fault.what}; it is retried", fault.where or "", fault.rule or fault.code)
-            self._polled(hints, is_busy=False, has_failed=True)
+            self._polled(hints, is_busy=False, has_failed=isinstance(fault, SourceFault))
             return
         self._changed -= named
         self._tell(report)

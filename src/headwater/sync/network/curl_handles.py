@@ -23,7 +23,12 @@ from headwater.sync.network.response import ResponseReceiver
 from headwater.sync.network.scheduler import ScheduledFetch, host_of
 from headwater.sync.network.throttling import BandwidthLimit
 
-SLOWEST_OCTETS_PER_SECOND = 32  # below this for `stall_timeout_seconds` an answer counts as stalled
+SLOWEST_OCTETS_PER_SECOND = 32
+"""Below this for `stall_timeout_seconds` an answer counts as stalled: a large file may come slowly."""
+
+SLOWEST_DOCUMENT = 1024
+"""The same of a document, which a run waits for with its lock held, and whose size nobody has stated."""
+
 RECEIVE_OCTETS = 128 * 1024
 PAUSE: int = pycurl.WRITEFUNC_PAUSE
 """What a reception returns to have its transfer paused."""
@@ -83,7 +88,20 @@ class _Socket(socket.socket):
 class EasyHandle:
     """One easy handle with its reception, used for one request after another."""
 
-    __slots__ = ("barred", "certified", "curl", "exact", "guard", "job", "method", "plain", "reception", "throttle")
+    __slots__ = (
+        "barred",
+        "certified",
+        "curl",
+        "exact",
+        "guard",
+        "job",
+        "method",
+        "patience",
+        "plain",
+        "reception",
+        "slowest",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -97,6 +115,7 @@ class EasyHandle:
         self.guard = guard
         self.barred: str | None = None
         self.job: ScheduledFetch | None = None
+        self.patience = options.stall_timeout_seconds
         self._renew(options)
 
     def _renew(self, options: TransportOptions) -> None:
@@ -106,6 +125,7 @@ class EasyHandle:
         self.method = "GET"
         self.plain = True
         self.exact = False
+        self.slowest = SLOWEST_OCTETS_PER_SECOND
         self.curl: Any = pycurl.Curl()
         self.curl.handle = self
         for option, value in _fixed_options(options):
@@ -160,6 +180,12 @@ class EasyHandle:
             self.curl.setopt(pycurl.SSLCERT, credentials.certificate)
             self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
             self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
+
+    def expect(self, octets_per_second: int) -> None:
+        """Give an answer up that comes more slowly than that for the time of a stall."""
+        if octets_per_second != self.slowest:
+            self.slowest = octets_per_second
+            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
 
     def use_method(self, method: str, body: bytes | None = None) -> None:
         """HEAD, GET, or POST with a body. Raises ValueError for any other, and for a body that does not fit it."""
@@ -216,8 +242,10 @@ class EasyHandle:
             return FetchFailure(FailureKind.ADDRESS_REFUSED, self.barred)
         text = _WAITED.sub("", text)
         if code == pycurl.E_OPERATION_TIMEDOUT:
-            connected = self.curl.getinfo(pycurl.PRETRANSFER_TIME) > 0
-            return FetchFailure(FailureKind.STALLED if connected else FailureKind.TIMEOUT, text, passing=True)
+            if self.curl.getinfo(pycurl.PRETRANSFER_TIME) <= 0:
+                return FetchFailure(FailureKind.TIMEOUT, text, passing=True)
+            sent = "nothing" if reception.octets == 0 else f"less than {self.slowest:,} octets a second"
+            return FetchFailure(FailureKind.STALLED, f"sent {sent} for {self.patience} s", passing=True)
         if code == pycurl.E_SSL_CONNECT_ERROR and any(sign in text for sign in _NO_TLS):
             return FetchFailure(FailureKind.TLS, "what answers there does not speak TLS")
         if code == pycurl.E_RECV_ERROR and _CUT in text:

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.address_levels import Level, level_of
+from headwater.errors import Exit, HeadwaterError
 from headwater.retry_times import LONGEST_WAIT_SECONDS
 from headwater.sync.network.authentication import Presented, SignInCredentials
 from headwater.version import __version__
 
 if TYPE_CHECKING:
     from headwater.sync.network.range_requests import PartStore
+
+
+class DeadlineMet(HeadwaterError):
+    """A run has taken as long as it may. It ends as one that is killed does: what was done holds."""
+
+    code = "HW-NET-02"
+    exit_status = Exit.SOURCE
+    advice = (
+        "Run the same command again: it goes on where this one stopped. A longer --deadline lets it do more at a time."
+    )
 
 
 class FailureKind(StrEnum):
@@ -114,8 +125,8 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
     others are judged (`internal_addresses`), save those of `named_hosts`. A failed request is tried `retries` times
     more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but returned. Once `stopped` says so, whatever
-    is under way is given up (`Interrupted`). The last five are for tests: time that passes, time of day, sleep, chance
-    (0 to 1), and how far inside an address lies.
+    is under way is given up (`Interrupted`); so it is `deadline_seconds` after the beginning (`DeadlineMet`). The last
+    five are for tests: time that passes, time of day, sleep, chance (0 to 1), and how far inside an address lies.
     """
 
     concurrency: int = 64
@@ -134,6 +145,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     named_hosts: tuple[str, ...] = ()
     stopped: Callable[[], bool] | None = None
+    deadline_seconds: float | None = None
     monotonic: Callable[[], float] = time.monotonic
     time_of_day: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep

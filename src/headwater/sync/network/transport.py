@@ -16,12 +16,21 @@ from functools import partial
 from headwater.errors import Interrupted, UsageFault
 from headwater.files.hash_functions import HASHERS
 from headwater.files.whole_writes import Room
+from headwater.quantities import human_seconds
 from headwater.retry_times import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
 from headwater.sync.network.authentication import SignInCredentials
 from headwater.sync.network.ca_bundle import CaBundle, ca_bundle
-from headwater.sync.network.curl_handles import NOT_TAKEN, PAUSE, CurlError, EasyHandle, MultiHandle
-from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
+from headwater.sync.network.curl_handles import (
+    NOT_TAKEN,
+    PAUSE,
+    SLOWEST_DOCUMENT,
+    SLOWEST_OCTETS_PER_SECOND,
+    CurlError,
+    EasyHandle,
+    MultiHandle,
+)
+from headwater.sync.network.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
 from headwater.sync.network.range_requests import PartialBody
 from headwater.sync.network.request_headers import RequestHeaders
@@ -61,6 +70,9 @@ class Transport:
         if limit := self.options.octets_per_second:
             self._throttle = BandwidthLimit(limit)
             self._most = max(1, min(self._most, limit // LEAST_OCTETS_PER_CONNECTION))
+        self._slowest_document = max(
+            SLOWEST_OCTETS_PER_SECOND, min(SLOWEST_DOCUMENT, (limit or SLOWEST_DOCUMENT * 8) // 8)
+        )
         self._multi = MultiHandle(self._most)
         self._idle: list[EasyHandle] = []
         self._made = 0
@@ -76,6 +88,7 @@ class Transport:
         more = self.options.authorities
         self._authorities: CaBundle | None = ca_bundle(more) if more else None
         self.guard = _guard_of(self.options)
+        self._began = self.options.monotonic()
 
     def __enter__(self) -> Transport:
         return self
@@ -225,9 +238,12 @@ class Transport:
         """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
         if self.options.stopped is not None and self.options.stopped():
             raise Interrupted("stopped while transfers were under way")
+        now, deadline = self.options.monotonic(), self.options.deadline_seconds
+        if deadline is not None and now - self._began >= deadline:
+            raise DeadlineMet(f"the deadline of {human_seconds(deadline)} has passed while transfers were under way")
         if self._reread:
             self._read_again()
-        now = self.options.monotonic()
+            now = self.options.monotonic()
         self._start(now)
         if self._throttle is not None:
             self._let_in(self._throttle, now)
@@ -237,7 +253,8 @@ class Transport:
         due = self._queue.next_start(now)
         if not self._flying:
             if due is not None:
-                self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if self.options.stopped else due))
+                is_awaited = self.options.stopped is not None or deadline is not None
+                self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if is_awaited else due))
             return
         wait = TURN_SECONDS if due is None else min(TURN_SECONDS, max(0.0, due - now))
         if self._throttle is not None and self._throttle.paused:
@@ -270,6 +287,7 @@ class Transport:
         handle.job = job
         handle.reception.begin(job.fetch, job.part, job.site)
         handle.reception.room = self.room
+        handle.expect(SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document)
         self._flying[handle] = None
         try:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):

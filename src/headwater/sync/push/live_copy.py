@@ -131,7 +131,7 @@ class _OpenCopy:
         self._failed = 0
         with contextlib.ExitStack() as stack:
             self._database: Database = stack.enter_context(home.open())
-            options = task.options
+            options = msgspec.structs.replace(task.options, deadline_seconds=None)  # which is one of runs
             transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
             recall_public(transport, self._database)
             backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None

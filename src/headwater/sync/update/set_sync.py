@@ -18,6 +18,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused
+from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
@@ -88,7 +89,7 @@ class SetSync:
                 find_damage(self._run.database, LocalFiles(self._run.tree), self._set.row.id, self._run.now())
             self._within_scope()
         except HeadwaterError as fault:
-            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
+            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
                 raise
             self._set.report_fault(fault)
         finally:
