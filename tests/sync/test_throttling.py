@@ -8,10 +8,14 @@ from headwater.retry_times import LONGEST_ASKED_SECONDS, backoff_seconds, retry_
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.throttling import (
+    CLOSING_LIMIT,
     FIRST_LIMIT,
     LONGEST_BACKOFF_SECONDS,
+    LONGEST_PACE_SECONDS,
     RETRIED_STATUSES,
+    SLOW_SECONDS,
     HostLimit,
+    HostPace,
     TokenBucket,
 )
 
@@ -91,6 +95,88 @@ def test_one_overload_halves_once_and_growth_is_slow_from_then() -> None:
     for _ in range(FIRST_LIMIT // 2):
         limit.answered(0.001)
     assert FIRST_LIMIT // 2 < limit.limit <= FIRST_LIMIT // 2 + 1
+
+
+def test_a_host_that_is_slow_by_itself_is_not_asked_more_than_at_first() -> None:
+    """A steady 0.4 s for an answer is no reason to ask for 64 at a time."""
+    limit = HostLimit(64)
+    for _ in range(200):
+        limit.answered(SLOW_SECONDS + 0.15)
+    assert limit.limit == FIRST_LIMIT
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.1])
+def test_a_latency_is_hidden_within_a_few_rounds(seconds: float) -> None:
+    """Each round doubles what is in flight, as long as answers stay quick."""
+    limit, rounds = HostLimit(64), 0
+    while limit.limit < 64:
+        rounds += 1
+        for _ in range(limit.allowed):
+            limit.answered(seconds)
+    assert rounds <= 3
+
+
+def test_a_host_that_closes_connections_is_asked_few_at_a_time() -> None:
+    limit = HostLimit(64)
+    for _ in range(100):
+        limit.answered(0.001)
+    limit.is_closing = True
+    assert limit.allowed == CLOSING_LIMIT
+    limit.is_closing = False
+    assert limit.allowed == 64
+    assert HostLimit(2, is_closing=True).allowed == 2
+
+
+def test_refusals_lower_the_rate_to_what_the_host_bears() -> None:
+    """DST-F1: ten answers in a second, and then it asked for patience: ten a second, and slowly more."""
+    pace = HostPace()
+    for number in range(10):
+        pace.answered(100 + number * 0.01)
+    pace.refused(100.05, 100.1, 1.0)
+    pace.refused(100.09, 100.2, 1.0)  # was sent before that
+    assert pace.seconds == pytest.approx(0.11)
+    for number in range(70):
+        pace.answered(102 + number * 0.1)
+    assert 0.05 < pace.seconds < 0.06
+    pace.least = 0.5
+    pace.answered(110)
+    assert pace.seconds == 0.5
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100), st.floats(0, 60)), max_size=100))
+def test_a_pace_is_bounded(events: list[tuple[bool, float, float]]) -> None:
+    pace, now = HostPace(), 1_000.0
+    for is_answer, seconds, asked in events:
+        now += seconds
+        if is_answer:
+            pace.answered(now)
+        else:
+            pace.refused(now, now + 0.1, asked)
+        assert 0 <= pace.seconds <= LONGEST_PACE_SECONDS
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_wish_for_patience_uses_up_no_try(status: int) -> None:
+    """DST-F1: as often as it takes, but for five times the longest wait in all."""
+    queue = RequestScheduler(TransportOptions(retries=1, longest_wait_seconds=60, chance=lambda: 0.5), 64)
+    job = ScheduledFetch(Fetch("http://a/1"), FetchBatch())
+    queue.admit(job)
+    now, asked = 0.0, 0
+    while True:
+        now = max(now + 1, queue.next_start(now) or 0.0)
+        assert queue.next(now, room=True) is job
+        queue.landed(job, status, None, now)
+        asked += 1
+        if not queue.repeat(job, status, None, 30.0, now):
+            break
+    assert asked == 12, "ten by its wish, and two as without one"
+
+
+def test_the_pace_of_a_host_is_kept() -> None:
+    queue, jobs = waiting(3)
+    queue.keep_pace("http://a/robots.txt", 0.5)
+    assert [queue.next(now, room=True) for now in (10.0, 10.4, 10.5)] == [jobs[0], None, jobs[1]]
+    assert queue.next_start(10.6) == 11.0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=300), st.integers(1, 256))

@@ -225,6 +225,10 @@ class EasyHandle:
             return False
         return True
 
+    def connect_seconds(self) -> float:
+        """How long it took to connect for the transfer that has ended; 0 where the connection was there already."""
+        return float(self.curl.getinfo(pycurl.CONNECT_TIME))
+
     def octets_per_second(self) -> float:
         """How quickly the body of the transfer that has ended came, from its request on."""
         return float(self.curl.getinfo(pycurl.SPEED_DOWNLOAD_T))

@@ -246,6 +246,12 @@ class ResponseReceiver:
             self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
             self.status, self.headers = 0, {}
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection ends with the answer (RFC 9112, 9.3)."""
+        said = self.headers.get("connection", "").lower()
+        return "close" in said or ("keep-alive" not in said and bool(self.lines) and self.lines[0][:8] == b"HTTP/1.0")
+
     def complete(self) -> tuple[bytes, dict[str, str]]:
         """The answer has ended well: write what is to be written; the body (if it is not in a file) and its digests.
 

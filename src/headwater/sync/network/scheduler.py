@@ -25,9 +25,11 @@ from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.throttling import (
     LONGEST_BACKOFF_SECONDS,
+    LONGEST_PACE_SECONDS,
     OVERLOADED_STATUSES,
     RETRIED_STATUSES,
     HostLimit,
+    HostPace,
     TokenBucket,
 )
 
@@ -42,8 +44,9 @@ SEE_OTHER = 303
 PERMANENT_REDIRECTS = frozenset({301, 308})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
-_SILENT_LOSSES = 16
+_SILENT_LOSSES = 8
 _SILENT_SECONDS = 20.0
+_PATIENCE = 5  # so many times the longest wait that is waited for at once a host may ask for in all, of one request
 SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
@@ -123,10 +126,21 @@ class FetchBatch:
 class HostQueue:
     """One origin: its limit, what is in flight to it, and what waits for its turn."""
 
-    __slots__ = ("active", "limit", "losses", "lost_at", "octets_per_second", "resume_at", "silent_since", "waiting")
+    __slots__ = (
+        "active",
+        "limit",
+        "losses",
+        "lost_at",
+        "octets_per_second",
+        "pace",
+        "resume_at",
+        "silent_since",
+        "waiting",
+    )
 
     def __init__(self, most: int) -> None:
         self.limit = HostLimit(most)
+        self.pace = HostPace()
         self.losses = 0  # requests in a row that nothing came of
         self.silent_since = 0.0  # when the first of them was sent
         self.lost_at = 0.0  # when the last of them was given up
@@ -151,6 +165,7 @@ class ScheduledFetch:
         "site",
         "tries",
         "uri",
+        "waited",
         "whole",
     )
 
@@ -163,6 +178,7 @@ class ScheduledFetch:
         self.uri = fetch.uri
         self.site = ""
         self.tries = 1
+        self.waited = 0.0  # by the wish of its host, which uses up no try
         self.hops = 0
         self.moved_to: str | None = None
         self.sent_at = 0.0
@@ -203,15 +219,25 @@ class RequestScheduler:
         site = site_of(job.uri)
         if site is None:
             return FetchFailure(FailureKind.PROTOCOL, f"not a http or https URI: {job.uri[:200]}")
+        job.site = site
+        job.host = host = self._host(site)
+        host.waiting.append(job)
+        self._eager[site] = host
+        return None
+
+    def _host(self, site: str) -> HostQueue:
         host = self._hosts.get(site)
         if host is None:
             self._forget()
             host = self._hosts[site] = HostQueue(self._per_host)
-        job.site = site
-        job.host = host
-        host.waiting.append(job)
-        self._eager[site] = host
-        return None
+        return host
+
+    def keep_pace(self, uri: str, seconds: float) -> None:
+        """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
+        if (site := site_of(uri)) is not None:
+            pace = self._host(site).pace
+            pace.least = min(seconds, LONGEST_PACE_SECONDS)
+            pace.seconds = max(pace.seconds, pace.least)
 
     def _forget(self) -> None:
         if len(self._hosts) >= _MANY_HOSTS:
@@ -233,7 +259,7 @@ class RequestScheduler:
             self.admit(heapq.heappop(self._resting)[2])
         for site, host in self._eager.items():
             first = host.waiting[0]
-            if host.active >= int(host.limit.limit) and not first.is_sent_anew:
+            if host.active >= host.limit.allowed and not first.is_sent_anew:
                 continue
             if now < host.resume_at or not (room or first.apart):
                 continue
@@ -243,6 +269,8 @@ class RequestScheduler:
             job = host.waiting.popleft()
             host.active += 1
             job.sent_at = now
+            if host.pace.seconds:
+                host.resume_at = max(host.resume_at, now + host.pace.seconds)
             if not host.waiting:
                 del self._eager[site]
             elif len(self._eager) > 1:
@@ -270,6 +298,7 @@ class RequestScheduler:
             job.host.limit.overloaded(job.sent_at, now)
         elif failure is None:
             job.host.limit.answered(now - job.sent_at)
+            job.host.pace.answered(job.sent_at)
 
     def _listen(self, job: ScheduledFetch, failure: FetchFailure | None, now: float) -> None:
         host = job.host
@@ -309,7 +338,12 @@ class RequestScheduler:
         """
         passing = failure.passing if failure else status in RETRIED_STATUSES
         most = self._options.retries if job.fetch.retries is None or job.part is not None else job.fetch.retries
-        if not passing or job.tries > most or (asked or 0.0) > self._options.longest_wait_seconds:
+        longest = self._options.longest_wait_seconds
+        if not passing or (asked or 0.0) > longest:
+            return False
+        is_asked = failure is None and asked is not None and status in OVERLOADED_STATUSES and most > 0
+        is_patient = is_asked and job.waited + (asked or 0.0) <= _PATIENCE * longest
+        if job.tries > most and not is_patient:
             return False
         if not job.apart and self._is_silent(job.host, now):
             return False
@@ -319,7 +353,11 @@ class RequestScheduler:
             wait = max(wait, asked)
             if status in OVERLOADED_STATUSES:  # the host speaks for itself, not for one resource
                 job.host.resume_at = max(job.host.resume_at, now + asked)
-        job.tries += 1
+                job.host.pace.refused(job.sent_at, now, asked)
+        if is_patient:
+            job.waited += max(asked or 0.0, 1.0)
+        else:
+            job.tries += 1
         heapq.heappush(self._resting, (now + wait, next(self._tickets), job))
         return True
 

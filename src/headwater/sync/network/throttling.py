@@ -18,8 +18,15 @@ RETRIED_STATUSES = frozenset({408, 425, 429}) | frozenset(range(500, 600))
 OVERLOADED_STATUSES = frozenset({429, 503})
 """Answers by which a host says that it is asked too much."""
 
-FIRST_LIMIT = 16
-"""Requests in flight to a new host: wide enough to hide a loopback's latency, no burden for a real server."""
+FIRST_LIMIT = 8
+"""Requests in flight to a new host: no burden for any server, and soon more where it is quick."""
+
+CLOSING_LIMIT = 4
+"""Requests in flight to a host that closes each connection: every request is a new one there, and a queue of a few that
+wait to be accepted is soon full, which costs each of the others seconds."""
+
+ACCEPT_SECONDS = 0.9
+"""A connection that takes so much longer than a whole answer was dropped at first and made once more by the system."""
 
 LONGEST_BACKOFF_SECONDS = 30.0
 """The pauses before a request is made again grow up to this one, by the host's leave."""
@@ -27,13 +34,23 @@ LONGEST_BACKOFF_SECONDS = 30.0
 QUICK_SECONDS = 0.05
 """An answer within this time never argues against one more request in flight."""
 
+SLOW_SECONDS = 0.25
+"""A host that takes longer than this for an answer is asked no more at a time than at first, however steady it is."""
+
+LONGEST_PACE_SECONDS = 1.0
+"""Between two requests to one host there is no longer pause than this, whatever it asks for: `Crawl-delay`, or by the
+number of answers that came before it asked for patience. Of 100,000 resources each second is a day."""
+
+_RECOVERY = 0.99  # a pause that a refusal has led to: after 70 answers it is half as long
+
 
 @dataclass(slots=True)
 class HostLimit:
     """How many requests may be in flight to one host: more while it answers quickly, half when it is overloaded.
 
     Until the first sign of overload each answer allows one more, later each full round does (as TCP does). The limit
-    stops growing while answers take more than twice the host's best: it is queueing, and asking more gains nothing.
+    stops growing while answers take more than twice the host's best: it is queueing, and asking more gains nothing. A
+    host that is slow by itself is not asked more at a time than at first.
     """
 
     most: int
@@ -42,15 +59,23 @@ class HostLimit:
     usual_seconds: float = 0.0
     cut_at: float = float("-inf")
     cautious: bool = False
+    is_closing: bool = False
+    """Whether it has closed the connection of its last answer."""
 
     def __post_init__(self) -> None:
         self.limit = float(min(FIRST_LIMIT, self.most))
+
+    @property
+    def allowed(self) -> int:
+        """How many requests may be in flight now."""
+        return int(min(self.limit, CLOSING_LIMIT) if self.is_closing else self.limit)
 
     def answered(self, seconds: float) -> None:
         """A request was answered `seconds` after it was sent."""
         self.best_seconds = min(self.best_seconds, seconds)
         self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
-        if self.limit < self.most and self.usual_seconds <= max(QUICK_SECONDS, 2 * self.best_seconds):
+        bound = max(QUICK_SECONDS, min(SLOW_SECONDS, 2 * self.best_seconds))
+        if self.limit < self.most and self.usual_seconds <= bound:
             self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
 
     def overloaded(self, sent_at: float, now: float) -> None:
@@ -59,6 +84,36 @@ class HostLimit:
             self.limit = max(1.0, self.limit // 2)
             self.cut_at = now
             self.cautious = True
+
+
+@dataclass(slots=True)
+class HostPace:
+    """The pause between the beginnings of two requests to one host: none, until it asks for one.
+
+    By `Crawl-delay` (`least`), or by refusals with `Retry-After`: then as many answers are asked for in a time as came
+    before the refusal in the time that ended with its wait, and slowly more again.
+    """
+
+    least: float = 0.0
+    seconds: float = 0.0
+    since: float = 0.0
+    answers: int = 0
+
+    def answered(self, sent_at: float) -> None:
+        """The host has answered a request as it should."""
+        if not self.answers:
+            self.since = max(self.since, sent_at)
+        self.answers += 1
+        self.seconds = max(self.least, self.seconds * _RECOVERY)
+
+    def refused(self, sent_at: float, now: float, asked: float) -> None:
+        """It asks for `asked` seconds of patience; what was sent before the last time says nothing new."""
+        if sent_at < self.since:
+            return
+        if self.answers:
+            pause = (max(0.0, now - self.since) + asked) / self.answers
+            self.seconds = max(self.least, min(LONGEST_PACE_SECONDS, pause))
+        self.since, self.answers = now + asked, 0
 
 
 @dataclass(slots=True)

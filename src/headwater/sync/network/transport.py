@@ -37,7 +37,7 @@ from headwater.sync.network.request_headers import RequestHeaders
 from headwater.sync.network.response import ResponseReceiver
 from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch
 from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer, StreamReceiver
-from headwater.sync.network.throttling import LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
+from headwater.sync.network.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
 
 __all__ = [
     "FailureKind",
@@ -108,6 +108,10 @@ class Transport:
     def measures(self, uri: str) -> HostMeasures:
         """What has been measured of the host of a URI so far."""
         return self._queue.measures(uri)
+
+    def keep_pace(self, uri: str, seconds: float) -> None:
+        """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
+        self._queue.keep_pace(uri, seconds)
 
     def one(self, fetch: Fetch) -> Fetched:
         """Fetch one thing and wait for it."""
@@ -343,7 +347,14 @@ class Transport:
         progressed = self._take_part(job, reception.what_is_left(failure))
         if failure is None and reception.octets >= MEASURED_OCTETS:
             job.host.octets_per_second = max(job.host.octets_per_second, handle.octets_per_second())
+        if (
+            now - job.sent_at > ACCEPT_SECONDS
+            and handle.connect_seconds() > job.host.limit.best_seconds + ACCEPT_SECONDS
+        ):
+            job.host.limit.overloaded(job.sent_at, now)
         self._ground(handle, lasting=reception.raised is not None)
+        if status:
+            job.host.limit.is_closing = reception.is_closing
         self._queue.landed(job, status, failure, now, progressed=progressed)
         if reception.raised is not None:
             raised, reception.raised = reception.raised, None
