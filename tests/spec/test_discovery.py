@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.reading.discovery import HeaderLink, html_links, parse_link_header, robots_sitemaps
+from headwater.spec.reading.discovery import HeaderLink, crawl_delay, html_links, parse_link_header, robots_sitemaps
 
 BASE = "http://example.com/dir/page"
 
@@ -119,3 +119,31 @@ def test_hostile_texts_take_linear_time() -> None:
     for robots in (b"sitemap:" + b" " * 2_000_000, b"sitemap:x\n" * 200_000, b" " * 2_000_000):
         assert len(robots_sitemaps(robots, BASE)) <= 1_000
     assert time.thread_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("robots", "seconds"),
+    [
+        (b"", None),
+        (b"User-agent: *\nCrawl-delay: 10", 10.0),
+        (b"\xef\xbb\xbfuser-agent:*\r\nDisallow: /x\r\ncrawl-delay : 0.5 # half\r\n", 0.5),
+        (b"User-agent: other\nCrawl-delay: 10", None),
+        (b"User-agent: other\nUser-agent: *\nCrawl-delay: 10", 10.0),
+        (b"User-agent: other\nSitemap: /s.xml\n\nUser-agent: *\nCrawl-delay: 10", 10.0),
+        (b"User-agent: *\nCrawl-delay: 10\nUser-agent: Headwater\nCrawl-delay: 2", 2.0),
+        (b"User-agent: *\nCrawl-delay: 10\nUser-agent: headwater\nDisallow:", None),
+        (b"User-agent: *\nCrawl-delay: soon", None),
+        (b"User-agent: *\nCrawl-delay: -1", None),
+        (b"User-agent: *\nCrawl-delay: " + b"9" * 400, None),
+        (b"Crawl-delay: 10", None),
+    ],
+)
+def test_the_pause_that_a_robots_txt_asks_for(robots: bytes, seconds: float | None) -> None:
+    """AMB-61, RFC 9309: the group of our name counts before that of all."""
+    assert crawl_delay(robots) == seconds
+
+
+@given(st.binary(max_size=200))
+def test_no_robots_txt_raises(octets: bytes) -> None:
+    delay = crawl_delay(octets)
+    assert delay is None or delay >= 0

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
+from collections import Counter
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from headwater.cli import run
+from headwater.sync.network.throttling import CLOSING_LIMIT
 from headwater.sync.network.transport import Transport
 from tests.support.copying import DONE, IMPATIENT, check, go, run_over, tree
-from tests.support.fake_source import Reply, Site, Source, at, document, ln, sha, url
+from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, ln, sha, url
 from tests.support.waiting import START
 
 LATER = "Thu, 01 Jan 2026 00:01:00 GMT"
@@ -32,12 +40,103 @@ def test_a_host_is_asked_in_the_order_of_the_standard(source: Source, site: Site
 
 
 def test_robots_txt_forbids_nothing_that_the_source_lists(source: Source, site: Site, dest: Path) -> None:
-    """AMB-61: it is read for `Sitemap` lines only."""
+    """AMB-61: it is read for `Sitemap` and `Crawl-delay` lines only."""
     site.serve("/sd.xml", source.reply("/.well-known/resourcesync").body)
     del source.pages["/.well-known/resourcesync"]
     source.pages["/robots.txt"] = Reply(f"User-agent: *\nDisallow: /\nSitemap: {site.root}/resourcelist.xml\n".encode())
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rate", "least", "told"),
+    [
+        ("0.2", None, 1.4, "a Crawl-delay of 0.2 s between two requests: one in 0.2 s is sent"),
+        ("9", None, 7.0, "a Crawl-delay of 9 s between two requests: one in 1 s is sent, since all that is listed"),
+        ("9", 1000.0, 0.0, None),
+    ],
+)
+def test_a_pause_that_robots_txt_asks_for_is_kept(
+    asked: str, rate: float | None, least: float, told: str | None, source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-61: up to a second, where more is fetched than is asked for at once; the user's own rate counts more."""
+    for number in range(4):
+        site.put(f"more{number}.txt", b"x")
+    site.publish()
+    source.pages["/robots.txt"] = Reply(f"User-agent: *\nCrawl-delay: {asked}\n".encode())
+    began = time.monotonic()
+    ran = go(source.base, dest, IMPATIENT if rate is None else replace(IMPATIENT, rate_per_second=rate), rate=rate)
+    assert ran.status == DONE
+    assert time.monotonic() - began >= least
+    notes = [notice.message for notice in ran.notices if notice.rule == "AMB-61"]
+    assert notes == [] if told is None else [told in note for note in notes] == [True]
+    assert source.requests("/robots.txt") == ([] if rate else ["/robots.txt"])
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    assert source.requests("/robots.txt") == [], "a quiet poll asks for no more than it needs"
+
+
+def test_a_source_that_asks_for_patience_gets_it(source: Source, site: Site, dest: Path) -> None:
+    """DST-F1: a fixed number of answers a second, and 429 with `Retry-After` beyond: nothing fails, few are refused."""
+    window: list[float] = [0.0, 0.0]
+    refused: list[str] = []
+
+    def limited(body: bytes) -> Page:
+        def page(handler: Handler) -> Reply:
+            now = time.monotonic()
+            with source.lock:
+                if now >= window[0] + 1:
+                    window[:] = [now, 0]
+                window[1] += 1
+                if window[1] <= 15:
+                    return Reply(body)
+            refused.append(handler.path)
+            return Reply(b"", 429, {"Retry-After": "1"})
+
+        return page
+
+    for number in range(60):
+        site.put(f"more{number}.txt", b"x")
+    site.publish()
+    for name, body in site.files.items():
+        source.pages[f"/set/resources/{name}"] = limited(body)
+    assert go(source.base, dest, replace(IMPATIENT, longest_wait_seconds=60, retries=1)).status == DONE
+    assert tree(dest) == dict(site.files)
+    assert len(refused) < 40
+
+
+def test_a_server_with_a_short_accept_queue_is_asked_few_at_a_time(tmp_path: Path) -> None:
+    """That of Python takes five connections at a time, each for one request: one that is dropped costs seconds."""
+    (tmp_path / "files").mkdir()
+    for number in range(149):
+        (tmp_path / "files" / f"f{number}.txt").write_bytes(b"%d" % number)
+    running: Counter[str] = Counter()
+
+    class Counting(SimpleHTTPRequestHandler):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, directory=str(tmp_path / "out"))
+
+        def do_GET(self) -> None:
+            part = "resources" if "/resources/" in self.path else "documents"
+            running[part] += 1
+            running[f"most {part}"] = max(running[f"most {part}"], running[part])
+            time.sleep(0.005)
+            running[part] -= 1
+            super().do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
+        base = f"http://127.0.0.1:{server.server_port}"
+        places = ["--files", str(tmp_path / "files"), "--to", str(tmp_path / "out"), "--base-url", f"{base}/"]
+        assert run(["publish", "-q", *places]) == DONE
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ran = go(base, tmp_path / "copy")
+        server.shutdown()
+    assert ran.status == DONE
+    assert len(tree(tmp_path / "copy")) == 149
+    assert running["most resources"] <= CLOSING_LIMIT
 
 
 def test_of_two_resource_lists_the_first_is_used_and_the_other_told(source: Source, site: Site, dest: Path) -> None:

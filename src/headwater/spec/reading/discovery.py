@@ -19,6 +19,7 @@ HTML_OCTETS: Final = 1 << 20
 ROBOTS_OCTETS: Final = 1 << 20
 """Octets of a robots.txt that are looked at; RFC 9309 asks for 500 KiB."""
 
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _HEADER_LENGTH: Final = 1 << 16
 _LINKS: Final = 1_000
 _RESOURCESYNC_AS_URI: Final = "http://www.openarchives.org/rs/terms/resourcesync"
@@ -125,6 +126,22 @@ def robots_sitemaps(robots: bytes, base: str) -> list[str]:
         if match and len(found) < _LINKS:
             found.setdefault(resolve(base, match[1].strip()))
     return list(found)
+
+
+def crawl_delay(robots: bytes) -> float | None:
+    """The seconds between two requests that a robots.txt asks of us: in the group of our name, else in that of all."""
+    delays: dict[str, float | None] = {}
+    agents: list[str] = []
+    begins = False
+    for line in robots[:ROBOTS_OCTETS].decode("utf-8-sig", "replace").splitlines():
+        name, _, value = (part.strip().lower() for part in line.partition("#")[0].partition(":"))
+        if name == "user-agent":
+            agents = [*agents, value] if begins else [value]
+            delays.setdefault(value, None)
+        begins = name == "user-agent" or (begins and name in ("", "sitemap"))
+        if name == "crawl-delay" and _SECONDS.fullmatch(value):
+            delays.update((agent, float(value)) for agent in agents)
+    return delays.get("headwater", delays.get("*"))
 
 
 def _relations(text: str) -> tuple[str, ...]:

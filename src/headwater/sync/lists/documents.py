@@ -20,14 +20,16 @@ from headwater.progress import Listener, Notice, Progress
 from headwater.retry_times import backoff_seconds
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reader import Reader
+from headwater.spec.reading.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.records import Document, Entry
 from headwater.spec.timestamps import from_optional
+from headwater.spec.uris import resolve
 from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe
 from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
 from headwater.sync.network.fetch import Objection
-from headwater.sync.network.throttling import LONGEST_BACKOFF_SECONDS
+from headwater.sync.network.throttling import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state.validators import Validators
@@ -139,6 +141,7 @@ class Documents:
         self.redirected: set[str] = set()
         """Lists that were read where they are permanently redirected to: then their set may have moved."""
 
+        self._paced: set[Origin] = set()
         self.requests = 0
         self.octets = 0
 
@@ -353,6 +356,30 @@ class Documents:
                     yield self._noted(found)
                 elif answer.failure is not None:
                     yield _unanswered(uri, answer.failure)
+
+    def ask_for_pace(self, uri: str) -> None:
+        """Ask the host of a URI, once, how long a pause it wants between two requests."""
+        origin = origin_of(uri)
+        if origin is None or origin in self._paced:
+            return
+        self._paced.add(origin)
+        self.requests += 1
+        answer = self._transport.one(Fetch(resolve(uri, "/robots.txt"), max_octets=ROBOTS_OCTETS, retries=0))
+        if answer.ok:
+            self.keep_crawl_delay(answer.fetch.uri, answer.body)
+
+    def keep_crawl_delay(self, uri: str, robots: bytes) -> None:
+        """Keep to the pause that the robots.txt of a host asks for, up to a bound, and say so (AMB-61)."""
+        if (origin := origin_of(uri)) is not None:
+            self._paced.add(origin)
+        delay = crawl_delay(robots)
+        if not delay or self._transport.options.rate_per_second is not None:
+            return
+        self._transport.keep_pace(uri, delay)
+        kept = f"one in {min(delay, LONGEST_PACE_SECONDS):g} s is sent"
+        if delay > LONGEST_PACE_SECONDS:
+            kept += ", since all that is listed is offered for copying; --rate sends fewer"
+        self.warn("AMB-61", f"robots.txt asks for a Crawl-delay of {delay:g} s between two requests: {kept}", uri)
 
     def _together(self, batch: Sequence[ConditionalRequest]) -> list[tuple[float, Fetched]]:
         """The answers to a few small requests, in the order of these, and when each came."""

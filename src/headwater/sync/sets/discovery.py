@@ -223,6 +223,7 @@ class Discovery:
 
     def _robots(self, origin: str) -> list[str]:
         for probe in self._look(f"{origin}/robots.txt"):
+            self._documents.keep_crawl_delay(probe.uri, probe.body)
             return list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]
         return []
 

@@ -19,6 +19,7 @@ from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwis
 from headwater.sync.faults import DestinationFull, FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
+from headwater.sync.network.throttling import FIRST_LIMIT
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
@@ -198,7 +199,17 @@ class Applier:
         for _ in ordered:
             with self.unconfirmed.withheld():
                 self._by_packages(counts)
+            self._ask_for_pace()
             ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
+
+    def _ask_for_pace(self) -> None:
+        """Ask how quickly the source wants to be asked, where that makes a difference and the user does not say it."""
+        if self._run.options.rate is not None:
+            return
+        with self._run.database.write() as t:
+            found = t.one("SELECT coalesce(loc, uri) FROM temp.work LIMIT 1 OFFSET ?", (FIRST_LIMIT,))
+        if found is not None:
+            self._run.documents.ask_for_pace(found[0])
 
     def _begins_with_patches(self) -> bool:
         """Whether a dataset is to be made from its changes before anything else is fetched."""
