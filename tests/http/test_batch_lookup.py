@@ -176,7 +176,7 @@ def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeyp
     answer = remote.get("/health")
     told = json.loads(answer.body)
     assert (answer.status, told["well"], told["error_code"]) == (503, False, StoreFault.code)
-    assert told["error"] == "the cluster does not answer"
+    assert "the cluster does not answer" not in answer.body.decode(), "words are for the log: they name hosts"
     assert answer.headers["content-type"] == "application/json"
 
 

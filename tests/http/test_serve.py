@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -196,6 +197,36 @@ def test_a_folder_that_is_missing_is_waited_for(tmp_path: Path) -> None:
         (tmp_path / "new").mkdir()
         time.sleep(0.5)
         assert list(look(fetch, base=url).state) == [f"{url}/files/resources/a"], "nothing is deleted for that"
+
+
+def test_what_fails_is_told_to_strangers_by_its_code_alone(tmp_path: Path) -> None:
+    """No page names paths, hosts or indices: the log does."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.txt").write_text("a")
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "own"\nport = 0\nmetrics = true\n[notify]\nhubs = ["http://127.0.0.1:9/"]\n'
+        '[[set]]\nname = "a"\nfiles = "a"\n[[set]]\nname = "b"\nfiles = "not-mounted"\n'
+        '[[set]]\nname = "c"\ncopy = "no-copy"\n[[set]]\nname = "d"\n'
+        'feed = "dit"\nindex = "http://127.0.0.1:9/secret-index"\n'
+    )
+    pages = ("/", "/health", "/metrics", "/robots.txt", "/.well-known/resourcesync", "/b/resourcelist.xml", "/none")
+
+    def shown() -> str:
+        return "".join(request(url, page).body.decode() for page in pages)
+
+    with Process(str(config)) as process:
+        url = process.listening()
+        until(lambda: len(set(re.findall(r'"error_code": "(HW-[A-Z]+-\d+)', shown()))) >= 4, what="all that fails")
+        (tmp_path / "own" / "catalog.sqlite").unlink()
+        (tmp_path / "a" / "b.txt").write_text("b")
+        until(lambda: "HW-DB-12" in shown(), what="the fault of the catalog")
+        told = shown()
+        _, said = process.stop()
+    for secret in (str(tmp_path), "not-mounted", "no-copy", "secret-index", "sqlite", "Connection", "HTTPConn"):
+        assert secret not in told, secret
+    assert str(tmp_path / "not-mounted") in said
+    assert "secret-index" in said
 
 
 def test_a_set_that_fails_does_not_hide_the_others(tmp_path: Path) -> None:

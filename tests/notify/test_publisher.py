@@ -221,11 +221,12 @@ def test_each_hub_has_its_own_pace(tmp_path: Path, far: Subscriber) -> None:
         for name in ("a.txt", "b.txt"):
             source.write(name)
             far.wait(partial(lambda one: one in names(far.deliveries("/takes")), name))
-        until(lambda: source.hubs()[2]["waiting"] == 0 and all(source.hubs()[one]["error"] for one in (0, 1, 3)))
-        health = source.hubs()
+        until(lambda: source.hubs()[2]["waiting"] == 0 and all(source.hubs()[one]["error_code"] for one in (0, 1, 3)))
+        health, said = source.hubs(), source.process.stop()[1]
     assert [one["error_code"] for one in health] == ["HW-NTF-02", "HW-NTF-02", None, "HW-NTF-01"]
-    assert "who are you?" in str(health[0]["error"])
-    assert "it cannot be connected to: Connection refused (" in str(health[3]["error"])
+    assert not any(one.get("error") for one in health), "words are for the log"
+    assert "who are you?" in said
+    assert "it cannot be connected to: Connection refused (" in said
     assert [one["waiting"] for one in health] == [2, 2, 0, 2]
     assert len(changes_at(far, "/refuses")) == 1, "what was refused is sent again slowly"
     assert not [one for one in far.came if one.path == "/elsewhere"], "a token goes to no other place"
@@ -244,7 +245,6 @@ def test_a_hub_that_takes_no_payloads_is_told_of_the_topic(tmp_path: Path, far: 
             until(lambda: source.hubs()[0]["waiting"] == 0)
         until(lambda: source.hubs()[1]["error_code"])
         assert [one["error_code"] for one in source.hubs()] == [None, "HW-NTF-02"]
-        assert "no" in str(source.hubs()[1]["error"])
         topic = source.topic
     pings = [one for one in far.deliveries("/plain") if one.body.startswith(form)]
     assert {topic} <= {value for one in pings for value in parse_qs(one.body.decode())["hub.url"]}

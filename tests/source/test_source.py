@@ -376,7 +376,8 @@ def test_all_is_not_well_while_nothing_can_be_recorded(world: WatchedSource, mon
         told = msgspec.json.decode(report(source)[1])
         assert (told["ready"], told["well"]) == (True, False)
         assert told["sets"][0]["ready"]
-        assert "full" in told["sets"][0]["error"]
+        assert (told["sets"][0]["error_code"], "error" in told["sets"][0]) == (StoreFault.code, False)
+        assert "full" in str(source.sets_health[0].error)
         monkeypatch.undo()
         world.comes()
         until(lambda: source.sets_health[0].failing_since is None)

@@ -110,7 +110,26 @@ def report_without_catalog(source: ObservableSource, fault: HeadwaterError | Non
 
 
 def _encoded(body: Mapping[str, object]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(body, order="deterministic")) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(_public(body), order="deterministic")) + b"\n"
+
+
+def _public(value: object) -> object:
+    """What anybody may read: words of errors name paths, hosts and indices, and are in the log and `headwater status`.
+
+    An error is its code, one of watching that there is one, and who has the turn instead of us is not said.
+    """
+    if isinstance(value, list):
+        return [_public(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    told = {key: _public(one) for key, one in value.items()}
+    if told.get("error_code") is not None:
+        told.pop("error", None)
+    if "watch_error" in told:
+        told["watch_error"] = told["watch_error"] is not None
+    if isinstance(turn := told.get("turn"), str):
+        told["turn"] = turn.partition(":")[0]
+    return told
 
 
 def waits(source: ObservableSource, states: Mapping[str, SetState]) -> frozenset[str]:
