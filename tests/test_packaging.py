@@ -47,8 +47,19 @@ def test_units_are_hardened_and_timers_make_up_for_what_was_missed() -> None:
             assert "Persistent=true" in text
             assert unit.with_suffix(".service") in UNITS
             continue
-        for line in ("NoNewPrivileges=true", "ProtectSystem=strict", "CapabilityBoundingSet=", "PrivateTmp=true"):
+        for line in (
+            "NoNewPrivileges=true",
+            "ProtectSystem=strict",
+            "CapabilityBoundingSet=",
+            "PrivateTmp=true",
+            "ProtectProc=invisible",
+            "SystemCallFilter=@system-service",
+            "MemoryDenyWriteExecute=true",
+            "MemoryMax=4G",
+        ):
             assert line in text.splitlines(), unit.name
+        assert ("RestartForceExitStatus=SIGHUP" in text) == ("Type=oneshot" not in text), "no reload, and no end by it"
+        assert "ExecReload=" not in text
         command = re.search(r"^ExecStart=/opt/headwater/bin/headwater (.+)$", text, re.MULTILINE)
         assert command
         arguments = command[1].replace("$OPTIONS", "").replace("${SOURCE}", "http://x.example/").split()

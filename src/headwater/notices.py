@@ -172,6 +172,11 @@ WORKER_ENDED = _known(
     "One of several serving processes ended unexpectedly; another one starts.",
     "Find the cause in the log before this line; lack of memory is a frequent one.",
 )
+HANGUP = _known(
+    "HW-SRV-15",
+    "SIGHUP has come, and ends nothing: the log is standard error, and nothing else can be opened anew.",
+    "Restart the command to have its configuration read again.",
+)
 LONG_URI = _known(
     "RS-DOC-19",
     "A URI is longer than the 2,047 characters of a Sitemap; it is published nevertheless.",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -232,6 +232,57 @@ def test_none_imports_from_the_current_folder(
         status, said = process.stop()
     assert (status, "HW-SRV-03" in said) == (0, False)
     assert not proof.exists()
+
+
+HANGUP = {
+    "serve": "serve --files files --port 0 --state own --json",
+    "serve with more processes": "serve --files files --port 0 --state own --json --workers 2",
+    "serve with a hub": "serve --files files --port 0 --state own --json --hub",
+    "publish": "publish --files files --state own --to tree --base-url http://s.example/ --watch --json",
+    "hub": "hub --listen 127.0.0.1:0 --state own --json",
+    "simulate": "simulate --port 0 --state own --resources 10 --json",
+    "sync": "sync --follow 60 URL copy --json",
+    "sync by push": "sync --follow 60 --push URL copy --json",
+}
+
+
+@pytest.mark.parametrize("case", HANGUP)
+def test_sighup_ends_nothing(world: tuple[Path, Path, str], case: str) -> None:
+    """Log rotation and service managers send it, to all processes of a service; it is told."""
+    _config, folder, _base = world
+    with ExitStack() as stack:
+        url = ""
+        if case.startswith("sync"):
+            source = Process("--files", str(folder), "--port", "0", "--state", str(folder.parent / "source"), "--hub")
+            url = stack.enter_context(source).ready()
+        words = [url if word == "URL" else word for word in HANGUP[case].split()]
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "headwater", *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=folder.parent,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            )
+        )
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        count = 2 if "more" in case else 1
+        until(lambda: len(_serving(process.pid)) == count - 1, what="the other process")
+        time.sleep(0.5 * count)  # until it is at work
+        for _ in range(2):
+            for pid in (process.pid, *_children(process.pid)):
+                os.kill(pid, signal.SIGHUP)
+            time.sleep(0.3)
+        assert process.poll() is None
+        assert len(_serving(process.pid)) == count - 1
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, said
+        assert "[HW-SRV-15]" in said
+        assert "HW-SRV-03" not in said
 
 
 def test_they_end_with_the_first_one_however_it_ends(world: tuple[Path, Path, str]) -> None:

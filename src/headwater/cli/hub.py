@@ -153,6 +153,7 @@ def _run(options: dict[str, Any]) -> Exit:
     import signal
 
     from headwater.cli.server_log import open_log
+    from headwater.cli.stop_signal import hangups_noted
     from headwater.http.hub.server import HubServer, HubSetup
     from headwater.http.server.sockets import address_url, listen
     from headwater.source.notifications.hub_config import HubConfig
@@ -169,7 +170,7 @@ def _run(options: dict[str, Any]) -> Exit:
     tokens = table.tokens()
     log = open_log(options["log_format"])
     folder = (options["state"] or default_state()).absolute()
-    with listen(*table.address) as listener:
+    with hangups_noted(log.progress), listen(*table.address) as listener:
         told = table.options(address_url(listener))
         setup = HubSetup(
             folder=folder,

@@ -1,15 +1,19 @@
-"""SIGTERM and SIGINT as an event, or SIGTERM as an exception: what is under way ends in order."""
+"""SIGTERM and SIGINT as an event, or SIGTERM as an exception: what is under way ends in order. SIGHUP ends nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from headwater import notices
 from headwater.errors import Exit
+from headwater.progress import Notice
+
+_STANDARD_ERROR = 2
 
 
 class StopSignal:
@@ -46,6 +50,29 @@ class StopSignal:
     def exit_status(self) -> Exit:
         """That of a command which a signal may have ended."""
         return Exit.INTERRUPTED if self._by == signal.SIGINT else Exit.DONE
+
+
+@contextmanager
+def hangups_noted(tell: Callable[[Notice], None]) -> Iterator[None]:
+    """A context in which SIGHUP is told and ends nothing: log rotation and service managers send it.
+
+    Where standard error is a terminal it means that this has gone, and ends the process as ever; where whoever has
+    started us ignores it (`nohup`), so do we.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL or os.isatty(_STANDARD_ERROR):
+        yield
+        return
+    notice = Notice(notices.HANGUP, "SIGHUP ends nothing here, and nothing is read again")
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        threading.Thread(target=tell, args=(notice,), daemon=True).start()  # this one may be writing to the log
+
+    signal.signal(signal.SIGHUP, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Terminated(BaseException):

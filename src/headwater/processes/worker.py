@@ -53,7 +53,8 @@ def run(function: str) -> None:
 
     `function` ("module:name") makes the function that does a job from the first value that is read.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what an interruption means
+    for number in (signal.SIGINT, signal.SIGHUP):  # the owner decides what they mean
+        signal.signal(number, signal.SIG_IGN)
     gc.disable()  # nothing here makes cycles
     jobs, answers = sys.stdin.buffer, sys.stdout.buffer
     module, _, name = function.partition(":")

@@ -28,6 +28,7 @@ def follow_pushed(
     """Follow until stopped; `seconds` are the interval of polls and the longest one. Returns the exit status."""
     from msgspec.structs import replace
 
+    from headwater.cli.stop_signal import hangups_noted
     from headwater.http.subscriber.follow_push import PushOptions, follow_push
     from headwater.notify.hub.requests import objection_to_url
     from headwater.source.notifications.hub_config import host_and_port
@@ -46,7 +47,7 @@ def follow_pushed(
             sys.stdout.flush()
 
     push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce, on_fault=complain)
-    with output.listening() as progress:
+    with output.listening() as progress, hangups_noted(progress):
         heard = [replace(task, listener=progress) for task in tasks]
         return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
 

@@ -270,7 +270,8 @@ def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
 def _follow(task: SyncTask, seconds: float, longest: float | None, output: RunOutput) -> int:
     from msgspec.structs import replace
 
+    from headwater.cli.stop_signal import hangups_noted
     from headwater.sync.follow import PollInterval, follow
 
-    with output.listening() as progress:
+    with output.listening() as progress, hangups_noted(progress):
         return follow(replace(task, listener=progress), PollInterval(seconds, longest), output.teller(progress))

@@ -302,12 +302,16 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
     With `quiet` the log has what is wrong, and no publications.
     """
     from headwater.cli.server_log import open_log
-    from headwater.cli.stop_signal import StopSignal
+    from headwater.cli.stop_signal import StopSignal, hangups_noted
     from headwater.source.source import Source
 
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
-    with Source(config, tree=tree, listener=log.progress) as source, StopSignal() as stop:
+    with (
+        hangups_noted(log.progress),
+        Source(config, tree=tree, listener=log.progress) as source,
+        StopSignal() as stop,
+    ):
         if not quiet:
             source.events.listen(log.published)
         gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do

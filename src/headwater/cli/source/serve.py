@@ -207,6 +207,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
     from headwater import notices
     from headwater.cli.server_log import open_log
+    from headwater.cli.stop_signal import hangups_noted
     from headwater.http.server.server import make_server
     from headwater.progress import Notice
     from headwater.source.source import Source
@@ -223,6 +224,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
                 server.end()
 
     with ExitStack() as stack:
+        stack.enter_context(hangups_noted(log.progress))
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
         counts = _counts(config, folder)
         source = _opened(stack, config, log, counts, heard if how.alone else None)

@@ -191,6 +191,7 @@ def _serve(
 ) -> Exit:
     """Serve: at first 503 while everything is loaded and published, then what happens."""
     from headwater.cli.server_log import open_log
+    from headwater.cli.stop_signal import hangups_noted
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.server.server import make_server
@@ -201,7 +202,7 @@ def _serve(
     from headwater.source.configured_source import DOCUMENTS
 
     log = open_log(output.log_format)
-    with listen(place.host, place.port) as address:
+    with hangups_noted(log.progress), listen(place.host, place.port) as address:
         url = place.base_url or _own_url(place.host, address_url(address))
         sets = (SetSettings(name=name, dumps=ON_DEMAND, dump=place.has_dump) for name in simulation.world.sets)
         site = Site(base_url=url, sets=tuple(sets))

@@ -113,12 +113,13 @@ class ServingProcesses:
                 child.join()
 
     def _child(self) -> SpawnProcess:
-        """One more process. Ctrl-C reaches all of us: the parent decides what it means, from the child's first step."""
+        """One more process. Ctrl-C and SIGHUP reach all of us: the parent decides what they mean, from the start."""
         ours, theirs = self._context.Pipe()
         child = self._context.Process(target=self._target, args=(theirs, *self._arguments), daemon=True)
-        resource_tracker.ensure_running()  # once it runs, it leaves the mask as it is
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
+            resource_tracker.ensure_running()  # once it runs, it leaves the mask as it is
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             child.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
