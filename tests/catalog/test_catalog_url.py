@@ -90,6 +90,10 @@ def test_what_is_relative_in_a_place_counts_from_a_folder(text: str, expected: s
         "opensearch://search/p?tls=perhaps",
         "opensearch://search/p?shards",
         "opensearch://search/p#x",
+        "opensearch://search/_all",
+        "opensearch://search/-x",
+        "opensearch://search/p*",
+        "opensearch://search/Upper",
     ],
 )
 def test_what_is_no_place_is_said(text: str) -> None:

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from headwater.http.server.connections import OpenConnections, Stage
 from headwater.http.server.open_files import room_for_connections
 from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
 from headwater.notify.hub.policy import ClientShares
-from tests.support.serving import Face, drain, face
+from tests.support.serving import Face, Process, drain, face, request
 from tests.support.waiting import DEADLINE, until
 
 
@@ -252,6 +254,33 @@ def test_an_answer_that_is_under_way_is_finished(
         head, _, body = (begun + drain(client)).partition(b"\r\n\r\n")
         assert f"content-length: {len(octets)}".encode() in head.lower()
         assert body == octets
+
+
+@pytest.mark.long(20)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+def test_readers_that_take_nothing_have_little_memory_each(tmp_path: Path) -> None:
+    """Beyond some, each has a small block: 600 took 150 MiB when all had a large one."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "large").write_bytes(bytes(8 << 20))
+    with Process("--files", str(tmp_path / "files"), "--port", "0", "--state", str(tmp_path / "s"), "--quiet") as one:
+        url, count = urlsplit(one.ready()), 600
+        request(url.geturl(), "/files/resources/large", "HEAD")
+        before = _resident_kib(one.process.pid)
+        with contextlib.ExitStack() as stack:
+            for _ in range(count):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+                client.connect((url.hostname, url.port))
+                client.sendall(b"GET /files/resources/large HTTP/1.1\r\nHost: a\r\n\r\n")
+                client.settimeout(DEADLINE)
+                assert client.recv(12) == b"HTTP/1.1 200"
+            time.sleep(0.5)
+            assert _resident_kib(one.process.pid) - before < 100 << 10
+
+
+def _resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(one.split()[1]) for one in lines if one.startswith("VmRSS:"))
 
 
 def test_connections_that_wait_to_be_accepted_as_the_server_ends_are_answered(tmp_path: Path) -> None:

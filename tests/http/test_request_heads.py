@@ -29,6 +29,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
 
 BODY = b"POST /files/dump HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 REFUSED = {
+    "HTTP/0.9": b"GET /health\r\n\r\n",
+    "HTTP/2 in a head of HTTP/1": b"GET /health HTTP/2.0\r\nhost: x\r\n\r\n",
     "no Host": b"GET /health HTTP/1.1\r\n\r\n",
     "two Hosts": b"GET /health HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n",
     "two Hosts, HTTP/1.0": b"GET /health HTTP/1.0\r\nhost: a\r\nHost: b\r\n\r\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from headwater.ingest.dit.index.follower import DitFollower
 from headwater.ingest.dit.index.index_audit import IndexAuditResult, _delete, audit
 from headwater.ingest.dit.index.index_url import index_at, index_credentials
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position
-from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, fitting
+from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, SearchServer, fitting
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.support.push_set import PushSet, change, resource
@@ -271,6 +271,13 @@ def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_p
     follower.poll()
     assert fed.log() == [("created", "a")]
     fed.close()
+
+
+@pytest.mark.parametrize("name", ["_all", "-x", "+x", "a,_all", "a,-b", "", "*", "a/b", "Upper"])
+def test_what_is_no_name_of_an_index_is_not_asked_for(name: str) -> None:
+    """An engine takes some of them for all indices, or for all but one."""
+    with pytest.raises(BadIndex):
+        Index(cast(SearchServer, None), name)
 
 
 def test_an_index_that_is_not_there_is_said(cluster: Cluster) -> None:

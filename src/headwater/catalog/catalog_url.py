@@ -31,6 +31,8 @@ _URL = re.compile(
     r"(?P<engine>opensearch|elasticsearch)://(?:(?P<who>[^@/?#]*)@)?(?P<nodes>[^@/?#]+)"
     r"(?:/(?P<prefix>[^@/?#]*))?/?(?:\?(?P<query>[^@#]*))?"
 )
+_PREFIX = re.compile(r"[^\\/*?\"<>| #A-Z:,_+.-][^\\/*?\"<>| #A-Z:,]{0,200}")
+"""What an engine takes for the beginning of the name of an index; a pattern would have others as well."""
 _CA = re.compile(r"(?<=[?&])(ca=)([^&]+)")
 _NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -116,6 +118,8 @@ def place_of(text: str) -> Place:
     match = _URL.fullmatch(text)
     if match is None:
         raise BadPlace("no place of a catalog", where=shown(text), advice=_ENCODE if "@" in text else None)
+    if match["prefix"] and _PREFIX.fullmatch(match["prefix"]) is None:
+        raise BadPlace("the prefix of the indices begins no name of an index", where=shown(text))
     user, _, password = (match["who"] or "").partition(":")
     return ClusterPlace(
         nodes=tuple(_node(node, text) for node in match["nodes"].split(",")),

@@ -31,7 +31,9 @@ from headwater.errors import Exit, UsageFault
     "--base-url", metavar="URL", help="URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]"
 )
 @click.option(
-    "--token", metavar="TOKEN", help="Believe publishers who send this bearer token; without it the topic is asked."
+    "--token",
+    metavar="TOKEN",
+    help="Believe publishers who send this bearer token, better by --token-file; without one the topic is asked.",
 )
 @click.option(
     "--token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="The same, one token a line."

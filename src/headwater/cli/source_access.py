@@ -48,7 +48,10 @@ proxy_option = click.option(
 )
 _ASKING = (
     click.option(
-        "--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="A bearer token, sent to URL's origin only."
+        "--token",
+        envvar="HEADWATER_TOKEN",
+        metavar="TOKEN",
+        help="A bearer token, sent to URL's origin only; better by HEADWATER_TOKEN: `ps` shows what is here.",
     ),
     click.option(
         "--user",

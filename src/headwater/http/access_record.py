@@ -22,8 +22,8 @@ class AccessRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def request_target(path: bytes, query: bytes) -> bytes:
-    """The target of a request as it came, of its path and its query."""
-    return path + b"?" + query if query else path
+    """What is kept of the target of a request: its path, and whether it had a query, which may have a secret in it."""
+    return path + b"?" if query else path
 
 
 def access_record(

@@ -26,7 +26,9 @@ from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Receive, Rou
 from headwater.http.source_access import SourceAccess
 from headwater.source.protocol import ContentProvider, ServableSource
 
-BLOCK_OCTETS = 1 << 18
+BLOCK_OCTETS, CROWDED_BLOCK_OCTETS = 1 << 18, 1 << 15
+CROWD = 128
+"""Of so many answers that are being sent each has a block of the first size in memory, any more one of the second."""
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -70,6 +72,7 @@ class Application:
         )
         self.on_served = on_served
         self._on_fault = on_fault
+        self._sending = 0
 
     def close(self) -> None:
         """Give up the reading threads."""
@@ -143,16 +146,19 @@ class Application:
             await send({"type": "http.response.body", "body": response.content()})
             return True
         gone = asyncio.ensure_future(_reader_gone(receive))
+        self._sending += 1
         try:
             position, end = response.start, response.start + response.octets
             while position < end:
-                block = await self._block(response, position, min(BLOCK_OCTETS, end - position))
+                most = BLOCK_OCTETS if self._sending <= CROWD else CROWDED_BLOCK_OCTETS
+                block = await self._block(response, position, min(most, end - position))
                 position += len(block)
                 if gone.done() or not block or (position >= end and response.has_changed()):
                     return False  # returning without the last octets makes the server cut the connection: never padded
                 await send({"type": "http.response.body", "body": block, "more_body": position < end})
             return True
         finally:
+            self._sending -= 1
             gone.cancel()
 
     async def _send_stream(self, response: Response, stream: BodyStream, receive: Receive, send: Send) -> bool:

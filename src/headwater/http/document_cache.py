@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from headwater.http.responses import Head, line
+from headwater.http.responses import INERT, Head, line
 from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.site import ROBOTS
@@ -161,7 +161,7 @@ def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None,
         + line(b"vary", b"Accept-Encoding")
     )
     head = line(b"content-type", stored.media_type.encode("ascii"))
-    head += line(b"content-length", b"%d" % octets) + unchanged + line(b"accept-ranges", b"bytes")
+    head += line(b"content-length", b"%d" % octets) + unchanged + line(b"accept-ranges", b"bytes") + INERT
     if coding is Coding.GZIP:
         head += line(b"content-encoding", b"gzip")
     return Representation(etag, stated, octets, head, unchanged)

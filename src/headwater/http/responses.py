@@ -34,6 +34,14 @@ def line(name: bytes, value: bytes) -> Head:
     return b"%s: %s\r\n" % (name, value)
 
 
+INERT: Head = (
+    line(b"x-content-type-options", b"nosniff")
+    + line(b"x-frame-options", b"DENY")
+    + line(b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+)
+"""Of pages and documents of ours: nothing in them runs or is fetched, and no other page has them in itself."""
+
+
 def leads_to(capability_list: str) -> Head:
     """The header by which a resource leads to the Capability List of its set, at this URL (RS-DISC-04)."""
     return line(b"link", f'<{capability_list}>; rel="resourcesync"'.encode("ascii"))
@@ -138,7 +146,7 @@ def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields)
     if span is None:
         return Response(200, head, octets=size)
     if isinstance(span, Unsatisfiable):
-        kept = _without(head, b"content-length", b"content-type")
+        kept = _without(head, b"content-length", b"content-type", *(name for name, _ in fields(INERT)))
         return text(416, "the range lies beyond the end", kept + line(b"content-range", b"bytes */%d" % size))
     return Response(206, _part(head, span, size), start=span.start, octets=span.octets)
 
@@ -166,7 +174,7 @@ def bug(head: Head = b"") -> Response:
 
 def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
     """An answer made for this request alone; `head` has the further lines."""
-    own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body))
+    own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + INERT
     return Response(status, own + head, body=body, octets=len(body))
 
 

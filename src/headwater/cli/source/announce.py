@@ -34,7 +34,12 @@ def sending(function: Command) -> Command:
     to = click.option(
         "--to", metavar="URL", help="Announce to the server at URL, instead of recording here; needs a token."
     )
-    token = click.option("--token", envvar="HEADWATER_TOKEN", metavar="TOKEN", help="With --to: the token of the set.")
+    token = click.option(
+        "--token",
+        envvar="HEADWATER_TOKEN",
+        metavar="TOKEN",
+        help="With --to: the token of the set; better by HEADWATER_TOKEN.",
+    )
     return to(token(ca_option(proxy_option(function))))
 
 

@@ -12,7 +12,10 @@ def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
     """Raise ValueError for a head that a proxy and we might read differently: it gets 400 (RFC 9112 3.2, 6.1).
 
     Each request of HTTP/1.1 has one `Host`, and no body is encoded otherwise than in chunks. Names are in lower case.
+    HTTP/0.9, and what calls itself HTTP/2 in a head of HTTP/1, is not spoken.
     """
+    if version not in ("1.1", "1.0"):
+        raise ValueError("this version of HTTP is not spoken here")
     count = 0
     for name, value in headers:
         if name == b"host":

@@ -35,6 +35,8 @@ _LAST_SECONDS = 0.02
 """What a server that ends lets its loop do, before it looks whether anybody is left to be answered."""
 _WAITING = 1_024
 """Connections that wait to be accepted: so many are taken at the end, as many as may wait (`sockets.listen`)."""
+_UNREAD_OCTETS = 16 << 10
+"""Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _UNPARSED = 8
 """What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
 
@@ -239,6 +241,7 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
         """Begin, where there is room: a head must come within its time."""
         super().connection_made(transport)
         self.parser, self.flow = UpgradeIgnoringParser(self), HeldFlow(transport)
+        transport.set_write_buffer_limits(high=_UNREAD_OCTETS)
         if not self.opened.admit(self, self.address):
             transport.write(_NO_ROOM)
             transport.close()

@@ -23,7 +23,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
 
-_HEAD: Final = line(b"cache-control", b"no-store") + line(b"x-content-type-options", b"nosniff")
+_HEAD: Final = line(b"cache-control", b"no-store")
 _CLOSE: Final = line(b"connection", b"close")
 
 

@@ -29,7 +29,7 @@ REFRESH_SECONDS: Final = 1.0
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_NAME = re.compile(r"[^\\/*?\"<>| #A-Z:][^\\/?\"<>| #A-Z:]{0,254}\Z")
+_NAME = re.compile(r"[^\\/*?\"<>| #A-Z:_+-][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
 class BadIndex(UsageFault):
