@@ -480,7 +480,7 @@ def test_a_broken_list_in_the_middle_stops_the_position(source: Source, site: Si
 
 
 def test_a_rewritten_list(source: Source, site: Site, dest: Path) -> None:
-    """DST-C4: `from` unchanged, another beginning; without times everything that may be new is done again."""
+    """DST-C10: `from` unchanged, another beginning: the Resource List decides, and changes since are done again."""
     go(source.base, dest)
     changed(site)
     site.publish_changes(10, entries=styled(site, "no times at all"))
@@ -489,7 +489,7 @@ def test_a_rewritten_list(source: Source, site: Site, dest: Path) -> None:
     site.publish_changes(10, entries=styled(site, "no times at all")[2:])
     ran = go(source.base, dest)
     assert ran.status == DONE
-    assert "DST-C4" in ran.rules()
+    assert "DST-C10" in ran.rules()
     assert tree(dest) == dict(site.files)
 
 

@@ -246,7 +246,7 @@ def test_what_is_left_out_makes_no_audit_undetermined(source: Source, site: Site
 
 @pytest.mark.parametrize("renewed", [False, True], ids=["the old Resource List", "a new one"])
 def test_changes_put_at_their_place_among_others(renewed: bool, source: Source, site: Site, dest: Path) -> None:
-    """DST-C4: each list leaves out one change, which the next one has; a whole one is as long as the one before."""
+    """DST-C10: each list leaves out one change, which the next one has; a whole one is as long as the one before."""
     assert go(source.base, dest).status == DONE
     for number in range(4):
         site.put("f1.txt", b"one, %d" % number)
@@ -263,7 +263,7 @@ def test_changes_put_at_their_place_among_others(renewed: bool, source: Source, 
         ran = go(source.base, dest)
         assert ran.status == DONE
         if number:
-            assert "DST-C4" in ran.rules()
+            assert "DST-C10" in ran.rules()
             assert f"new{number - 1}" in tree(dest)
     site.publish_changes(10)
     source.forget()

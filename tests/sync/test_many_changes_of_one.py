@@ -11,7 +11,7 @@ import pytest
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.staging import fold, settle_done
 from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.update.disordered_changes import contradicted, do_missed, doubt_old_deletions, order_by_time
+from headwater.sync.update.disordered_changes import contradicted, doubt_old_deletions, order_by_time
 
 COUNT = 4_000
 MOST = 400
@@ -72,10 +72,6 @@ def contradict(t: Transaction) -> None:
     list(contradicted(t, 2_000_000))
 
 
-def miss(t: Transaction) -> None:
-    do_missed(t, 1)
-
-
 @pytest.mark.parametrize(
     ("work", "is_pending", "lists", "backwards", "links"),
     [
@@ -86,7 +82,6 @@ def miss(t: Transaction) -> None:
         pytest.param(order, is_last, 1, False, "nquads_unified_diff", id="patches of a dataset"),
         pytest.param(doubt, is_any, 1, False, None, id="deletions before the Resource List"),
         pytest.param(contradict, is_none, 1, False, None, id="changes that the Resource List does not have"),
-        pytest.param(miss, is_none, 1, False, None, id="changes that pass for done"),
     ],
 )
 def test_the_work_follows_the_number_of_changes(

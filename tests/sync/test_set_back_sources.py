@@ -1,113 +1,281 @@
-"""A source that was set back, met by a run that compares with a Resource List from before, whatever the reason for it.
+"""A source that was set back, or has rewritten its Change Lists: a Resource List decides, or the run ends with 5.
 
-DST-C4, DST-F12, DST-B2.
+DST-C10, DST-F12, DST-B2. What may never be: a wrong copy with status 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.copying import DONE, UNDETERMINED, check, go, tree
-from tests.support.fake_source import Site, Source, at, document, url
+from headwater.cli import run
+from tests.support.copying import DONE, FAILED, UNDETERMINED, check, go, tree
+from tests.support.fake_source import Reply, Site, Source, at, document, url
 
-ANEW = pytest.mark.parametrize(
-    "options", [{"baseline": True}, {"repair": True}, {"exclude": ("none",)}], ids=["baseline", "repair", "choice"]
-)
-INDEX = pytest.mark.parametrize("is_index", [False, True], ids=["a list", "an index"])
-
-
-def publish(site: Site, *, is_index: bool) -> None:
-    """The Change List, or an index of it, which stays what it is."""
-    site.publish_changes(10)
-    if is_index:
-        site.serve("/set/open.xml", site.source.reply("/set/changelist.xml").body)
-        part = url(f"{site.root}/open.xml", tag="sitemap", **{"from": at(10)})
-        body = document([part], "sitemapindex", site.up(), capability="changelist", **{"from": at(10)})
-        site.serve("/set/changelist.xml", body)
+BEGIN = 10.0
+TURN = 12.5
+"""When the first list of an index closes: one change later than the first moment to which the source is set back."""
 
 
-@pytest.fixture
-def copied(is_index: bool, source: Source, site: Site, dest: Path) -> Path:
-    """A copy that has done three changes, of which the source has forgotten two."""
-    publish(site, is_index=is_index)
+def source_without(site: Site, path: str) -> None:
+    site.source.pages.pop(path, None)
+
+
+def publish(site: Site, shape: str, begin: float = BEGIN, told: list[str] | None = None) -> None:
+    """The Change List, or an index of it, or of a closed and an open one."""
+    changes = [one for one in site.changes if one[0] > begin]
+    told = [site.change(*one) for one in changes] if told is None else told
+    if shape == "a list":
+        site.publish_changes(begin, entries=told)
+        return
+    bounds = [(begin, None)]
+    if shape == "two lists" and changes and changes[-1][0] > TURN:
+        bounds = [(begin, TURN), (TURN, None)]
+    else:
+        source_without(site, "/set/c1.xml")
+    early = sum(1 for one in changes if one[0] <= TURN) if len(bounds) == 2 else 0
+    parts = []
+    for n, (since, until) in enumerate(bounds):
+        times: dict[str, Any] = {"capability": "changelist", "from": at(since), "until": until and at(until)}
+        entries = told if len(bounds) == 1 else told[:early] if n == 0 else told[early:]
+        site.serve(f"/set/c{n}.xml", document(entries, links=site.up(), **times))
+        del times["capability"]
+        parts.append(url(f"{site.root}/c{n}.xml", tag="sitemap", **times))
+    head: dict[str, Any] = {"capability": "changelist", "from": at(begin)}
+    site.serve("/set/changelist.xml", document(parts, "sitemapindex", site.up(), **head))
+
+
+def follow(source: Source, site: Site, dest: Path, shape: str) -> dict[str, bytes]:
+    """A copy that has done four changes; returned are the files as the source had them after the first."""
+    publish(site, shape)
     assert go(source.base, dest).status == DONE
     site.put("f1.txt", b"one")
     before = dict(site.files)
-    site.put("f2.txt", b"two")
-    site.put("f3.txt", b"three")
-    publish(site, is_index=is_index)
+    site.put("f1.txt", b"two")
+    site.put("new.txt", b"lost")
+    site.drop("f2.txt")
+    publish(site, shape)
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
-    site.changes = site.changes[:-2]
+    return before
+
+
+def restore(source: Source, site: Site, before: dict[str, bytes]) -> None:
+    """The files as they were, and the changes since forgotten; time goes on."""
+    clock = site.clock
+    for name in set(site.files) - set(before):
+        source.pages.pop(f"/set/resources/{name}")
+    site.files = {}
     for name, body in before.items():
         site.put(name, body, change=False)
-    publish(site, is_index=is_index)
-    return dest
+    site.changes = [one for one in site.changes if one[0] <= BEGIN + 1]
+    site.clock = clock
 
 
-@ANEW
-@INDEX
-def test_an_older_list_settles_nothing(
-    is_index: bool, options: dict[str, Any], source: Source, site: Site, copied: Path
+def as_it_was(site: Site, shape: str) -> None:
+    publish(site, shape)
+
+
+def earlier(site: Site, shape: str) -> None:
+    publish(site, shape, begin=5)
+
+
+def later(site: Site, shape: str) -> None:
+    publish(site, shape, begin=BEGIN + 1.5)
+
+
+def as_many_since(site: Site, shape: str) -> None:
+    for number in range(3):
+        site.put(f"f{number + 2}.txt", b"since")
+    publish(site, shape)
+
+
+def longer(site: Site, shape: str) -> None:
+    for number in range(6):
+        site.put("f3.txt", b"since %d" % number)
+    publish(site, shape)
+
+
+def longer_and_earlier(site: Site, shape: str) -> None:
+    for number in range(6):
+        site.put("f3.txt", b"since %d" % number)
+    publish(site, shape, begin=5)
+
+
+WAYS = [as_it_was, earlier, later, as_many_since, longer, longer_and_earlier]
+SHAPES = ["a list", "an index", "two lists"]
+OPTIONS: list[dict[str, Any]] = [{}, {"baseline": True}, {"repair": True}, {"exclude": ("none",)}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "baseline", "repair", "choice"])
+@pytest.mark.parametrize("renewed", [False, True], ids=["old Resource List", "new Resource List"])
+def test_the_resource_list_decides(
+    way: Callable[[Site, str], None],
+    shape: str,
+    options: dict[str, Any],
+    renewed: bool,
+    source: Source,
+    site: Site,
+    dest: Path,
 ) -> None:
-    ran = go(source.base, copied, **options)
-    assert ran.status == UNDETERMINED
-    assert "DST-F12" in ran.rules()
-    assert go(source.base, copied, **options).status == UNDETERMINED
-    assert check(source.base, copied).verdict == "undetermined"
+    before = follow(source, site, dest, shape)
+    restore(source, site, before)
+    way(site, shape)
+    if renewed:
+        site.publish_list()
+    for _ in range(2):
+        ran = go(source.base, dest, max_delete=1.0, **options)
+        assert ran.status in (DONE, UNDETERMINED)
+        if renewed or way not in (later,):
+            assert ran.status == DONE
+        if ran.status == DONE:
+            assert tree(dest) == dict(site.files)
+            assert check(source.base, dest).verdict == "in sync"
+        assert ("DST-C10" in ran.rules()) or _ == 1 or (renewed and options)
+    site.put("f4.txt", b"goes on")
+    publish(site, shape, begin={earlier: 5.0, longer_and_earlier: 5.0, later: BEGIN + 1.5}.get(way, BEGIN))
+    if ran.status == DONE:
+        source.forget()
+        again = go(source.base, dest)
+        assert (again.status, tree(dest)) == (DONE, dict(site.files))
+        assert [path for path in source.requests() if "/resources/" in path] == ["/set/resources/f4.txt"]
     site.publish_list()
-    assert go(source.base, copied).status == DONE
-    assert tree(copied) == dict(site.files)
-    assert check(source.base, copied).verdict == "in sync"
+    assert go(source.base, dest, max_delete=1.0).status == DONE
+    assert tree(dest) == dict(site.files)
 
 
-@ANEW
-@INDEX
-def test_what_comes_after_is_done(
-    is_index: bool, options: dict[str, Any], source: Source, site: Site, copied: Path
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("way", [as_it_was, earlier, as_many_since])
+@pytest.mark.parametrize("missing", ["404", "broken"])
+def test_without_a_resource_list_every_run_says_so(
+    missing: str, way: Callable[[Site, str], None], shape: str, source: Source, site: Site, dest: Path
 ) -> None:
-    """The list goes on being polled, although the index that names it is what it was."""
-    assert go(source.base, copied, **options).status == UNDETERMINED
-    site.put("f4.txt", b"four")
-    publish(site, is_index=is_index)
-    assert go(source.base, copied, **{name: value for name, value in options.items() if name == "exclude"}).status == 5
-    assert tree(copied)["f4.txt"] == b"four"
+    before = follow(source, site, dest, shape)
+    restore(source, site, before)
+    way(site, shape)
+    held = tree(dest)
+    source.pages["/set/resourcelist.xml"] = Reply(b"<", 404 if missing == "404" else 200)
+    for _ in range(3):
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest)) == (UNDETERMINED, held)
+        assert "DST-C10" in ran.rules()
     site.publish_list()
-    assert go(source.base, copied).status == DONE
-    assert tree(copied) == dict(site.files)
+    assert go(source.base, dest, max_delete=1.0).status == DONE
+    assert tree(dest) == dict(site.files)
 
 
-@ANEW
-@INDEX
-def test_a_doubt_outlasts_another_baseline(
-    is_index: bool, options: dict[str, Any], source: Source, site: Site, copied: Path
+def reversed_(told: list[str]) -> list[str]:
+    return told[::-1]
+
+
+def times_edited(told: list[str]) -> list[str]:
+    return [one.replace("Z", ".5Z") for one in told]
+
+
+def one_left_out(told: list[str]) -> list[str]:
+    return told[:2] + told[3:]
+
+
+@pytest.mark.parametrize("rewrite", [reversed_, times_edited, one_left_out])
+@pytest.mark.parametrize("shape", SHAPES[:2])
+def test_a_list_that_was_rewritten_costs_no_content(
+    shape: str, rewrite: Callable[[list[str]], list[str]], source: Source, site: Site, dest: Path
 ) -> None:
-    """Until a newer Resource List is applied every run ends so."""
-    assert go(source.base, copied).status == UNDETERMINED
-    site.put("f4.txt", b"four")
-    publish(site, is_index=is_index)
-    assert go(source.base, copied).status == UNDETERMINED
-    assert go(source.base, copied, **options).status == UNDETERMINED
+    """The source is what it was: nothing is fetched again but what no list tells of any more, nothing is deleted."""
+    follow(source, site, dest, shape)
+    publish(site, shape, told=rewrite([site.change(*one) for one in site.changes if one[0] > BEGIN]))
+    source.forget()
+    for _ in range(2):
+        ran = go(source.base, dest)
+        assert (ran.status, tree(dest)) == (DONE if rewrite is reversed_ else UNDETERMINED, dict(site.files))
+    asked = {path for path in source.requests() if "/resources/" in path}
+    assert asked == ({"/set/resources/new.txt"} if rewrite is one_left_out else set())
 
 
-@ANEW
-@INDEX
-def test_an_old_answer_of_a_cache(
-    is_index: bool, options: dict[str, Any], source: Source, site: Site, dest: Path
-) -> None:
-    """The list that states all again settles the doubt."""
-    publish(site, is_index=is_index)
+@pytest.mark.parametrize("what", ["updated", "created"])
+def test_an_old_answer_of_a_cache(what: str, source: Source, site: Site, dest: Path) -> None:
+    """What the source still serves is not taken back, and a list that states all again settles the doubt."""
+    site.publish_changes(10)
     go(source.base, dest)
-    site.put("f1.txt", b"one")
-    publish(site, is_index=is_index)
+    site.put("f1.txt" if what == "updated" else "new.txt", b"one")
+    site.publish_changes(10)
     assert go(source.base, dest).status == DONE
     told, site.changes = site.changes, site.changes[:-1]
-    publish(site, is_index=is_index)
-    assert go(source.base, dest, **options).status == UNDETERMINED
+    site.publish_changes(10)
+    for options in OPTIONS:
+        assert go(source.base, dest, **options).status == UNDETERMINED
+        assert tree(dest) == dict(site.files)
     site.changes = told
-    publish(site, is_index=is_index)
-    assert go(source.base, dest, **options).status == DONE
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
     assert check(source.base, dest).verdict == "in sync"
+
+
+def accept(url: str, dest: Path, *options: str) -> int:
+    return run(["sync", url, str(dest), "--accept-reset", "-q", *options])
+
+
+def test_consent_takes_a_source_that_was_set_back_in_place(
+    source: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """What its lists say now is what counts, although they are older; deletions need consent as ever (DST-B4)."""
+    before = follow(source, site, dest, "a list")
+    restore(source, site, before)
+    publish(site, "a list")
+    source.pages["/set/resources/new.txt"] = Reply(b"lost")  # is still served: the lists alone do not settle it
+    assert go(source.base, dest).status == UNDETERMINED
+    assert accept(source.base, dest, "--max-delete", "0%") == FAILED
+    changes = tmp_path / "changes.jsonl"
+    assert accept(source.base, dest, "--max-delete", "100%", "--changes", str(changes)) == DONE
+    assert tree(dest) == dict(site.files)
+    assert '"deleted"' in changes.read_text()
+    assert go(source.base, dest).one.process == "none"
+
+
+def test_consent_where_there_is_a_resource_list_alone(source: Source, site: Site, dest: Path) -> None:
+    """DST-F12: a list that is older than that of the last baseline comes from a cache, or from a source set back."""
+    site.publish_capabilities("resourcelist")
+    before = dict(site.files)
+    site.put("f1.txt", b"lost")
+    site.put("new.txt", b"lost")
+    site.publish_list()
+    assert go(source.base, dest).status == DONE
+    restore(source, site, before)
+    site.publish_list(when=10)
+    for _ in range(2):
+        assert go(source.base, dest).status == UNDETERMINED
+    assert accept(source.base, dest) == DONE
+    assert tree(dest) == dict(site.files)
+    assert go(source.base, dest).status == DONE
+
+
+def test_consent_where_there_are_changes_alone(source: Source, site: Site, dest: Path) -> None:
+    site.publish_capabilities("changelist")
+    for number in range(5):
+        site.put(f"n{number}.txt", b"one")
+    before = dict(site.files)
+    site.put("n1.txt", b"lost")
+    publish(site, "a list")
+    assert go(source.base, dest).status == DONE
+    restore(source, site, before)
+    site.changes = [(11.0 + n, "created", f"n{n}.txt", b"one") for n in range(5)]
+    publish(site, "a list")
+    for _ in range(2):
+        assert go(source.base, dest).status == UNDETERMINED
+    assert accept(source.base, dest) == DONE
+    assert tree(dest)["n1.txt"] == b"one"
+    assert go(source.base, dest).one.process == "none"
+
+
+def test_consent_is_needless_where_nothing_was_set_back(source: Source, site: Site, dest: Path) -> None:
+    assert accept(source.base, dest) == DONE
+    site.put("f1.txt", b"one")
+    site.publish_changes(10)
+    assert accept(source.base, dest) == DONE
+    assert tree(dest) == dict(site.files)

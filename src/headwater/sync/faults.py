@@ -59,6 +59,10 @@ class Unreachable(SourceFault):
         self.cause = cause
 
 
+class IncompleteList(Unreachable):
+    """Documents of a Resource List could not be read: what was read of it was done, and nothing deleted (DST-C11)."""
+
+
 class SignInRefused(Unreachable):
     """The source refuses access: credentials are missing, or are not accepted (HTTP status 401, 403; DST-F2)."""
 

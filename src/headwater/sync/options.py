@@ -46,6 +46,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     baseline: bool = False
     """Do a baseline even if an increment would suffice."""
 
+    accept_reset: bool = False
+    """The source was set back: let its Resource List decide, whatever its `at`, over all that changes did (DST-C10)."""
+
     moved: bool = False
     """The source of the copy has moved to this address (DST-F10)."""
 

@@ -76,6 +76,11 @@ _HEADINGS = {
     " end of that day in UTC.",
 )
 @click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would suffice.")
+@click.option(
+    "--accept-reset",
+    is_flag=True,
+    help="The source was set back: bring the copy back to what its lists say, within --max-delete.",
+)
 @click.option("--moved", is_flag=True, help="The source of the copy in DEST has moved to URL.")
 @click.option("--repair", is_flag=True, help="Hash every file of the copy, and fetch again what is missing or changed.")
 @click.option(

@@ -99,9 +99,6 @@ class ExpectedFiles:
                 "there is no Resource List to compare with", where=offer.baseline_document, rule="DST-Q"
             )
         self._take_along()
-        lost = self._row.position.lost if self._row.position else None
-        if lost is not None and (snapshot.at is None or snapshot.at <= lost):
-            self.doubts.append("changes since the Resource List may have left the Change List before they were read")
         self._result.at = format_micros(snapshot.at)
         if not snapshot.complete or not snapshot.settled:
             self.doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")

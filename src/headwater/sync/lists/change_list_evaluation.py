@@ -6,17 +6,18 @@ import msgspec
 
 from headwater.spec.records import Document
 from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import (
     Close,
     Interval,
     Position,
+    ReadList,
     Style,
     Style10,
     Times,
     advance,
     closedness,
     effective,
+    is_past,
     newest_first,
     told_again,
     told_until,
@@ -25,8 +26,8 @@ from headwater.sync.lists.position import (
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import last_micros, micros, source_clock
 
-FORGOTTEN = "the list no longer has changes that were applied: the source may have been restored from a backup"
-_INSERTED = "the list has got changes before those that were done: the next Resource List settles what they bring"
+_MOST_LISTS = 1_000
+"""Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -44,9 +45,9 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, reached: Position) -> Evaluation:
-    """Judge one list by the position with which the reading began; `reached` is what the lists before it have brought.
+    """Judge one list, which reads on, by the position with which the reading began.
 
-    `backwards` of the new position counts the polls in which the source's times have gone back (DST-F12).
+    `reached` is what the lists before it have brought.
     """
     document = answer.document
     from_, until, times = micros(document.from_), micros(document.until), staged.times()
@@ -54,34 +55,16 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
     order = change_order(times, staged.style, staged.begins(from_, start.time), until, clock)
     intervals, remarks = order.intervals, list(order.remarks)
-    rewritten = staged.print.rewritten if intervals else ChangeListFingerprint(start, answer.uri, from_).rewritten
-    if rewritten:
-        remarks.append(("DST-C4", "the Change List was rewritten"))
     begins = None if document.from_ is None else last_micros(document.from_)
     again = told_again(start, answer.uri, from_, begins)
-    pending = list(unprocessed(intervals, staged.marks, start, staged.print.done, again))
+    done = staged.print.done if start.lists else None
+    pending = list(unprocessed(intervals, staged.marks, start, done, again))
     close, remark = closedness(from_, until, _newest(document, intervals, until), clock)
     if remark:
         remarks.append(("DST-C7", remark))
     time, at_time, own = advance(reached, intervals, staged.marks)
-    backwards = 0
-    if close is Close.CLOSED and until is not None:
-        backwards = _backwards(start, answer.uri, from_, until)
-        if time is None or until > time:
-            time, at_time, own = until, {}, {}
-    if backwards:
-        remarks.append(("DST-F12", "the source's times go backwards"))
-    gone = rewritten and staged.print.tail_end is None and _are_forgotten(start, intervals, staged.marks)
-    told = {interval.low for interval in intervals} | {one.low for one in times}
-    reaches = start.time is not None and start.time in told
-    lost = _still_lost(start, intervals, staged.marks)
-    if gone and not reaches and start.lost is None:
-        lost = start.time
-    if gone:
-        remarks.append(("DST-F12", FORGOTTEN))
-    elif rewritten and _are_inserted(start, intervals):
-        gone = True
-        remarks.append(("DST-C4", _INSERTED))
+    if close is Close.CLOSED and until is not None and (time is None or until > time):
+        time, at_time, own = until, {}, {}
     position = Position(
         time=time,
         at_time=at_time,
@@ -92,13 +75,18 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
         fingerprint=staged.print.hexdigest(),
         open=close is not Close.CLOSED,
         closed_at=until,
-        backwards=backwards,
-        rewound=start.rewound or gone,
-        lost=lost,
         tail=staged.print.tail,
+        others=_others(reached, answer.uri, from_, time),
         told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
     )
     return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
+
+
+def _others(reached: Position, uri: str, from_: int | None, time: int | None) -> list[ReadList]:
+    """The lists to be known again beside this one: those that the next reading may come to (DST-C10)."""
+    here = reached.list_before(uri, from_)
+    others = [one for one in reached.lists if one.uri != uri and one is not here]
+    return [one for one in others if one.until is None or time is None or not is_past(one.until, time)][:_MOST_LISTS]
 
 
 class ChangeOrder(msgspec.Struct, frozen=True):
@@ -134,34 +122,6 @@ def _newest(document: Document, intervals: list[Interval], until: int | None) ->
     if newest is None or until is None or document.until is None:
         return newest
     return newest if newest > last_micros(document.until) else min(newest, until)
-
-
-def _backwards(start: Position, uri: str, from_: int | None, until: int) -> int:
-    """In how many polls a closed list has ended before the position; a poll of the same list does not count again."""
-    if start.time is None or until >= start.time or start.list_uri is None:
-        return 0
-    return start.backwards + (start.list_uri != uri or start.list_from != from_)
-
-
-def _are_forgotten(start: Position, intervals: list[Interval], marks: list[str]) -> bool:
-    """Whether a list that begins where it began tells fewer changes than before, or none of those done at T."""
-    told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
-    return len(marks) < start.count or (bool(start.at_time) and told.isdisjoint(start.at_time))
-
-
-def _still_lost(start: Position, intervals: list[Interval], marks: list[str]) -> int | None:
-    """`lost`, unless nothing was done since, and the list tells all again that it had told at T."""
-    if start.lost is None or start.lost != start.time or not start.at_time:
-        return start.lost
-    told = {mark for interval, mark in zip(intervals, marks, strict=True) if interval.low == start.time}
-    return None if start.at_time.keys() <= told else start.lost
-
-
-def _are_inserted(start: Position, intervals: list[Interval]) -> bool:
-    """Whether a list tells more changes of the time before T than it told in all: some of them pass for done."""
-    until = start.done_until
-    before = sum(1 for interval in intervals if interval.exact and until is not None and (interval.low or 0) < until)
-    return before > start.count
 
 
 def _latest(intervals: list[Interval], from_: int | None, until: int | None) -> int | None:

@@ -20,10 +20,11 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Position, is_gap, select, supported
+from headwater.sync.lists.fingerprints import ChangeListFingerprint
+from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select, supported
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart, settle_done
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.source_times import micros
+from headwater.sync.source_times import last_micros, micros
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
 
@@ -31,7 +32,6 @@ _FAILING = (
     "SELECT uri, hash, length, changed_at FROM failures"
     " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
 )
-_BACKWARDS_POLLS = 3
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
@@ -43,6 +43,8 @@ class ReadingOutcome(Enum):
     GAP = "gap"
     MISSING = "missing"
     BROKEN = "broken"
+    ELSEWHERE = "elsewhere"
+    """The lists do not read on from where the copy was (DST-C10)."""
 
 
 class ChangeListReading(msgspec.Struct, kw_only=True):
@@ -66,6 +68,12 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     reaches_back: bool = False
     """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
 
+    goes_back: bool = False
+    """Whether the lists begin earlier than before: then they leave out nothing, and the source was set back."""
+
+    tells_last: bool = False
+    """Whether a list that was rewritten still ends, before what is new, with what it had ended with."""
+
     archives: str | None = None
     """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
 
@@ -82,12 +90,16 @@ class ChangeListReader:
         offer: Offer,
         position: Position,
         *,
+        before: Position | None = None,
         compare: bool = False,
         also_top: bool = False,
+        fresh: bool = False,
     ) -> None:
         """`compare`: every entry gets its row, since what is done is compared with the Resource List (`restate`).
 
+        `before`: how far the copy was; the lists are to read on from there (DST-C10). None: they may be any.
         `also_top`: where the known open list says nothing new, what is offered is read as well: it may be another list.
+        `fresh`: ask past caches.
         """
         self._context = context
         self._documents = context.documents
@@ -100,6 +112,20 @@ class ChangeListReader:
         self._indexes: set[str] = set()
         self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=position)
         self._start = position
+        self._before = before or Position()
+        self._fresh = fresh
+        self._reads_on = not self._before.lists
+        """Whether a list that was read before is known again."""
+
+        self._first: int | None = None
+        """Where the first of the lists begins that were read."""
+
+        self._covers = False
+        """Whether they tell of the time up to which changes were done."""
+
+        self._told: set[str] = set()
+        """Marks of the changes that they tell of the time at which the copy was."""
+
         self._also_top = also_top
         self._lists = 0
         self._numbers: dict[str, int] = {}
@@ -134,6 +160,8 @@ class ChangeListReader:
                 self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
                 self._visited.discard(position.list_uri)  # it was not read: an index that names it has a hole there
                 self._start = msgspec.structs.replace(position, list_uri=top)  # it may go on under another address
+                if self._before.lists:
+                    self._before = msgspec.structs.replace(self._before, list_uri=top)
             elif not self._also_top or self._reading.outcome is not ReadingOutcome.UNCHANGED:
                 return self._finish()
         if top is not None:
@@ -142,6 +170,10 @@ class ChangeListReader:
 
     def _finish(self) -> ChangeListReading:
         reading = self._reading
+        if reading.outcome is ReadingOutcome.READ:
+            self._check_reading_on()
+        if reading.outcome is ReadingOutcome.ELSEWHERE:
+            return reading
         if reading.outcome is ReadingOutcome.READ:
             reading.position = supported(reading.position, self._start, self._clock)
         if not self._pending:
@@ -172,40 +204,79 @@ class ChangeListReader:
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
+        if self._is_elsewhere(answer, staged):
+            return False
         from_, start = micros(answer.document.from_), self._start
         same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
         begins = staged.begins(from_, start.time)
         if not same and is_gap(begins, self._reach()):
             return self._moved(answer, known=known)
         self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
-        self._list(*self._whole(answer, staged))
+        self._list(answer, staged)
         return self._successor(answer)
 
-    def _whole(self, answer: DocumentRead, staged: ChangeListStaging) -> tuple[DocumentRead, ChangeListStaging]:
-        """A list, with every entry where it was rewritten: what it tells by now among changes that are done is new."""
-        if self._pending or not staged.print.rewritten:
-            return answer, staged
-        self._pending = True
-        again, whole = self._fetch(answer.uri, "the Change List is gone")
-        if isinstance(again, DocumentRead) and again.document.kind is Kind.CHANGE_LIST:
-            return again, whole
-        self._reading.outcome, self._reading.fault = ReadingOutcome.UNCHANGED, None  # the next run looks again
-        return answer, staged
+    # whether the lists read on (DST-C10)
+
+    def _is_elsewhere(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
+        """Whether a list that was read begins earlier by now, or not with what it told then."""
+        from_ = micros(answer.document.from_)
+        before = self._before.list_before(answer.uri, from_)
+        if before is None or before.from_ == from_:
+            seen = staged.print if staged.marks else ChangeListFingerprint(self._before, answer.uri, from_)
+            self._reads_on = self._reads_on or before is not None
+            self._reading.tells_last = seen.tail_end is not None
+            return seen.rewritten and self._elsewhere("what was read of the Change List is not there any more")
+        if from_ is not None and before.from_ is not None and from_ > before.from_:
+            return False
+        self._reading.goes_back = from_ is not None and before.from_ is not None
+        return self._elsewhere("the Change List begins earlier than before")
+
+    def _check_reading_on(self) -> None:
+        """Lists that are all others than before have to tell of the last changes that were done."""
+        before = self._before
+        if self._reads_on or before.time is None:
+            return
+        if self._first is not None and before.list_from is not None and self._first < before.list_from:
+            self._reading.goes_back = True
+            self._elsewhere("the Change Lists begin earlier than before")
+        elif self._covers and not before.at_time.keys() <= self._told:
+            self._elsewhere("the Change Lists do not have the changes any more that were done last")
+
+    def _see(self, answer: DocumentRead, staged: ChangeListStaging, intervals: Sequence[Interval]) -> None:
+        """Take what a list tells of the time at which the copy was, where none is known again."""
+        time, from_ = self._before.time, answer.document.from_
+        if self._reads_on or time is None:
+            return
+        begins = min((one.low for one in intervals if one.low is not None), default=None)
+        if from_ is not None:
+            begins = last_micros(from_)
+            self._first = min(begins, self._first or begins)
+        self._covers = self._covers or (begins is not None and begins < time)
+        self._told.update(
+            mark for one, mark in zip(intervals, staged.marks, strict=True) if one.exact and one.low == time
+        )
+
+    def _elsewhere(self, reason: str) -> bool:
+        self._reading.outcome, self._reading.reason = ReadingOutcome.ELSEWHERE, reason
+        return True
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.read() as t:
             held = validators(t, self._set_id, uri)
-        known = KnownChanges(self._start, self._failing)
+        known = KnownChanges(self._start, self._failing, self._before)
         staged = ChangeListStaging(self._context, self._intake, known, self._lists, uri, whole=self._pending)
         staged.may_have_rows = self._in_vain
         try:
-            answer = self._documents.read(uri, staged, held, objection=self._scope.objection)
+            answer = self._documents.read(
+                uri, staged, None if self._fresh else held, fresh=self._fresh, objection=self._scope.objection
+            )
         except SourceFault as fault:
             self._broken(uri, fault)
             return None, staged
         finally:
             self._in_vain = staged.may_have_rows
+        self._reads_on = self._reads_on or isinstance(answer, UnchangedDocument)
         if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
             archives = answer.document.link("archives")
@@ -245,7 +316,7 @@ class ChangeListReader:
             if way and way not in {*self._visited, answer.uri} and self._scope.refusal(way) is None:
                 if self._follow(way, known=False) and self._read_so_far() != read:
                     return True
-                if self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.BROKEN):
+                if self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.BROKEN, ReadingOutcome.ELSEWHERE):
                     return False
         self._reading.outcome = ReadingOutcome.GAP
         self._reading.earliest = from_
@@ -276,6 +347,9 @@ class ChangeListReader:
             reading.reason = "the Change Lists leave out changes after the position"
             return False
         reading.reaches_back |= len(known) == len(parts) and not is_gap(min(known, default=None), self._start.time)
+        if parts and not chosen and self._before.lists:
+            self._elsewhere("no Change List reaches as far any more as they were read")
+            return False
         reading.outcome = ReadingOutcome.READ
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)
@@ -297,7 +371,7 @@ class ChangeListReader:
         if start.time is None or len(known) < len(begins) or min(known) <= start.time:
             reading.position = start
         else:
-            reading.position = Position(time=min(known))
+            reading.position = msgspec.structs.replace(start, time=min(known), at_time={}, own={}, told=None)
 
     def _part(self, part: IndexedList, depth: int) -> bool:
         uri = part.uri
@@ -318,6 +392,8 @@ class ChangeListReader:
         if answer.document.kind is not Kind.CHANGE_LIST:
             wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
+        if self._is_elsewhere(answer, staged):
+            return False
         own_from = micros(answer.document.from_)
         if (
             part.from_ is not None
@@ -329,7 +405,7 @@ class ChangeListReader:
             self._reading.earliest = own_from
             self._reading.reason = "a Change List begins later than its index says"
             return False
-        self._list(*self._whole(answer, staged))
+        self._list(answer, staged)
         return True
 
     def _successor(self, answer: DocumentRead) -> bool:
@@ -376,6 +452,7 @@ class ChangeListReader:
         """Mark the entries of one list that are to be done, and move the provisional position over it (DST-5.2)."""
         reading = self._reading
         passed = evaluate(answer, staged, self._start, reading.position)
+        self._see(answer, staged, passed.intervals)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
         if staged.rows:
@@ -392,9 +469,6 @@ class ChangeListReader:
         self._promised = passed.position.closed_at if passed.position.open else None
         if answer.is_package:
             reading.position = msgspec.structs.replace(passed.position, open=False)  # new changes come in new packages
-        if passed.position.backwards >= _BACKWARDS_POLLS:
-            reading.outcome, reading.reason = ReadingOutcome.GAP, "the source's times have gone backwards"
-            return
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = ReadingOutcome.READ
         self._clock = max(self._clock, micros(answer.read_at) or 0)

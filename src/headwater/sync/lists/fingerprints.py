@@ -96,17 +96,18 @@ class ChangeListFingerprint:
     """
 
     def __init__(self, position: Position, uri: str, from_: int | None) -> None:
-        same = position.list_uri == uri and position.list_from == from_ and position.count > 0
-        self._wanted = position.count if same else 0
-        self._expected = position.fingerprint
-        self._known = position.tail if same else []
+        known = position.list_before(uri, from_)
+        same = known is not None and known.from_ == from_
+        self._wanted = known.count if known is not None and same else 0
+        self._expected = known.fingerprint if known is not None else ""
+        self._known = known.tail if known is not None and same else []
         self._done_until = position.done_until
         self._recent: deque[int] = deque(maxlen=_TAIL)
         self._digest = blake2b(digest_size=16)
         self._drops = same and from_ is None
         self.count = 0
         self.comparable = same
-        self.matches = False
+        self.matches = same and self._wanted == 0
         self.tail_end: int | None = None
         self._doubtful: int | None = None
         """The place of the first entry of which its time does not tell whether it was done."""
@@ -145,11 +146,11 @@ class ChangeListFingerprint:
         return self._drops and not self.matches and self.tail_end is not None and self.tail_end < self._wanted
 
     @property
-    def done(self) -> int:
-        """How many entries at the front are known to be done."""
+    def done(self) -> int | None:
+        """How many entries at the front are known to be done; None where nothing is known of the list."""
         if self.has_dropped and self.tail_end is not None:
             return self.tail_end
-        return self._wanted if self.matches else 0
+        return self._wanted if self.matches else None
 
     @property
     def beyond(self) -> bool:

@@ -16,17 +16,29 @@ import msgspec
 from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND
 
 
+class ReadList(msgspec.Struct, frozen=True, array_like=True):
+    """What is remembered of a Change List that was read: its first `count` entries, all done, and their digest.
+
+    `tail`: the checksums of the last of them, by which a list without `from` is known again when old ones have left it.
+    """
+
+    uri: str
+    from_: int | None
+    count: int = 0
+    fingerprint: str = ""
+    tail: list[int] = []
+    until: int | None = None
+
+
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The durable position with one set.
 
     `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
     at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done;
     `own`: what of `at_time` these entries account for.
+    `tail`: see `ReadList`; `others`: the lists that were read beside it and reach as far as T.
     `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
-    has where that is in doubt (DST-C7). `backwards` counts lists that ended before T
-    (DST-F12). `rewound`: changes done at T have left the list that told them, or others were put before them: the
-    source may have been set back. `lost`: T when these had left, and changes after it may have with them. `tail`: the
-    checksums of the last entries of that list, by which it is known again when old ones have left it.
+    has where that is in doubt (DST-C7).
     `told`: where T is the `at` of a Resource List, the time up to which changes were
     told when it was read, if that is earlier; those between that are told later are new. Before a Change List was read
     it is the `Date` of that list, where `at` is ahead of it.
@@ -41,16 +53,29 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     open: bool = False
     closed_at: int | None = None
-    backwards: int = 0
-    rewound: bool = False
-    lost: int | None = None
     tail: list[int] = []
+    others: list[ReadList] = []
     told: int | None = None
 
     @property
     def done_until(self) -> int | None:
         """Before which time every change is done, whatever list tells it."""
         return self.time if self.told is None else self.told
+
+    @property
+    def lists(self) -> list[ReadList]:
+        """The lists that were read, the one that is polled first."""
+        if self.list_uri is None:
+            return self.others
+        own = ReadList(self.list_uri, self.list_from, self.count, self.fingerprint, self.tail, self.closed_at)
+        return [own, *self.others]
+
+    def list_before(self, uri: str, from_: int | None) -> ReadList | None:
+        """What is remembered of a list: the one that began so, perhaps at another URI, else that at `uri`."""
+        known = self.lists
+        same = [one for one in known if one.from_ == from_ and (from_ is not None or one.uri == uri)]
+        same.sort(key=lambda one: one.uri != uri)
+        return next(iter([*same, *(one for one in known if one.uri == uri)]), None)
 
 
 class Times(msgspec.Struct, frozen=True, gc=False):
@@ -203,15 +228,15 @@ def told_again(position: Position, uri: str, from_: int | None, begins: int | No
 
 
 def unprocessed(
-    intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int, again: Mapping[str, int]
+    intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int | None, again: Mapping[str, int]
 ) -> Iterator[int]:
     """The ordinals of the entries still to be done, in document order (DST-5.2).
 
     `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
-    behind them is not, whatever its time (DST-C9). With `done` 0 times decide: earlier than T is done, later is not,
+    behind them is not, whatever its time (DST-C9). With None times decide: earlier than T is done, later is not,
     at T only what is told `again`, and what may lie at or after T (or after what was `told`) is not.
     """
-    if done:
+    if done is not None:
         yield from range(done, len(intervals))
         return
     left = dict(again)
@@ -241,27 +266,7 @@ def not_back(position: Position, before: Position | None) -> Position:
     """The position after a baseline: T does not go back (DST-F12), and without an `at` it stays."""
     if before is None or before.time is None or (position.time is not None and position.time > before.time):
         return position
-    settles = before.lost is None or (position.time is not None and position.time > before.lost)
-    return Position(time=before.time, told=before.told, lost=None if settles else before.lost)
-
-
-def tells_less(reached: Position, before: Position) -> bool:
-    """Whether lists that were read again from a Resource List on tell less than had been done `before` (DST-F12).
-
-    Either nothing of the time T at which changes were done, or fewer changes in the list that was read last.
-    """
-    if before.time is None:
-        return False
-    is_same_list = reached.list_uri == before.list_uri and reached.list_from == before.list_from is not None
-    if is_same_list and reached.count < before.count:
-        return True
-    return bool(before.at_time) and (reached.time is None or reached.time < before.time)
-
-
-def tells_again(reached: Position, before: Position) -> bool:
-    """Whether lists that were read again tell all that was done at T, of which there was doubt (`lost`)."""
-    is_at_t = before.lost == before.time == reached.time
-    return is_at_t and bool(before.at_time) and before.at_time.keys() <= reached.at_time.keys()
+    return before
 
 
 def kept_ahead(reached: Position, before: Position) -> Position:

@@ -53,6 +53,8 @@ class KnownChanges(msgspec.Struct, frozen=True):
 
     position: Position
     failing: Mapping[str, FailedChange]
+    before: Position
+    """How far the copy was, where changes are read again from `position` on."""
 
 
 class ChangeListStaging:
@@ -70,6 +72,7 @@ class ChangeListStaging:
         self._listener = context.listener
         self._intake = intake
         self._position = known.position
+        self._before = known.before
         self._failing = known.failing
         self._number = number
         self._uri = uri
@@ -84,7 +87,7 @@ class ChangeListStaging:
         self.marks: list[str] = []
         self.rows = array("q")
         self.corrected: list[int] = []
-        self.print = ChangeListFingerprint(self._position, self._uri, None)
+        self.print = ChangeListFingerprint(self._before, self._uri, None)
         self.style: Style10 | None = None
         self._lows = array("q")
         self._highs = array("q")
@@ -122,7 +125,7 @@ class ChangeListStaging:
             from_, until = micros(document.from_), micros(document.until)
             self.style = Style10(from_, until)
             self._from = from_
-            self.print = ChangeListFingerprint(self._position, self._uri, from_)
+            self.print = ChangeListFingerprint(self._before, self._uri, from_)
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
             self.may_have_rows = True
@@ -231,7 +234,7 @@ class ChangeListStaging:
         Returns the numbers of the rows of changes at T, which stay until all lists are read (`settle_done`): another
         list may tell of that time, and what of it is done again may be overtaken by one of them.
         """
-        if not self.print.done:
+        if not self._position.lists or not self.print.done:
             return []
         t.run(_DROP_DONE, (self._number, self.print.done, self._position.time))
         return [n for (n,) in t.rows(_DONE_AT_T, (self._number, self.print.done))]

@@ -31,7 +31,7 @@ def asked_first(
     t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scopes: Mapping[int, Scope]
 ) -> list[ConditionalRequest]:
     """The conditional requests with which these sets begin, as far as that is known beforehand."""
-    if options.baseline or options.repair:
+    if options.baseline or options.repair or options.accept_reset:
         return []
     signature = signature_of(options)
     found: list[ConditionalRequest] = []

@@ -8,18 +8,21 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_later_choices, keep_representations
-from headwater.sync.faults import MovedElsewhere, Moving, RedirectRefused, Unreachable, WrongDocument
+from headwater.sync.faults import IncompleteList, MovedElsewhere, Moving, RedirectRefused, Unreachable, WrongDocument
+from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
-from headwater.sync.lists.position import Position, not_back, position_of_list
+from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
+from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, listed_columns
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
@@ -27,6 +30,42 @@ from headwater.typed_decoding import from_json
 
 _PRINT = "baseline of set {}"  # a fact: the digest of the octets of its list
 _COMPONENTS = "components of set {}"  # a fact: those of its index, as they were read
+
+ACCEPT = (
+    "Run the same command again when there is a newer list; where the source was really set back, run it with"
+    " --accept-reset."
+)
+_UNTOLD = """
+INSERT OR IGNORE INTO temp.untold(uri, is_listed, has_failed)
+SELECT uri, uri IN (SELECT uri FROM temp.listed), uri IN (SELECT uri FROM failures WHERE set_id = ?1) FROM (
+  SELECT uri, changed_at FROM resources WHERE set_id = ?1
+  UNION ALL SELECT uri, doomed_at FROM resources WHERE set_id = ?1
+  UNION ALL SELECT uri, changed_at FROM failures WHERE set_id = ?1)
+WHERE changed_at > ?2 AND uri NOT IN (SELECT uri FROM temp.changed WHERE pending OR folded)"""
+_ASKED = (
+    f"INSERT INTO temp.second_choices({LISTED_COLUMNS}, is_absent)"  # noqa: S608
+    " SELECT uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra, 1 FROM resources"
+    " WHERE set_id = ? AND path IS NOT NULL AND uri IN (SELECT uri FROM temp.untold WHERE NOT is_listed)"
+)
+_ASK_FOR = (
+    f"SELECT {listed_columns('s')}, r.path, r.id, r.etag, r.last_modified FROM temp.second_choices s"  # noqa: S608
+    " JOIN resources r ON r.set_id = ? AND r.uri = s.uri"
+)
+_UNCONFIRMED = """
+SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ?1 AND f.uri = u.uri
+WHERE iif(u.is_listed, f.uri IS NOT NULL, coalesce(f.status, 0) NOT IN (404, 410)
+  AND EXISTS (SELECT 1 FROM resources r WHERE r.set_id = ?1 AND r.uri = u.uri AND r.path IS NOT NULL)) LIMIT 1"""
+_NO_FAILURES = """
+DELETE FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.untold WHERE NOT has_failed)"""
+_TOLD_TIME = (
+    "SELECT max(coalesce(c.latest, c.at)) FROM temp.changed c WHERE c.uri = resources.uri AND (c.pending OR c.folded)"
+)
+_FORGET = (
+    "UPDATE resources SET changed_at = NULL WHERE set_id = ?1 AND (?2 IS NULL"  # noqa: S608
+    f" OR uri IN (SELECT uri FROM temp.untold) OR changed_at > ({_TOLD_TIME}))",
+    "DELETE FROM failures WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.untold WHERE NOT is_listed) AND ?2 IS ?2",
+)
+_TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
 
 
 class Baseline:
@@ -38,8 +77,18 @@ class Baseline:
         self._applier = applier
         self.tried = False
         self.applied = False
-        self._reads_again = context.run.options.baseline or context.run.options.repair
+        options = context.run.options
+        self._reads_again = options.baseline or options.repair or context.row.baseline_uri is None
         """Whether changes after a list that is older than the position are read again though they were done."""
+
+        self.decides = False
+        """Whether the list decides whatever its `at` is, because Change Lists do not read on (DST-C10) …"""
+
+        self.doubt: ChangeListReading | None = None
+        """… and how far they were read; None: the user says that the source was set back."""
+
+        self.stale: Moving | None = None
+        """Why nothing was done of a list that is older than that of the last baseline."""
 
     def carry_out(self, *, force: bool) -> bool:
         """A baseline from the Resource List; False when its position cannot be relied on."""
@@ -149,15 +198,9 @@ class Baseline:
         message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
         self._applier.left_over()
-        if self._run.options.baseline or self._set.rescoped:
-            stale = Moving(
-                message,
-                where=snapshot.uri,
-                rule="DST-F12",
-                advice="Run the same command again when there is a newer list; where the source was really set back,"
-                " copy into a new folder.",
-            )
-            self._set.report_fault(stale)
+        is_asked = self._run.options.baseline or self._set.rescoped
+        if is_asked or self._set.offer.changes_document is None:
+            self.stale = Moving(message, where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
         return True
 
     def _apply(self, snapshot: ResourceListRead) -> bool:
@@ -168,14 +211,16 @@ class Baseline:
             if snapshot.complete:
                 raise
             raise _incomplete(snapshot) from cause
-        if self._is_stale(snapshot):
+        if self._is_stale(snapshot) and not self.decides:
             return self._keep_newer(snapshot)
+        self.stale = None
         self.applied = True
         self._set.report_process("baseline")
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
-        again = (
+        is_proved = self._stage_untold(snapshot) if self.decides else True
+        again = not self.decides and (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
         )
 
@@ -183,11 +228,13 @@ class Baseline:
             let_list_decide(t, self._set.row.id)
             keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
-            difference.restate_by_list(t, snapshot.at, complete=snapshot.complete, anew=self._set.rescoped)
+            difference.restate_by_list(t, snapshot.at, complete=snapshot.complete, anew=self._is_anew)
             difference.baseline(t, snapshot.at)
             whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
+            if self.doubt is not None:
+                self._ask(t)
 
         self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
@@ -196,12 +243,76 @@ class Baseline:
         with self._run.database.write() as t:
             keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
+            self._set.since = self._position_of(snapshot)
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Moving(f"the {snapshot.title} changed each time it was read", where=snapshot.uri, rule="DST-F13")
+        if self.doubt is not None:
+            self._judge(snapshot, is_proved=is_proved)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
         return True
+
+    @property
+    def _is_anew(self) -> bool:
+        """Whether what was done so far says nothing of what is to be done."""
+        return self._set.rescoped or self.decides
+
+    def _stage_untold(self, snapshot: ResourceListRead) -> bool:
+        """Stage of what the changes since a list that decides tell no more: there it has the last word (DST-C10).
+
+        Returned is whether it may decide, if the source confirms it for each of these (`_judge`). Where there is
+        nothing to confirm, changes may have left their list unread: it goes on, and has the last ones no more. Of a
+        list without `from` old ones may leave as long as the last ones are there (AMB-22): then nothing is untold.
+        """
+        held, before, since = self._set, self._set.before, self._position_of(snapshot).time
+        with self._run.database.write() as t:
+            for table in ("untold", "changed", "second_choices"):
+                t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
+        if before is None or before.time is None or since is None or (self.doubt is not None and since >= before.time):
+            return True
+        if held.offer.changes_document is None:
+            reading = ChangeListReading(outcome=ReadingOutcome.READ, position=Position())
+        else:
+            reading = ChangeListReader(
+                held.lists, held.row.id, held.offer, self._position_of(snapshot), fresh=True
+            ).read()
+        with self._run.database.write() as t:
+            goes_on = t.one("SELECT 1 FROM temp.changed WHERE at > ? LIMIT 1", (before.time,)) is not None
+            told = {mark_of(*one) for one in t.rows(_TOLD_AT, (before.time,))}
+            is_last_told = bool(before.at_time) and before.at_time.keys() <= told
+            if self.doubt is not None and reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+                what = f"the {snapshot.title} is older than the Change Lists: {reading.reason}"
+                raise Moving(what, where=snapshot.uri, rule="DST-C10")
+            if self.doubt is not None and not reading.reaches_back and (is_last_told or self.doubt.tells_last):
+                return True
+            t.run(_UNTOLD, (held.row.id, since))
+            if t.one("SELECT 1 FROM temp.untold LIMIT 1") is not None or self.doubt is None:
+                return True
+        return reading.reaches_back and (is_last_told or self.doubt.tells_last or self.doubt.goes_back or not goes_on)
+
+    def _ask(self, t: Transaction) -> None:
+        """Have the source asked for what is neither listed nor told any more, before it is deleted."""
+        t.run("DELETE FROM temp.second_choices")
+        t.run(_ASKED, (self._set.row.id,))
+        for *listed, path, held, etag, modified in list(t.rows(_ASK_FOR, (self._set.row.id,))):
+            t.run("DELETE FROM temp.deletions WHERE id = ?", (held,))
+            asked = ListedColumns(*listed).planned(
+                path, held, changed_at=None, known_at=None, tries=None, validators=Validators(etag, modified)
+            )
+            t.run(ADD_WORK, asked)
+
+    def _judge(self, snapshot: ResourceListRead, *, is_proved: bool) -> None:
+        """Do the deletions where the source serves what the list says, and nothing else; else raise Undetermined."""
+        with self._run.database.write() as t:  # whose connection has the temporary tables
+            is_confirmed = is_proved and t.one(_UNCONFIRMED, (self._set.row.id,)) is None
+            if not is_confirmed:
+                t.run(_NO_FAILURES, (self._set.row.id,))
+        if not is_confirmed:
+            what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told,"
+            why = "and what the source serves does not show that it was set back"
+            raise Moving(f"{what} {why}", where=snapshot.uri, rule="DST-C10")
+        self._applier.choose_again()
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.
@@ -212,13 +323,14 @@ class Baseline:
         """
         row = self._set.row
         since = self._position_of(snapshot)
-        held = not_back(since, row.position)
-        position = since if self._set.rescoped else held
-        before = None if held == since else row.position
-        self._set.done_before = None if before is None else msgspec.structs.replace(before, lost=held.lost)
+        position = since if self._is_anew else not_back(since, row.position)
+        if self.decides or not_back(since, self._set.before) is since:
+            self._set.before = None
         self._set.since = self._again_since(snapshot)
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._run.database.write() as t:
+            for forget in _FORGET if self.decides else ():
+                t.run(forget, (row.id, since.time))
             forget_documents(t, row.id)
             forget_pushed(t, row.id)
             if snapshot.settled:
@@ -252,7 +364,7 @@ class Baseline:
 
     def _again_since(self, snapshot: ResourceListRead) -> Position | None:
         """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._set.rescoped or not (self._reads_again or self._set.is_doubted):
+        if self._is_anew or not (self._reads_again or self._set.is_doubted):
             return None
         since = self._position_of(snapshot)
         return None if since == not_back(since, self._set.row.position) else since
@@ -280,6 +392,6 @@ def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
     return None if fact(t, _COMPONENTS.format(row.id)) is None else validators(t, row.id, uri)
 
 
-def _incomplete(snapshot: ResourceListRead) -> Unreachable:
+def _incomplete(snapshot: ResourceListRead) -> IncompleteList:
     what = f"the {snapshot.title} is incomplete: {'; '.join(snapshot.faults[:3])}"
-    return Unreachable(what, where=snapshot.uri, rule="DST-B2")
+    return IncompleteList(what, where=snapshot.uri, rule="DST-B2")

@@ -183,34 +183,6 @@ def do_contradicted(t: Transaction, since: int) -> int:
     return len(found)
 
 
-_MISSED: Final = (
-    "SELECT c.n, r.uri IS NOT NULL FROM temp.changed c JOIN sets s ON s.id = ?1"  # noqa: S608
-    " LEFT JOIN resources r ON r.set_id = s.id AND r.uri = c.uri"
-    " LEFT JOIN failures f ON f.set_id = s.id AND f.uri = c.uri"
-    " WHERE NOT c.pending AND c.exact AND c.at > coalesce(r.changed_at, s.baseline_at, c.at - 1)"
-    " AND coalesce(f.changed_at, c.at - 1) < c.at"
-    " AND (c.change <> 'deleted' OR r.path IS NOT NULL AND coalesce(r.doomed_at, c.at - 1) < c.at)"
-    f" AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ?2 AND NOT {_NOT_THE_LAST}"
-)
-
-
-def do_missed(t: Transaction, set_id: int, *, takes_all: bool = True) -> int:
-    """Have changes done that pass for done by their times, and are later than all that was told of their resources.
-
-    A list that was rewritten tells them at their place, among others that were done (DST-C4); how many there are. What
-    is unknown is not counted unless the user's choice `takes_all`: it may have been left out when it was told.
-    """
-    if t.one("SELECT 1 FROM temp.changed WHERE NOT pending AND exact LIMIT 1") is None:
-        return 0
-    t.run(_INDEX)
-    missed, count = array("q"), 0
-    for n, is_known in t.rows(_MISSED, (set_id, _LIKE)):
-        missed.append(n)
-        count += bool(is_known or takes_all)
-    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", ((n,) for n in missed))
-    return count
-
-
 def _differ(hash_: str | None, listed: str | None) -> bool:
     """Whether two `hash` attributes state other digests of one algorithm."""
     if hash_ == listed:

@@ -9,9 +9,8 @@ import msgspec
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.archives.gap import lists_over_gap
-from headwater.sync.lists.change_list_evaluation import FORGOTTEN
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
-from headwater.sync.lists.position import Position, kept_ahead, tells_again, tells_less
+from headwater.sync.lists.position import Position, kept_ahead
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.sets.relocation import CHANGED
@@ -30,6 +29,9 @@ _GAP_TRIED = "gap of set {} tried at"  # a fact: when a service that follows las
 _GAP_PAUSE = 3_600 * SECOND
 
 
+_MAY_PASS = (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.ELSEWHERE)
+
+
 class Increment:
     """Carries out increments, until there are no further changes."""
 
@@ -40,15 +42,19 @@ class Increment:
         self.archives: str | None = None
         """Where the Change List has said that its archive is (RS-ARC-05)."""
 
+        self._closes_gap = False
+
     def carry_out(self, *, once_more: bool = False) -> ChangeListReading:
         """Read what has changed, do it, and move the position over it.
 
         `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
         """
         reading = self._read_changes()
-        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING) or isinstance(reading.fault, OtherPackage):
+        if reading.outcome in _MAY_PASS or isinstance(reading.fault, OtherPackage):
             time.sleep(_RACE_SECONDS)  # a list before it exists, a dump that is rewritten: ordinary races (AMB-63)
-            reading = self._read_changes()
+            reading = self._read_changes(fresh=reading.outcome is ReadingOutcome.ELSEWHERE)
+        if reading.outcome is ReadingOutcome.ELSEWHERE:
+            return reading
         self._set.look_for_move()
         if self._set.move is not None and reading.outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self._set.take_along(CHANGED)
@@ -131,11 +137,11 @@ class Increment:
         return None if since is None or self._set.since is not None else int(since)
 
     def _close_gap(self, since: int) -> ChangeListReading | None:
-        self._set.since = Position(time=since)
+        self._set.since, self._closes_gap = Position(time=since), True
         try:
             closing = self.carry_out() if _covers(self._read_changes()) else None
         finally:
-            self._set.since = None
+            self._set.since, self._closes_gap = None, False
         if closing is None or not _covers(closing):
             return None
         if not self._run.options.dry_run:
@@ -144,15 +150,17 @@ class Increment:
             self._set.reload()
         return closing
 
-    def _read_changes(self) -> ChangeListReading:
-        position = self._set.since or self._set.row.position or Position()
-        if self._set.chain is not None:
-            position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
-        compare = self._set.compare_from(position)
+    def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
+        position = held.since or row.position or Position()
+        before = None if self._closes_gap or held.chain is not None else held.before
+        if held.chain is not None:
+            position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
+        compare = held.compare_from(position)
         reading = ChangeListReader(
-            held.lists, row.id, held.offer, position, compare=compare, also_top=row.is_offer_asked
-        ).read()
+            held.lists, row.id, held.offer, position,
+            before=before, compare=compare, also_top=row.is_offer_asked, fresh=fresh,
+        ).read()  # fmt: skip
         self.archives = reading.archives or self.archives
         return reading
 
@@ -171,7 +179,7 @@ class Increment:
             if whole:
                 keep_representations(t, self._set.row.id, whole=False)
             if whole or self._set.since is None:
-                keep_position(t, self._set.row.id, self._with_loss(self._not_back(reading.position), reading))
+                keep_position(t, self._set.row.id, self._not_back(reading.position))
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._set.row.id, uri, etag, modified)
@@ -180,34 +188,17 @@ class Increment:
                 if self._set.row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
         self._set.reload()
+        if whole:
+            self._set.before = self._set.row.position
 
     def _not_back(self, reached: Position) -> Position:
-        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12).
-
-        So does the doubt whether others have left their list unread: what is read again does not settle it (DST-C4).
-        """
+        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
         held = self._set.row.position
         if self._set.since is None or held is None or held.time is None:
             return reached
-        if reached.time is None or reached.time < held.time:
-            if held.list_uri is not None or reached.list_uri is None:
-                return held
-            reached = kept_ahead(reached, held)  # else nothing would be polled: an index says that it is unchanged
-        return msgspec.structs.replace(reached, lost=held.lost) if reached.lost is None else reached
-
-    def _with_loss(self, position: Position, reading: ChangeListReading) -> Position:
-        """The position with the doubt that was there before a baseline, or that its changes have brought (DST-F12)."""
-        before, reached = self._set.done_before, reading.position
-        if before is None or reading.outcome is not ReadingOutcome.READ:
-            return position
-        self._set.done_before = None  # judged once: what is read later in this run comes after it
-        if before.lost is not None:
-            lost = None if tells_again(reached, before) else before.lost
-            return msgspec.structs.replace(position, rewound=lost is not None, lost=lost)
-        if not tells_less(reached, before):
-            return position
-        self._set.warn("DST-F12", FORGOTTEN, reached.list_uri)
-        return msgspec.structs.replace(kept_ahead(reached, before), rewound=True, lost=before.time)
+        if not reached.lists:
+            return held
+        return kept_ahead(reached, held)
 
 
 def _covers(reading: ChangeListReading) -> bool:

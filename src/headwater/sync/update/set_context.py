@@ -31,7 +31,6 @@ from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved
 from headwater.sync.update.disordered_changes import (
     any_disordered,
     do_contradicted,
-    do_missed,
     doubt_old_deletions,
     order_by_time,
 )
@@ -61,8 +60,8 @@ class SetContext:
         self.since: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
-        self.done_before: Position | None = None
-        """How far changes had been done, where a Resource List is older and they are read again from that on."""
+        self.before = row.position
+        """How far changes had been done when they were read last: from there Change Lists are to read on (DST-C10)."""
 
         self.is_doubted = False
         """Whether payloads have told what the lists, which have led further since, do not tell (decision 054)."""
@@ -98,8 +97,6 @@ class SetContext:
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
             what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
-        if count := do_missed(t, set_id, takes_all=self.choice.takes_all):
-            self.warn("DST-C4", f"{count:,} changes were put among those that are done", self.offer.changes_document)
         if any_disordered(t):
             order_by_time(t, set_id)
         if self.row.position is not None and self.row.position.told is not None:
@@ -160,6 +157,9 @@ class SetContext:
             forget_documents(t, self.row.id)
             forget_statements(t, self.row.id)
             keep_position(t, self.row.id, Position())
+            if self.run.options.accept_reset:
+                t.run("UPDATE resources SET changed_at = NULL WHERE set_id = ?", (self.row.id,))
+        self.before = None
         self.reload()
 
     def read_again(self, t: Transaction, since: Position | None) -> None:

@@ -13,7 +13,7 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE
 from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.copy.local_files import LocalFiles, find_damage
-from headwater.sync.faults import Moving, NothingToCopy, RedirectRefused, Unreachable
+from headwater.sync.faults import IncompleteList, MovedElsewhere, Moving, NothingToCopy, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
@@ -25,7 +25,7 @@ from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_counts import unconfirmed_count
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.baseline import Baseline
+from headwater.sync.update.baseline import ACCEPT, Baseline
 from headwater.sync.update.increment import Increment
 from headwater.sync.update.set_context import SetContext, SetRelocated
 from headwater.sync.update.set_report import summarise
@@ -48,6 +48,7 @@ class SyncState(Enum):
     LIST_ALONE = "Resource List alone"
     CHANGES = "changes"
     BRIDGE = "bridge over a gap"
+    SET_BACK = "source set back"
     CHANGES_READ = "changes read"
     SETTLE = "settle"
     DONE = "done"
@@ -61,8 +62,9 @@ class SetSync:
     | BEGIN | judge what is offered and remembered | BASELINE, LIST_ALONE, CHANGES |
     | BASELINE | apply the Resource List | CHANGES, SETTLE, DONE |
     | LIST_ALONE | apply the Resource List where it is new | SETTLE |
-    | CHANGES | apply the changes after the position | CHANGES_READ, BRIDGE |
-    | BRIDGE | close a gap in the changes by a baseline | CHANGES_READ, DONE |
+    | CHANGES | apply the changes after the position | CHANGES_READ, BRIDGE, SET_BACK |
+    | BRIDGE | close a gap in the changes by a baseline | CHANGES_READ, SET_BACK, DONE |
+    | SET_BACK | apply the Resource List, whatever its `at` is | CHANGES_READ, SETTLE, DONE |
     | CHANGES_READ | judge how far the changes have led | SETTLE |
     | SETTLE | read lists once more for what could not be placed | DONE |
     """
@@ -116,6 +118,7 @@ class SetSync:
             SyncState.LIST_ALONE: self._list_alone,
             SyncState.CHANGES: self._changes,
             SyncState.BRIDGE: self._bridge,
+            SyncState.SET_BACK: self._set_back,
             SyncState.CHANGES_READ: self._conclude_changes,
             SyncState.SETTLE: self._settle,
         }
@@ -127,11 +130,13 @@ class SetSync:
         offer = self._set.offer
         if offer.baseline_document is None and offer.changes_document is None:
             raise NothingToCopy("the source offers no Resource List, no Change List and no dump", where=offer.identity)
-        anew = self._set.rescoped or self._set.move is not None
+        anew = self._set.rescoped or self._set.move is not None or self._run.options.accept_reset
         if offer.baseline_document is None:
             if anew:
                 self._set.start_over()
             return SyncState.CHANGES
+        if self._run.options.accept_reset and self._set.row.position is not None:
+            return SyncState.SET_BACK
         if self._set.row.position is None or self._is_baseline_wanted():
             return SyncState.BASELINE
         return SyncState.LIST_ALONE if offer.changes_document is None else SyncState.CHANGES
@@ -146,7 +151,7 @@ class SetSync:
         """The baseline; a repair does what it can without one."""
         try:
             force = self._is_baseline_wanted() or not self._set.row.baseline_done
-            reliable = self._baseline.carry_out(force=force)
+            reliable = self._apply_list(force=force)
         except SourceFault as fault:
             if self._set.move is not None or self._set.row.position is None or self._run.options.baseline:
                 raise
@@ -159,10 +164,52 @@ class SetSync:
             return SyncState.DONE
         return SyncState.SETTLE if self._set.offer.changes_document is None else SyncState.CHANGES
 
+    def _apply_list(self, *, force: bool) -> bool:
+        """A baseline; after one that could not be read completely the changes are done all the same (DST-C11)."""
+        try:
+            return self._baseline.carry_out(force=force)
+        except IncompleteList as fault:
+            self._set.report_fault(fault)
+            return True
+
     def _list_alone(self) -> SyncState:
         """No Change List is offered: the Resource List alone tells what is new."""
-        self._baseline.carry_out(force=False)
+        self._apply_list(force=False)
         return SyncState.SETTLE
+
+    def _set_back(self) -> SyncState:
+        """The Change Lists do not read on from where the copy is: the Resource List decides (DST-C10)."""
+        accepted, offer, why = self._run.options.accept_reset, self._set.offer, self._reading.reason
+        self._baseline.decides = True
+        if not accepted:
+            self._baseline.doubt = self._reading
+            self._set.warn("DST-C10", f"{why}: the source was set back or rewritten", offer.changes_document)
+        try:
+            if offer.baseline_document is None:
+                raise NothingToCopy("the source offers no Resource List", where=offer.identity)
+            self._baseline.carry_out(force=True)
+        except (RedirectRefused, MovedElsewhere):
+            raise
+        except (SourceFault, Undetermined) as fault:
+            if accepted:
+                raise
+            self._applier.left_over()
+            raise Moving(
+                f"{why}, and no Resource List decides: {fault.what}",
+                where=offer.changes_document,
+                rule="DST-C10",
+                advice=ACCEPT,
+            ) from fault
+        finally:
+            self._baseline.decides, self._baseline.doubt = False, None
+            with self._run.database.write() as t:
+                t.run("DELETE FROM temp.untold")
+        if self._run.options.dry_run:
+            return SyncState.DONE
+        if offer.changes_document is None:
+            return SyncState.SETTLE
+        self._reading = self._increment.carry_out()
+        return SyncState.CHANGES_READ
 
     def _changes(self) -> SyncState:
         """Changes from the position on (DST-5.1).
@@ -171,7 +218,7 @@ class SetSync:
         """
         gap_until = self._set.row.hole_until
         if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
-            self._baseline.carry_out(force=False)
+            self._apply_list(force=False)
         self._set.resume()
         if self._increment.is_gap_due() and (closing := self._closed_gap()) is not None:
             self._reading = closing
@@ -183,7 +230,12 @@ class SetSync:
         if self._may_be_elsewhere(reading) and self._set.refresh_offer():
             reading = self._increment.carry_out()
         self._reading = reading
-        return SyncState.BRIDGE if reading.outcome in _GAPS else SyncState.CHANGES_READ
+        return self._after_changes(SyncState.BRIDGE)
+
+    def _after_changes(self, over_gap: SyncState = SyncState.CHANGES_READ) -> SyncState:
+        if self._reading.outcome is ReadingOutcome.ELSEWHERE:
+            return SyncState.SET_BACK
+        return over_gap if self._reading.outcome in _GAPS else SyncState.CHANGES_READ
 
     def _may_be_elsewhere(self, reading: ChangeListReading) -> bool:
         """Whether the Change List cannot be used; where it leads to another host, the set may have moved instead."""
@@ -205,19 +257,19 @@ class SetSync:
         if self._reading.outcome is ReadingOutcome.GAP and (
             self._is_bridged_by_archive() or self._is_bridged_by_dump()
         ):
-            return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
+            return SyncState.DONE if self._run.options.dry_run else self._after_changes()
         self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.changes_document)
         if self._set.offer.baseline_document is None or self._baseline.tried:
             return SyncState.CHANGES_READ
         try:
-            self._baseline.carry_out(force=False)
+            self._apply_list(force=False)
         except SourceFault:
             self._applier.left_over()
             raise
         if self._run.options.dry_run:
             return SyncState.DONE
         self._reading = self._increment.carry_out()
-        return SyncState.CHANGES_READ
+        return self._after_changes()
 
     def _is_bridged_by_archive(self) -> bool:
         """Whether the Change List Archive has, without a hole, the changes that the list has no more (RS-ARC-34)."""
@@ -269,8 +321,10 @@ class SetSync:
             reading = self._increment.pass_over_gap(reading)
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
             raise reading.fault
-        if reading.outcome in _GAPS:
+        if reading.outcome in _GAPS or reading.outcome is ReadingOutcome.ELSEWHERE:
             self._applier.left_over()
+        if reading.outcome is ReadingOutcome.ELSEWHERE:
+            raise Moving(reading.reason, where=self._set.offer.changes_document, rule="DST-C10")
         if reading.outcome is ReadingOutcome.MISSING:
             raise Unreachable(reading.reason, where=self._set.offer.changes_document, rule="DST-C5")
         if self._set.row.hole_until is not None:
@@ -296,7 +350,8 @@ class SetSync:
         self._judge_payloads()
         self._reconsider()
         self._applier.confirm()
-        self._tell_loss()
+        if self._baseline.stale is not None:
+            raise self._baseline.stale
         return SyncState.DONE
 
     def _judge_payloads(self) -> None:
@@ -313,18 +368,6 @@ class SetSync:
         finally:
             self._set.is_doubted = False
 
-    def _tell_loss(self) -> None:
-        """Until a newer Resource List is applied nobody knows what left a list before it was read (DST-C4, DST-F12)."""
-        position = self._set.row.position
-        if position is not None and position.lost is not None:
-            raise Moving(
-                f"the Change List no longer has the changes that were done last: others since"
-                f" {format_micros(position.lost)} may have left it unread",
-                where=position.list_uri,
-                rule="DST-C4",
-                advice="The next Resource List settles it: run the same command again when there is one.",
-            )
-
     def _reconsider(self) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more.
 
@@ -332,12 +375,11 @@ class SetSync:
         """
         if self._run.options.dry_run or self._set.offer.baseline_document is None or self._baseline.applied:
             return
-        position = self._set.row.position
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
-        if doubtful or is_refused_daily or (position is not None and (position.rewound or position.lost is not None)):
+        if doubtful or is_refused_daily:
             self._baseline.reconsider(corrected=doubtful)
             self._changes_again()
 
