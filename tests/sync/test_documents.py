@@ -403,8 +403,12 @@ def test_a_race_is_only_read_again(source: Source, site: Site, dest: Path) -> No
     assert tree(dest) == ALL
 
 
-def index(site: Site, *parts: str, when: float = 10.0, stated: dict[str, float] | None = None) -> None:
-    entries = [url(f"{site.root}/{part}.xml", tag="sitemap", at=at((stated or {}).get(part, when))) for part in parts]
+def index(site: Site, *parts: str, when: float = 10.0, stated: dict[str, float | None] | None = None) -> None:
+    times = {part: (stated or {}).get(part, when) for part in parts}
+    entries = [
+        url(f"{site.root}/{part}.xml", tag="sitemap", at=None if moment is None else at(moment))
+        for part, moment in times.items()
+    ]
     site.serve(
         "/set/resourcelist.xml",
         document(entries, "sitemapindex", links=site.up(), capability="resourcelist", at=at(when)),
@@ -416,11 +420,11 @@ def part(site: Site, name: str, *names: str, when: float = 10.0) -> None:
     site.serve(f"/set/{name}.xml", body)
 
 
-def indexed(site: Site) -> None:
+def indexed(site: Site, *, is_timed: bool = True) -> None:
     names = list(site.files)
     part(site, "z", *names[:2])
     part(site, "a", *names[2:])
-    index(site, "z", "a")
+    index(site, "z", "a", stated=None if is_timed else {"z": None, "a": None})
 
 
 def test_an_index(source: Source, site: Site, dest: Path) -> None:

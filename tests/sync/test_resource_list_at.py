@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.copying import DONE, SOURCE, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url
-from tests.sync.test_documents import indexed, part
+from tests.sync.test_documents import index, indexed, part
 
 LIST = "/set/resourcelist.xml"
 COMPONENTS = ("/set/a.xml", "/set/z.xml")
@@ -55,7 +55,7 @@ def test_a_mended_list_is_read(source: Source, listed: Site, dest: Path) -> None
 def test_components_are_of_the_list(source: Source, site: Site, dest: Path) -> None:
     """An index of the same octets, a component of others."""
     site.publish_capabilities("resourcelist")
-    indexed(site)
+    indexed(site, is_timed=False)
     for path in (LIST, *COMPONENTS):
         source.pages[path] = Reply(source.reply(path).body, etag=False)
     assert go(source.base, dest).status == DONE
@@ -73,7 +73,7 @@ def test_an_index_that_is_unchanged_tells_nothing_of_its_components(
 ) -> None:
     """A 304 of the index, and a component of other octets; what is the same costs a question each."""
     site.publish_capabilities("resourcelist")
-    indexed(site)
+    indexed(site, is_timed=False)
     for path in COMPONENTS:
         source.pages[path] = Reply(source.reply(path).body, etag=etag)
     assert go(source.base, dest).status == DONE
@@ -85,6 +85,80 @@ def test_an_index_that_is_unchanged_tells_nothing_of_its_components(
     ran = go(source.base, dest)
     assert (ran.status, ran.one.process) == (DONE, "baseline")
     assert tree(dest) == {name: body for name, body in site.files.items() if name != "f3.txt"}
+
+
+@pytest.mark.parametrize("etag", [True, False], ids=["ETag", "no validators"])
+def test_an_index_that_states_the_times_of_its_components_is_asked_alone(
+    etag: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-B1: a quiet poll is one request; of components only those are asked whose time the index does not state."""
+    site.publish_capabilities("resourcelist")
+    indexed(site)
+    for path in (LIST, *COMPONENTS):
+        source.pages[path] = Reply(source.reply(path).body, etag=etag)
+    assert go(source.base, dest).status == DONE
+    cases: list[tuple[dict[str, float | None] | None, list[str]]] = [(None, []), ({"z": None}, ["/set/z.xml"])]
+    for stated, asked in cases:
+        if stated:
+            index(site, "z", "a", stated=stated)
+            source.pages[LIST] = Reply(source.reply(LIST).body, etag=etag)
+            assert go(source.base, dest).status == DONE
+        source.forget()
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.process) == (DONE, "none")
+        assert [path for path in source.requests() if path in (LIST, *COMPONENTS)] == [LIST, *asked]
+
+
+DAY, SECOND, FINE = "2026-01-01", "2026-01-01T00:00:10Z", "2026-01-01T00:00:10.250Z"
+
+
+@pytest.mark.parametrize(
+    ("of_index", "of_parts", "differ"),
+    [
+        (DAY, (SECOND, SECOND), False),
+        (SECOND, (FINE, SECOND), False),
+        (FINE, (DAY, SECOND), False),
+        (None, (SECOND, FINE), False),
+        (SECOND, (None, SECOND), False),
+        (at(20), (SECOND, SECOND), True),
+        (at(5), (SECOND, SECOND), True),
+        (at(30), (SECOND, at(12)), True),
+        (None, (SECOND, at(12)), True),
+        ("2026-01-02", (SECOND, None), True),
+    ],
+)
+@pytest.mark.parametrize("changes", [True, False], ids=["with a Change List", "alone"])
+def test_an_index_and_components_of_other_times(
+    changes: bool,
+    of_index: str | None,
+    of_parts: tuple[str | None, str | None],
+    differ: bool,
+    source: Source,
+    site: Site,
+    dest: Path,
+) -> None:
+    """AMB-95: a source at rest is one, whatever times its documents state; the earliest counts, and is told once."""
+    names = list(site.files)
+    for path, moment, listed in zip(COMPONENTS, of_parts, (names[:2], names[2:]), strict=True):
+        resources = [site.resource(name) for name in listed]
+        site.serve(path, document(resources, links=site.up(), capability="resourcelist", at=moment))
+    parts = [url(f"{source.base}{path}", tag="sitemap") for path in COMPONENTS]
+    site.serve(LIST, document(parts, "sitemapindex", links=site.up(), capability="resourcelist", at=of_index))
+    if changes:
+        site.put("f1.txt", b"later")
+        site.publish_changes(10)
+    else:
+        site.publish_capabilities("resourcelist")
+    ran = go(source.base, dest)
+    assert (ran.status, tree(dest)) == (DONE, dict(site.files))
+    assert len([one for one in ran.notices if one.rule == "AMB-95"]) == differ
+    assert "DST-F13" not in ran.rules()
+    source.forget()
+    assert go(source.base, dest).status == DONE
+    with source.lock:
+        again = [headers for path, headers in source.log if path in COMPONENTS]
+    assert all(headers.get("If-None-Match") for headers in again)
+    assert len(again) <= (0 if changes else 2)
 
 
 def test_an_index_of_a_sitemap_that_never_changes(source: Source, site: Site, dest: Path) -> None:

@@ -31,7 +31,7 @@ def publish(site: Site, shape: str, begin: float = BEGIN, told: list[str] | None
     if shape == "a list":
         site.publish_changes(begin, entries=told)
         return
-    bounds = [(begin, None)]
+    bounds: list[tuple[float, float | None]] = [(begin, None)]
     if shape == "two lists" and changes and changes[-1][0] > TURN:
         bounds = [(begin, TURN), (TURN, None)]
     else:
@@ -106,6 +106,7 @@ def longer_and_earlier(site: Site, shape: str) -> None:
 
 
 WAYS = [as_it_was, earlier, later, as_many_since, longer, longer_and_earlier]
+BEGINS: dict[Callable[[Site, str], None], float] = {earlier: 5.0, longer_and_earlier: 5.0, later: BEGIN + 1.5}
 SHAPES = ["a list", "an index", "two lists"]
 OPTIONS: list[dict[str, Any]] = [{}, {"baseline": True}, {"repair": True}, {"exclude": ("none",)}]
 
@@ -138,7 +139,7 @@ def test_the_resource_list_decides(
             assert check(source.base, dest).verdict == "in sync"
         assert ("DST-C10" in ran.rules()) or _ == 1 or (renewed and options)
     site.put("f4.txt", b"goes on")
-    publish(site, shape, begin={earlier: 5.0, longer_and_earlier: 5.0, later: BEGIN + 1.5}.get(way, BEGIN))
+    publish(site, shape, begin=BEGINS.get(way, BEGIN))
     if ran.status == DONE:
         source.forget()
         again = go(source.base, dest)

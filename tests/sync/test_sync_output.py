@@ -448,7 +448,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
         for now[0] in (0.0, 10.0, 59.0, 61.0, 170.0, 190.0):
             probe()
         source.pages["/set/resources/f2.txt"] = Reply(b"gone", 404)
-        site.publish_changes(0, entries=[site.change(90, "updated", "f2.txt", b"other")])
+        site.publish_changes(10, entries=[site.change(90, "updated", "f2.txt", b"other")])
         probe()
         return 0
 

@@ -20,12 +20,14 @@ _LINES = msgspec.json.Encoder()
 
 
 class Component(msgspec.Struct, frozen=True, array_like=True):
-    """One component of an index as it was read: what asks for it again, and the digest of its octets."""
+    """The index itself, or one component as it was read: what asks for it again, and the digest of its octets."""
 
     uri: str
     etag: str | None
     last_modified: str | None
     digest: str
+    is_timed: bool = False
+    """Whether the index states the time that the component has: while the index is what it was, so is that."""
 
 
 class CompletedBaseline(msgspec.Struct, frozen=True):

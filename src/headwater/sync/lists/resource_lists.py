@@ -7,6 +7,7 @@ is known by asking for them again: what is the same before and after the last on
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
+from headwater.spec.timestamps import to_microseconds
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import represent_listed
@@ -49,6 +51,12 @@ class _IndexPart(NamedTuple):
     n: int
     uri: str
     at: int | None
+    at_until: int | None
+    """The last moment that `at` may mean."""
+
+    is_timed: int
+    """Whether the index states a time for it."""
+
     depth: int
 
 
@@ -119,11 +127,34 @@ class _ComponentRead(msgspec.Struct, frozen=True):
     validators: Validators | None
     fingerprint: str
     digest: str = ""
+    is_timed: bool = False
 
     def known(self) -> Component:
         """What is remembered of it."""
         etag, modified = (self.validators.etag, self.validators.last_modified) if self.validators else (None, None)
-        return Component(self.uri, etag, modified, self.digest)
+        return Component(self.uri, etag, modified, self.digest, self.is_timed)
+
+
+class _StatedTime(NamedTuple):
+    """An `at` as the moments that it may mean, and the latest of which its document can be."""
+
+    begin: int
+    end: int
+    believed: int
+
+    def is_one_with(self, other: _StatedTime) -> bool:
+        """Whether one is the other, cut to its precision (AMB-95)."""
+        return self.begin <= other.begin <= self.end or other.begin <= self.begin <= other.end
+
+
+def _stated(at: dt.datetime | None, believed: int | None) -> _StatedTime | None:
+    return None if at is None or believed is None else _StatedTime(to_microseconds(at), _last_of(at), believed)
+
+
+def _last_of(at: dt.datetime) -> int:
+    """The last moment that a time means; a whole second may be cut."""
+    last = last_micros(at)
+    return last + SECOND - 1 if last % SECOND == 0 else last
 
 
 class _WrongKind(Exception):
@@ -137,7 +168,7 @@ class _IndexRead:
 
     def __init__(self, index: DocumentRead, at: int | None) -> None:
         self._index = index
-        self._moments, self._claims = [at], [micros(index.document.at)]
+        self._times = [_stated(index.document.at, at)]
         self._skipped = _skipped(index)
         self._parts: list[ListedPart] = []
         self.components: list[_ComponentRead] = []
@@ -147,29 +178,41 @@ class _IndexRead:
 
     def add(self, part: _IndexPart, component: DocumentRead, head: _ListHead, at: int | None) -> None:
         """Take a component that was read; `at`: the latest moment of which it can be."""
-        own = micros(component.document.at)
-        self.components.append(_ComponentRead(part.uri, _telling(component), head.fingerprint(), component.digest))
-        self._moments.append(at)
-        self._claims.append(own)
+        own = _stated(component.document.at, at)
+        listed = None if part.at is None else _StatedTime(part.at, part.at_until or part.at, part.at)
+        is_timed = bool(part.is_timed) and (own is None or listed is None or own.is_one_with(listed))
+        found = _ComponentRead(part.uri, _telling(component), head.fingerprint(), component.digest, is_timed)
+        self.components.append(found)
+        self._times.append(own or listed)
         self._parts.append(_part(component, at, head))
         self._skipped += _skipped(component)
-        if part.at is not None and own is not None and own != part.at:
-            self.misfits.append(part.uri)
+
+    def times(self, *, of_components: bool = False) -> list[_StatedTime]:
+        """The times that index and components state, but for those that another one states more precisely.
+
+        `of_components`: as far as the components state them, all of them; the index is of no resource.
+        """
+        stated = self._times[1:] if of_components and None not in self._times[1:] else self._times
+        times = sorted({one for one in stated if one is not None}, key=lambda one: one.end - one.begin)
+        return [one for n, one in enumerate(times) if not any(one.is_one_with(finer) for finer in times[:n])]
 
     def snapshot(self) -> ResourceListRead:
         """All of it as one list."""
         index = self._index
         return ResourceListRead(
             uri=index.uri,
-            at=min((moment for moment in self._moments if moment is not None), default=None),
-            claimed_at=min((moment for moment in self._claims if moment is not None), default=None),
+            at=min((one.believed for one in self.times()), default=None),
+            claimed_at=min((one.begin for one in self.times(of_components=True)), default=None),
             stated_at=micros(index.document.at),
             print=digest_of(index.digest, *(one.digest for one in self.components)),
             complete=not self.faults,
             settled=not self.misfits,
             etag=index.etag,
             last_modified=index.last_modified,
-            components=tuple(one.known() for one in self.components),
+            components=(
+                Component(index.uri, index.etag, index.last_modified, index.digest),
+                *(one.known() for one in self.components),
+            ),
             parts=tuple(self._parts),
             faults=tuple(self.faults[:20]) + tuple(f"{uri} does not fit its index" for uri in self.misfits[:20]),
             title=_title(index),
@@ -215,8 +258,9 @@ class ResourceListReader:
         `components`: those of the index that `validators` are of, which says nothing of what they are by now.
         """
         for reading in range(_READINGS):
-            found = self._once(uri, validators)
-            if isinstance(found, UnchangedList) and any(map(self._differs, components)):
+            found = self._once(uri, validators, components if reading == 0 else ())
+            asked = (one for one in components if one.uri != uri and not one.is_timed)
+            if isinstance(found, UnchangedList) and any(map(self._differs, asked)):
                 validators = None
                 found = self._once(uri, None)
             if (
@@ -236,7 +280,7 @@ class ResourceListReader:
         return found
 
     def _once(
-        self, uri: str, validators: Validators | None
+        self, uri: str, validators: Validators | None, known: tuple[Component, ...] = ()
     ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         with self._database.write() as t:
             t.run("DROP INDEX IF EXISTS temp.listed_uri")
@@ -271,6 +315,8 @@ class ResourceListReader:
                     parts=(_part(answer, at, head),),
                 )
             )
+        if any((one.uri, one.digest) == (uri, answer.digest) for one in known):
+            return UnchangedList(uri, answer.etag, answer.last_modified)
         return self._components(answer, at, intake, head.fingerprint())
 
     def _check_sitemap(self, answer: DocumentRead) -> None:
@@ -317,11 +363,15 @@ class ResourceListReader:
             read.misfits.append(index.uri)
         elif not read.faults and not read.misfits:
             read.misfits.extend(self._changed_components(read.components))
+        if len(read.times()) > 1:
+            self._documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
         return self._finish(read.snapshot())
 
     def _next_part(self, done: int) -> _IndexPart | None:
         with self._database.write() as t:
-            row = t.one("SELECT n, uri, at, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,))
+            row = t.one(
+                "SELECT n, uri, at, at_until, is_timed, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,)
+            )
         return None if row is None else _IndexPart(*row)
 
     def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, _ListHead]:
@@ -448,10 +498,20 @@ class _ListHead:
         if self._depth >= _DEEPEST:
             raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
         self._print.take_parts(document, entries)
+        depth = self._depth + 1
         with self._database.write() as t:
             t.many(
-                "INSERT OR IGNORE INTO temp.parts(uri, at, depth) VALUES (?, ?, ?)",
-                [(entry.loc, micros(entry.at), self._depth + 1) for entry in entries],
+                "INSERT OR IGNORE INTO temp.parts(uri, at, at_until, is_timed, depth) VALUES (?, ?, ?, ?, ?)",
+                [
+                    (
+                        entry.loc,
+                        micros(entry.at),
+                        None if entry.at is None else _last_of(entry.at),
+                        bool(entry.at or entry.lastmod),
+                        depth,
+                    )
+                    for entry in entries
+                ],
             )
 
     def fingerprint(self) -> str:

@@ -367,7 +367,8 @@ class Baseline:
         if self._is_anew or not (self._reads_again or self._set.is_doubted):
             return None
         since = self._position_of(snapshot)
-        return None if since == not_back(since, self._set.row.position) else since
+        held = not_back(since, self._set.row.position)
+        return None if (held.time, held.told) == (since.time, since.told) else since
 
     def _keep_since(self, snapshot: ResourceListRead) -> None:
         """Remember it before anything of the list is done: what changes have deleted since then cannot be had.
