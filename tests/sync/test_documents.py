@@ -495,6 +495,70 @@ def test_a_nested_index(source: Source, site: Site, dest: Path) -> None:
     assert tree(dest) == ALL
 
 
+@pytest.mark.parametrize("fault", ["missing", "itself"])
+def test_changes_are_done_though_a_part_of_the_list_cannot_be_read(
+    fault: str, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-C11: deletions and updates that are stated are done, in each run, which ends with 3 until all can be read."""
+    indexed(site)
+    names = [url(f"{site.root}/{name}.xml", tag="sitemap") for name in ("z", "a", "resourcelist")]
+    broken = document(names, "sitemapindex", links=site.up(), capability="resourcelist", at=at(10))
+    if fault == "itself":
+        site.serve("/set/resourcelist.xml", broken)
+    else:
+        kept = source.pages.pop("/set/a.xml")
+    site.put("f1.txt", b"one, then")
+    site.publish_changes(10)
+    ran = go(source.base, dest)
+    assert ran.status == SOURCE
+    assert tree(dest)["f1.txt"] == b"one, then"
+    site.drop("f0.txt")
+    site.put("new.txt", b"new")
+    site.drop("f4.txt")  # which only the missing part lists
+    site.publish_changes(10)
+    for _ in range(2):
+        ran = go(source.base, dest, max_delete=1.0)
+        assert ran.status == SOURCE
+        assert "f0.txt" not in tree(dest)
+        assert tree(dest)["new.txt"] == b"new"
+    if fault == "itself":
+        index(site, "z", "a")
+    else:
+        source.pages["/set/a.xml"] = kept
+    assert (go(source.base, dest, max_delete=1.0).status, tree(dest)) == (DONE, dict(site.files))
+    assert go(source.base, dest).one.process == "none"
+
+
+@pytest.mark.parametrize("capabilities", [("resourcelist",), ("resourcelist", "changelist")])
+def test_lists_in_a_list_are_no_resources(
+    capabilities: tuple[str, ...], source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-93: the entries tell an index from a list, whatever the root element is."""
+    site.publish_capabilities(*capabilities)
+    indexed(site)
+    wrong = {
+        path: Reply(source.reply(path).body.replace(one, other), etag=False)
+        for path, one, other in (
+            ("/set/resourcelist.xml", b"sitemapindex", b"urlset"),
+            ("/set/a.xml", b"urlset", b"sitemapindex"),
+        )
+    }
+    source.pages |= wrong
+    ran = go(source.base, dest)
+    assert (ran.status, tree(dest)) == (DONE, ALL)
+    assert "AMB-93" in ran.rules()
+    assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_list_among_resources_is_left_out(source: Source, site: Site, dest: Path) -> None:
+    """AMB-93, DST-F5: it is not copied, and the run does not end as if all were well."""
+    part(site, "z", "f0.txt")
+    entries = [site.resource(name) for name in list(site.files)[1:]]
+    site.publish_list([*entries, url(f"{site.root}/z.xml", tag="sitemap")], when=10)
+    assert go(source.base, dest).status == FAILED
+    assert set(tree(dest)) == set(ALL) - {"f0.txt"}
+
+
 def test_an_index_that_lists_itself(source: Source, site: Site, dest: Path) -> None:
     index(site, "resourcelist")
     ran = go(source.base, dest)

@@ -64,6 +64,12 @@ _MERGED: Final = "several rs:md in an entry were read as one"
 _CONTRADICTORY: Final = "an entry that gives an attribute two values was skipped (DST-F5)"
 _IS_DATASET: Final = "isDataset"
 _OF_A_REPRESENTATION: Final = ("hash", "length", "type", "encoding")
+_OF_CAPABILITIES: Final = (
+    Kind.SOURCE_DESCRIPTION,
+    Kind.SOURCE_DESCRIPTION_INDEX,
+    Kind.CAPABILITY_LIST,
+    Kind.CAPABILITY_LIST_INDEX,
+)
 _STARTS_OF_HTML: Final = frozenset({"html", "head", "body"})
 
 
@@ -89,6 +95,7 @@ class RecordBuilder:
         self._kind: Kind | None = None
         self._skip_below = 0  # depth of the element whose inside means nothing; 0: none
         self._in_entry = False
+        self._entry_root: Root | None = None
         self._texts: dict[str, str] = {}
         self._md: Attributes | None = None
         self._of_several = ""  # what is told of several rs:md
@@ -140,7 +147,8 @@ class RecordBuilder:
             if self._of_several == _CONTRADICTORY:
                 self.skipped_count += 1
                 return
-            self.add(self._texts, self._md, tuple(self._links))
+            if self._entry_root is self.root or self._goes_by(self._entry_root):
+                self.add(self._texts, self._md, tuple(self._links))
 
     def text(self, data: str) -> None:
         """Characters of the element being read; bounded, for they come in pieces."""
@@ -196,6 +204,29 @@ class RecordBuilder:
             self._head = msgspec.structs.replace(self._head, absent=tuple(self._absent))
         return self._head
 
+    def _goes_by(self, root: Root | None) -> bool:
+        """Whether an entry of the other root is read: the first one tells what the document is (AMB-93).
+
+        A list is never taken for a resource, and a `url` without metadata in an index may be one.
+        """
+        is_list = root is Root.SITEMAPINDEX
+        if self._kind in _OF_CAPABILITIES or not (
+            is_list or {"hash", "length", "change"}.intersection((self._md or ())[::2])
+        ):
+            return True
+        if self.found_count:
+            self.skipped_count += is_list
+            self._warnings.warn(
+                "AMB-93", "a list among the resources was skipped" if is_list else "a resource in an index"
+            )
+            return not is_list
+        self.root = root
+        self._warnings.warn("AMB-93", "the entries tell whether this is a list or an index, not the root element")
+        if self._root_md is not None:
+            self._head = self._document()
+            self._kind = self._head.kind
+        return True
+
     def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
         """One entry from its raw texts; the only way in which an entry with anything to forgive comes about."""
         warnings = self._warnings
@@ -242,7 +273,7 @@ class RecordBuilder:
                 )
             if attributes:
                 self._warnings.warn("RS-DOC-09", "attributes of url or sitemap were ignored", attributes[0])
-            self._in_entry = True
+            self._in_entry, self._entry_root = True, root
             self._texts = {}
             self._md = None
             self._of_several = ""

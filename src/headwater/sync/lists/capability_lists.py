@@ -9,13 +9,14 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import Kind
-from headwater.sync.lists.documents import Documents, Probe
+from headwater.sync.lists.documents import UNITED, Documents, Probe, union_of
 from headwater.sync.state.set_rows import Offer
 from headwater.sync.state.validators import Validators
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
 _MOST_HUBS = 16
 NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
+_UNNAMED = "its entries have no capability, which says what is listed (RS-CAP-06)"
 
 
 class RememberedOffer(msgspec.Struct, frozen=True):
@@ -95,7 +96,15 @@ class CapabilityLists:
             return str(found)
         if found.document is None:
             return str(refused(found)) if found.status != 200 else no_document(found)
-        return NOTHING if found.document.kind in CAPABILITY_LISTS and self.offer(uri, "") is None else None
+        if found.document.kind not in CAPABILITY_LISTS or self.offer(uri, "") is not None:
+            return None
+        return nothing_offered(found)
+
+
+def nothing_offered(probe: Probe) -> str:
+    """Why a Capability List offers nothing that can be copied."""
+    is_unnamed = bool(probe.entries) and not any(entry.capability for entry in probe.entries)
+    return f"{NOTHING}: {_UNNAMED}" if is_unnamed else NOTHING
 
 
 def validated(probe: Probe) -> tuple[str, Validators]:
@@ -119,15 +128,18 @@ def unusable(probe: Probe) -> str:
 
 
 def offer_of(probe: Probe, description: str | None, documents: Documents) -> Offer:
-    """What a Capability List offers. Of several entries of one kind the first counts (AMB-54)."""
+    """What a Capability List offers. Several lists of one kind are as one index of them (AMB-54)."""
     first: dict[str, str] = {}
     hubs: dict[str, tuple[str, ...]] = {}
     for entry in probe.entries:
         capability = (entry.capability or "").strip().lower()
-        if capability in first:
-            documents.warn("AMB-54", f"more than one {capability} in a Capability List: the first counts", probe.final)
+        if first.setdefault(capability, entry.loc) != entry.loc:
+            is_read = capability in UNITED
+            told = "all are read" if is_read else "the first counts"
+            if capability:
+                documents.warn("AMB-54", f"more than one {capability} in a Capability List: {told}", probe.final)
+            first[capability] = union_of(probe.uri, capability) if is_read else first[capability]
             continue
-        first[capability] = entry.loc
         if found := tuple(dict.fromkeys(link.href for link in entry.links if link.rel == "hub"))[:_MOST_HUBS]:
             hubs[capability] = found
     return Offer(

@@ -18,7 +18,7 @@ from headwater.sync.alternates.staged_alternates import represent_changed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
-from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
+from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import EntryFilter, ListContext
 from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select, supported
@@ -152,7 +152,7 @@ class ChangeListReader:
             self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.changes_document
         position = self._start
-        if position.open and position.list_uri:
+        if position.open and position.list_uri and not (top and is_union(top)):
             self._follow(position.list_uri, known=True)
             if top in (None, position.list_uri):
                 return self._finish()
@@ -226,7 +226,10 @@ class ChangeListReader:
             self._reads_on = self._reads_on or before is not None
             self._reading.tells_last = seen.tail_end is not None
             return seen.rewritten and self._elsewhere("what was read of the Change List is not there any more")
-        if from_ is not None and before.from_ is not None and from_ > before.from_:
+        is_later = from_ is not None and before.from_ is not None and from_ > before.from_
+        if is_later and is_union(self._offer.changes_document or ""):
+            return self._elsewhere("a Change List begins later than it did")  # of others the position may be further
+        if is_later:
             return False
         self._reading.goes_back = from_ is not None and before.from_ is not None
         return self._elsewhere("the Change List begins earlier than before")
@@ -350,13 +353,15 @@ class ChangeListReader:
         if parts and not chosen and self._before.lists:
             self._elsewhere("no Change List reaches as far any more as they were read")
             return False
-        reading.outcome = ReadingOutcome.READ
+        reading.outcome, read = ReadingOutcome.READ, self._lists
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)
             if not self._part(part, depth):
                 self._hold_before(chosen[number:])
                 return False
-        if depth == 1 and self._indexes.isdisjoint(part.uri for part in chosen):
+        if is_union(answer.uri):
+            reading.outcome = ReadingOutcome.READ if self._lists > read else ReadingOutcome.UNCHANGED
+        elif depth == 1 and self._indexes.isdisjoint(part.uri for part in chosen):
             reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         return True  # of an index of indexes 304 says nothing: what is new is in those (AMB-65)
 

@@ -18,13 +18,13 @@ import msgspec
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.retry_times import backoff_seconds
-from headwater.spec.kinds import RULES, Kind
+from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
 from headwater.spec.reading.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.records import Document, Entry
 from headwater.spec.timestamps import from_optional
 from headwater.spec.uris import resolve
-from headwater.sync.faults import RedirectRefused, Unreachable, cause_of
+from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, cause_of
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe
 from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
@@ -42,6 +42,9 @@ MOST_ENTRIES = 50_000
 
 SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
+
+UNITED = ("resourcelist", "changelist", "resourcedump", "changedump")
+"""The capabilities of which all lists of a Capability List are read (AMB-54)."""
 
 _TOGETHER = 256
 _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
@@ -116,6 +119,34 @@ class MissingDocument(msgspec.Struct, frozen=True):
     status: int
 
 
+def union_of(capability_list: str, capability: str) -> str:
+    """What stands for several lists of one capability in a Capability List: an index of them (AMB-54)."""
+    return f"{capability_list}#{capability}"
+
+
+def is_union(uri: str) -> bool:
+    """Whether a URI stands for such an index."""
+    return uri.rpartition("#")[2] in UNITED and "#" in uri
+
+
+class _OfCapability:
+    """Passes the entries of a Capability List on that are of one capability, as those of an index."""
+
+    def __init__(self, consumer: EntryConsumer, capability: str, kind: Kind) -> None:
+        self._consumer = consumer
+        self._capability = capability
+        self._kind = kind
+
+    def begin(self) -> None:
+        self._consumer.begin()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind not in (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX):
+            raise WrongDocument(f"this is a {document.kind.value}, not a Capability List", rule="DST-A7")
+        chosen = [one for one in entries if (one.capability or "").strip().lower() == self._capability]
+        self._consumer.take(msgspec.structs.replace(document, kind=self._kind), chosen)
+
+
 class Documents:
     """The source's documents over one transport; counts requests and passes warnings on, each once."""
 
@@ -181,6 +212,8 @@ class Documents:
         """
         if objection is not None and (refused := objection(uri)):
             raise Unreachable(f"not requested: {refused}", where=uri, rule="DST-S12")
+        if is_union(uri):
+            return self._read_union(uri, consumer, objection)
         for attempt in count(1):
             consumer.begin()
             try:
@@ -192,6 +225,18 @@ class Documents:
                     fault.where = fault.where or uri
                     raise
         raise AssertionError("unreachable")
+
+    def _read_union(
+        self, uri: str, consumer: EntryConsumer, objection: Objection | None
+    ) -> DocumentRead | UnchangedDocument | MissingDocument:
+        """Read what a Capability List lists of one capability as the index of it (AMB-54); never conditionally."""
+        address, _, capability = uri.partition("#")
+        kind = kind_of(Root.SITEMAPINDEX, capability)
+        answer = self.read(address, _OfCapability(consumer, capability, kind), objection=objection)
+        if not isinstance(answer, DocumentRead):
+            return answer
+        document = msgspec.structs.replace(answer.document, kind=kind)
+        return msgspec.structs.replace(answer, uri=uri, document=document, etag=None, last_modified=None)
 
     def _rested(self, attempt: int) -> bool:
         """Wait before another try (DST-F1); False when there were enough."""

@@ -23,7 +23,7 @@ from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
-from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument
+from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.lists.fingerprints import (
     CompletedBaseline,
@@ -329,6 +329,8 @@ class ResourceListReader:
         Changes of a time that is ahead of `Date` prove that the clock by which `at` was made is ahead too (AMB-27).
         """
         at, clock = micros(answer.document.at), micros(answer.read_at) or 0
+        if is_union(answer.uri):
+            return None
         if at is None:
             self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
         elif at > clock + FUTURE:

@@ -22,10 +22,10 @@ from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
 from headwater.sync.faults import NothingToCopy, Unreachable
 from headwater.sync.lists.capability_lists import (
     CAPABILITY_LISTS,
-    NOTHING,
     CapabilityLists,
     RememberedOffer,
     no_document,
+    nothing_offered,
     refused,
     unusable,
     validated,
@@ -384,7 +384,7 @@ class Discovery:
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
         offer = self._lists.offered(probe, description)
         if offer is None:
-            fault = NothingToCopy(NOTHING, where=probe.uri)
+            fault = NothingToCopy(nothing_offered(probe), where=probe.uri)
             self._faults.append(fault)
             self.set_faults.append((probe.uri, fault.what))
             return
