@@ -104,7 +104,7 @@ def test_a_hash_decides_whatever_a_timegate_says_of_itself(source: Source, tmp_p
 def test_a_version_with_another_hash_is_not_placed(source: Source, tmp_path: Path) -> None:
     past = with_hashes(source)
     source.pages[GATE] = Reply(b"false", headers={"Memento-Datetime": EARLY})
-    refused(copied(past, tmp_path), tmp_path, "listed is")
+    refused(copied(past, tmp_path), tmp_path, "the source keeps it no longer as it was then (TimeGate: another state")
 
 
 # TimeMaps

@@ -146,6 +146,28 @@ def test_a_time_before_the_first_resource_is_refused(past: History, tmp_path: Pa
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.parametrize("what", ["archive", "archived list", "TimeGate"])
+def test_who_was_not_heard_has_not_said_that_there_was_nothing(
+    what: str, past: History, tmp_path: Path, source: Source
+) -> None:
+    """Only where every archive and every TimeGate has answered so."""
+    url = archived(past)
+    paths = [path for path in source.pages if path.startswith("/timegate/" if what == "TimeGate" else "/archive/")]
+    if what == "TimeGate":
+        past.snapshot(90)
+        past.changelist(65, None)
+        source.pages = {path: page for path, page in source.pages.items() if "archive" not in path}
+        paths += ["/timemap/" + path.removeprefix("/timegate/") for path in paths]
+    elif what == "archive":
+        paths = [path for path in source.pages if "archive" in path and path not in paths]
+    assert paths
+    for path in paths:
+        source.pages[path] = Reply(b"later", 503)
+    ran = go(url, tmp_path / "copy", at=at(0.5))
+    assert ran.status not in (USAGE, DONE)
+    assert "nothing yet" not in f"{ran.error} {ran.report}"
+
+
 def test_a_hole_is_told_and_what_is_there_is_right(past: History, tmp_path: Path, source: Source) -> None:
     """Changes from 45 to 65 are in no list: what may have changed there is asked for by TimeGate, and told."""
     past.snapshot(4.5, "/archive/first.xml")

@@ -27,6 +27,8 @@ class PastDocuments(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[IndexedList, ...] = ()
     resource_dumps: tuple[ListedDocument, ...] = ()
     change_dumps: tuple[IndexedList, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Archives that cannot be read: what they tell nobody knows."""
 
 
 def latest_before(snapshots: Sequence[ListedDocument], moment: int) -> ListedDocument | None:
@@ -54,15 +56,21 @@ def _may_hold(one: IndexedList, after: int, until: int) -> bool:
 
 def past_documents(context: ListContext, offer: Offer) -> PastDocuments:
     """What the archives that a source offers list; one that cannot be read is told of, and tells nothing."""
-    lists, dumps = _archived(context, offer, RESOURCE_LIST_ARCHIVE), _archived(context, offer, RESOURCE_DUMP_ARCHIVE)
-    changes = _indexed(_archived(context, offer, CHANGE_LIST_ARCHIVE))
-    change_dumps = _indexed(_archived(context, offer, CHANGE_DUMP_ARCHIVE))
+    unread: list[str] = []
+    lists, dumps, changes, change_dumps = (
+        _archived(context, offer, capability, unread)
+        for capability in (RESOURCE_LIST_ARCHIVE, RESOURCE_DUMP_ARCHIVE, CHANGE_LIST_ARCHIVE, CHANGE_DUMP_ARCHIVE)
+    )
     return PastDocuments(
-        snapshots=lists or dumps, changes=changes or change_dumps, resource_dumps=dumps, change_dumps=change_dumps
+        snapshots=lists or dumps,
+        changes=_indexed(changes or change_dumps),
+        resource_dumps=dumps,
+        change_dumps=_indexed(change_dumps),
+        unread=tuple(unread),
     )
 
 
-def _archived(context: ListContext, offer: Offer, capability: str) -> tuple[ListedDocument, ...]:
+def _archived(context: ListContext, offer: Offer, capability: str, unread: list[str]) -> tuple[ListedDocument, ...]:
     uri = offer.documents.get(capability)
     if uri is None:
         return ()
@@ -70,6 +78,7 @@ def _archived(context: ListContext, offer: Offer, capability: str) -> tuple[List
         return read_archive(context.documents, uri, capability, context.scope.objection).documents
     except SourceFault as fault:
         context.documents.warn(fault.rule or fault.code, f"an archive cannot be read: {fault.what}", uri)
+        unread.append(uri)
         return ()
 
 

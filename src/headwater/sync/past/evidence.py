@@ -46,6 +46,9 @@ class Evidence(msgspec.Struct, kw_only=True):
     skipped: list[tuple[str, int]] = []
     """Documents with entries that name no resource, and how many (DST-F5)."""
 
+    unread: list[str] = []
+    """Documents that cannot be read: what they tell nobody knows."""
+
     @property
     def proof(self) -> SnapshotRead | None:
         """A snapshot that lists all there was, from which, or to which, every change is told."""
@@ -102,6 +105,7 @@ class EvidenceReader:
         if self._offer.baseline_document is not None:
             self._snapshot(self._offer.baseline_document, PRESENT)
         found.documents = past_documents(self._context, self._offer)
+        found.unread += found.documents.unread
         before = latest_before(found.documents.snapshots, moment)
         if before is not None:
             self._snapshot(before.uri, 1)
@@ -132,6 +136,7 @@ class EvidenceReader:
             read = ResourceListReader(context, sitemap=self._offer.is_sitemap).read(uri)
         except SourceFault as fault:
             context.documents.warn(fault.rule or fault.code, f"a list cannot be read: {fault.what}", uri)
+            self._found.unread.append(uri)
             return
         if not isinstance(read, ResourceListRead):
             context.documents.warn("DST-A7", "this is no Resource List that can be read: it is passed over", uri)
@@ -176,9 +181,11 @@ class EvidenceReader:
         except SourceFault as fault:
             told.begin()
             documents.warn(fault.rule or fault.code, f"a Change List cannot be read: {fault.what}", uri)
+            self._found.unread.append(uri)
             return []
         if not isinstance(answer, DocumentRead):
             documents.warn("DST-C5", "a Change List that is named is not there", uri)
+            self._found.unread.append(uri)
         elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
             return told.parts
         elif answer.document.kind is not Kind.CHANGE_LIST:

@@ -90,12 +90,12 @@ class SetAt:
             t.run(_FORGOTTEN, (self._set.row.id, self._run.now()))
 
         applier.carry_out(plan, table="listed")
-        if not proof and not self._is_vain(evidence):
+        if not proof and (applier.unanswered or evidence.unread or not self._is_vain(evidence)):
             raise self._unknown(evidence)
 
     def _is_before_all(self, evidence: Evidence, filled: ListingResult) -> bool:
         """Whether the set had nothing yet, or nobody tells of a time so early, and no TimeGate might."""
-        if filled.known:
+        if filled.known or evidence.unread:
             return False
         if evidence.proof is not None:
             return not filled.doubtful and not filled.had_before
@@ -118,4 +118,6 @@ class SetAt:
         what = f"no document of the source tells all that the set had at {format_micros(evidence.moment)}"
         if hole is not None:
             what += f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}"
+        if evidence.unread:
+            what += f"; not read: {', '.join(evidence.unread[:3])}"
         return HistoryUnknown(what, where=self._set.offer.identity, rule="DST-5.1")

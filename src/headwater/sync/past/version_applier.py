@@ -86,6 +86,8 @@ class VersionApplier(Applier):
         super().__init__(context)
         self._reader = reader
         self._evidence = evidence
+        self.unanswered = False
+        """Whether a TimeGate or a TimeMap was not asked, or gave no answer."""
 
     def bring(self, counts: PlanCounts) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
@@ -105,6 +107,7 @@ class VersionApplier(Applier):
         try:
             transfer.run()
         finally:
+            self.unanswered = transfer.unanswered
             held.report.unverified += transfer.unverified
             held.report.unverified_versions += transfer.unverified_versions
 

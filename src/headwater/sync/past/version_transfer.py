@@ -38,6 +38,7 @@ LARGEST_TIMEMAP = 32 << 20
 """Octets of a TimeMap: some 200,000 versions. What is larger is not read; there may be a TimeGate."""
 
 _BLOCK = 1 << 16
+_NOT_THERE = (404, 406, 410)
 _NO_LINKS = 20  # resources in a row without such links, after which no other is asked for them
 _MOST_TOLD = 100
 
@@ -51,6 +52,7 @@ class VersionTransfer(ResourceTransfer):
     def at(self, moment: int) -> VersionTransfer:
         """The same, for this moment."""
         self.moment = moment
+        self.unanswered = False
         self.unverified = 0
         self.unverified_versions: list[UnverifiedVersion] = []
         return self
@@ -190,12 +192,19 @@ class VersionTransfer(ResourceTransfer):
         """Try the next way; every way that came to nothing is told."""
         attempt = work.attempt
         way = attempt.way.kind.value if isinstance(attempt, PastAttempt) else "loc"
+        is_answer = fetched.failure is None and (fetched.status < 400 or fetched.status in _NOT_THERE)
+        if not is_answer and way != WayKind.LINKS:
+            self.unanswered = True
+        if mismatch and digests_of(work.hash):
+            reason = "another state"
         told = f"{work.reason}; {way}: {reason}" if work.reason else f"{way}: {reason}"
         following = self._after(work, fetched, mismatch=mismatch)
         if following is not None:
             self._results.again(work, following, self._round + 1, told)
             return
         doubt = attempt.doubt if isinstance(attempt, PastAttempt) else None
+        if doubt is None and is_answer:
+            doubt = "the source keeps it no longer as it was then"
         self._fail(work, f"{doubt} ({told})" if doubt else told, fetched)
 
 
