@@ -12,7 +12,7 @@ AMB = [f"AMB-{number:02d}" for number in (*range(1, 79), *range(80, 93), *range(
 DST = [
     *(f"DST-A{number}" for number in range(1, 8)),
     *(f"DST-B{number}" for number in range(1, 5)),
-    *(f"DST-C{number}" for number in range(1, 10)),
+    *(f"DST-C{number}" for number in range(1, 12)),
     *(f"DST-4.{number}" for number in range(1, 7)),
     *(f"DST-5.{number}" for number in range(1, 5)),
     "DST-D",

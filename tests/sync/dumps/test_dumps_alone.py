@@ -334,3 +334,29 @@ def test_the_manifest_beside_a_package_saves_its_octets(dumps: Dumps, dest: Path
     report = check(site.source.base, dest)
     assert report.exit_status == DONE
     assert msgspec.to_builtins(report)["sets"][0]["at"] == at(site.clock)
+
+
+@pytest.mark.parametrize("since", ["nothing", "other changes"])
+def test_dumps_that_were_set_back(dumps: Dumps, dest: Path, *, since: str) -> None:
+    """DST-C10: packages that were read are there no more, or are others of the same period."""
+    site = dumps.site
+    publish(dumps, 0, 100)
+    assert go(site.source.base, dest).status == DONE
+    before, told = dict(site.files), list(site.changes)
+    site.put("d0/f0.txt", b"lost\n")
+    site.put("new.txt", b"lost\n")
+    site.clock = 200.0
+    dumps.publish_change_packages(0, 100, 200)
+    assert (go(site.source.base, dest).status, tree(dest)) == (DONE, site.files)
+    del site.source.pages["/set/resources/new.txt"]
+    site.files, site.changes, site.clock = {}, told, 90.0
+    for name, body in before.items():
+        site.put(name, body, change=False)
+    site.clock = 100.0
+    if since == "other changes":
+        site.put("d1/f1.txt", b"since\n")
+        site.put("other.txt", b"since\n")
+    dumps.publish_change_packages(0, 100, *([200] if since == "other changes" else []))
+    for _ in range(2):
+        ran = go(site.source.base, dest)
+        assert (ran.status, tree(dest)) == (DONE, site.files)
