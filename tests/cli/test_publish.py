@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,6 +183,26 @@ def test_a_file_with_the_reserved_name_is_left_out(bench: Bench, name: str, hidd
     bench.run(*hidden)
     assert set(bench.tree.resources()) == {"a"}
     assert "HW-ING-15" in bench.stderr
+
+
+def test_what_is_excluded_leaves_the_packages_at_once(bench: Bench) -> None:
+    """One resource of many, which by itself would not make its page's packages due; and the old package is gone."""
+    for number in range(40):
+        bench.put(f"{number}/metadata.xml", b"of %d" % number)
+    bench.run("--dump")
+    (before,) = (bench.out / "files" / "resourcedump").glob("*.zip")
+    (bench.folder / "8" / "metadata.xml").unlink()
+    bench.run("--dump")
+    assert before.exists()  # a deletion alone waits until enough has changed
+    bench.run("--dump", "--exclude", "/7/")
+    (after,) = (bench.out / "files" / "resourcedump").glob("*.zip")
+    assert after != before
+    with zipfile.ZipFile(after) as archive:
+        assert len(archive.namelist()) == 39  # with the manifest
+        assert "resources/7/metadata.xml" not in archive.namelist()
+    assert b"resources/7/" not in b"".join(one.read_bytes() for one in after.parent.glob("*.xml"))
+    assert after.name in (bench.out / "files" / "resourcedump.xml").read_text()
+    assert "resourcedump.xml" in (bench.out / "files" / "capabilitylist.xml").read_text()
 
 
 def renamed_all(bench: Bench) -> str:

@@ -187,6 +187,24 @@ def test_changes_are_published_as_they_are_hinted(world: WatchedSource) -> None:
     assert f"{BASE}/files/resources/keep" not in deletions
 
 
+def test_what_is_excluded_leaves_lists_and_packages_at_once(world: WatchedSource) -> None:
+    """Long before its page would be due by the number of its changes or by its age."""
+    for number in range(40):
+        world.put(f"f{number:02}", b"of %d" % number)
+    world.settings["dump"] = True
+    documents = world.state / "documents" / "files"
+    with world.running():
+        until(lambda: (documents / "resourcedump.xml").exists(), what="the dump")
+    before = {one.name for one in documents.glob("resourcedump/*.zip")}
+    world.settings["exclude"] = ("f07",)
+    with world.running():
+        until(lambda: "f07" not in (documents / "resourcelist.xml").read_text(), what="the list")
+        until(lambda: any(one.name not in before for one in documents.glob("resourcedump/*.zip")), what="the dump")
+        until(lambda: not before & {one.name for one in documents.glob("resourcedump/*.zip")}, what="the removal")
+        until(lambda: "resourcedump.xml" in (documents / "capabilitylist.xml").read_text(), what="the offer")
+    assert all(b"f07" not in one.read_bytes() for one in documents.glob("resourcedump/*.xml"))
+
+
 def test_what_a_source_needs_itself_is_never_published(tmp_path: Path) -> None:
     """Its configuration, tokens, keys and catalog, also by a hard link, by a symbolic link, or made while it runs."""
     folder = tmp_path / "folder"

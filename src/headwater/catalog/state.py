@@ -23,6 +23,10 @@ LARGEST_VALUE = 4 << 20
 """Octets of a value: on a cluster all rows of a batch lie in one document until they are in their places."""
 
 
+WITHDRAWN = "withdrawn"
+"""Rows by the number of a page: up to this time it held a resource that the set's settings have taken out since."""
+
+
 class StateRow(msgspec.Struct, frozen=True, gc=False):
     """One row. The rows of a kind are ordered by `rank` (a time, a number; 0 where no order is needed), then by key."""
 

@@ -28,6 +28,7 @@ import msgspec
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
+from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
@@ -71,6 +72,7 @@ from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import StoreWriter
 from headwater.publish.views.classic import ClassicLists, must_refresh
 from headwater.publish.views.sitemap import Sitemaps
+from headwater.spec.timestamps import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import CannotWrite, ObjectStore
 from headwater.versions.interface import VersionStore
@@ -296,14 +298,16 @@ class Publisher:
             results.append(renderer.result(publication))
             publication = results[-1].publication
         live = {capability_list_name(job.name)}.union(*(one.names for one in results))
-        if check or job.refresh is Refresh.ALL:  # the settings may offer something else than before
+        withdrawn = [one.withdrawn for one in results if one.withdrawn is not None]
+        if check or withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
             dump = publication.resource_dump
             with_later = dump is not None and dump.is_offered
             content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
         retired = self._retired(job, live, {name for one in results for name in one.dropped})
         stale = sum(one.stale for one in results)
-        removed = plan.expired(retired, job.now)
+        stored = [one for folder in withdrawn for one in job.context.store.names(folder)]
+        removed = (*plan.expired(retired, job.now), *(one for one in stored if one not in live))
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
         self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), results)
@@ -338,6 +342,8 @@ class Publisher:
         if is_other or (check and self._is_damaged(publication, snapshot)):
             refresh = Refresh.ALL
         elif refresh is not Refresh.ALL and must_refresh(snapshot, publication, settings, refresh):
+            refresh = Refresh.STALE
+        elif refresh in (Refresh.DUE, Refresh.REPAIR) and _shows_withdrawn(context.catalog, snapshot):  # noqa: SIM114
             refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
         begins_dump = settings.change_dump and publication.change_dump is None
@@ -412,6 +418,13 @@ class Publisher:
                 uris=uri_fingerprint(site.base_url, site.resource_prefix(name)),
             )
         )
+
+
+def _shows_withdrawn(catalog: Catalog, snapshot: SetSnapshot) -> bool:
+    """Whether a page lists what the settings have taken out of the set since it was rendered."""
+    stale = {one.number: to_microseconds(one.at) for one in snapshot.pages if one.touched > one.rendered and one.at}
+    rows = catalog.rows_of(snapshot.state.name, WITHDRAWN) if stale else ()
+    return any(row.rank >= stale.get(int(row.key), row.rank + 1) for row in rows)
 
 
 def _has_changes(snapshot: SetSnapshot) -> bool:

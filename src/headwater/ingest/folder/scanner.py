@@ -24,7 +24,7 @@ from headwater import notices
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
-from headwater.catalog.state import NO_UPDATE, StateUpdate
+from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
 from headwater.ingest.folder.difference_queue import DifferenceQueue
 from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, unreadable
@@ -47,6 +47,7 @@ from headwater.ingest.folder.watching.hint_paths import expand_hints
 from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
+from headwater.spec.timestamps import to_microseconds
 from headwater.versions.keeping import version_keeping
 
 LONGEST_URI = 8_000
@@ -302,7 +303,8 @@ class FolderScanner:
         for uris in batched(vanished, BATCH):
             self._pause()
             gone: list[Event] = []
-            for uri in self._catalog.get(self._name, uris):  # without those that a hint has brought meanwhile
+            held = self._catalog.get(self._name, uris)  # without those that a hint has brought meanwhile
+            for uri in held:
                 again = [
                     one for one in _first(walk.at(path_of(uri))) if isinstance(one, UnreadableEntry) or one.uri == uri
                 ]
@@ -311,8 +313,15 @@ class FolderScanner:
                 else:
                     gone.append(Delete(uri))
                 returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
-            judged = sum(not self._is_left_out(one.uri) for one in gone)
-            result.deleted += len(gone) - len(self._record(gone, guarded=self.guard.counted(judged)))
+            withdrawn = [held[one.uri] for one in gone if self._is_left_out(one.uri)]
+            update = self.guard.counted(len(gone) - len(withdrawn))
+            if withdrawn:
+                state = self._catalog.state(self._name)
+                until = to_microseconds(state.last_at or state.opened_at or self._clock())
+                pages = dict.fromkeys(one.page for one in withdrawn)
+                rows = [StateRow(WITHDRAWN, str(page), rank=until) for page in pages]
+                update = StateUpdate([*update.put, *rows], update.delete)
+            result.deleted += len(gone) - len(self._record(gone, update=update))
         return returned
 
     def _record(
@@ -320,13 +329,13 @@ class FolderScanner:
         events: list[Event],
         replaced: Iterable[tuple[Metadata, Upsert]] = (),
         lost: Collection[str] = (),
-        guarded: StateUpdate = NO_UPDATE,
+        update: StateUpdate = NO_UPDATE,
     ) -> tuple[str, ...]:
         if not events:
             return ()
-        noted, update = self._hooks.predecessors, guarded
+        noted = self._hooks.predecessors
         if noted is not None:
-            update = StateUpdate(guarded.put, guarded.delete, noted.notes(replaced))
+            update = StateUpdate(update.put, update.delete, noted.notes(replaced))
         self._hooks.before_change()
         self._tell_overtaken(one.uri for one in events)
         failed = 0

@@ -55,7 +55,8 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
 class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a renderer has done: the documents that are live, and the publication state with its part.
 
-    `dropped` are names that nothing needs any more, besides those that were published before.
+    `dropped` are names that nothing needs any more, besides those that were published before. What of the folder
+    `withdrawn` is not live holds what must not be shown any more: it goes at once.
     `rendered` is the bookkeeping of pages that were rendered or dropped; so many pages are `stale`, because they show
     less than is recorded, and so many are `left`, which are due and wait for the next publication.
     """
@@ -63,6 +64,7 @@ class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     publication: PublicationState
     dropped: tuple[str, ...] = ()
+    withdrawn: str | None = None
     rendered: tuple[Rendered, ...] = ()
     stale: int = 0
     left: int = 0

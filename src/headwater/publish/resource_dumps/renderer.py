@@ -8,6 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.catalog.interface import SetSnapshot
+from headwater.catalog.state import WITHDRAWN
 from headwater.publish.capabilities import RESOURCE_DUMP, Capability
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import PagePackages, PublicationState, ResourceDumpState, fingerprint
@@ -15,6 +16,7 @@ from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import Site, resource_package_names
 from headwater.publish.store_writer import StoreWriter
+from headwater.spec.timestamps import to_microseconds
 
 
 class ResourceDumps:
@@ -28,6 +30,7 @@ class ResourceDumps:
     def __init__(self, job: PublicationJob) -> None:
         self._job = job
         self._state = job.publication.resource_dump
+        self._is_withdrawn = False
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -45,6 +48,9 @@ class ResourceDumps:
         state = before
         if state is None or state.shape != shape:
             state = ResourceDumpState(shape=shape, at=job.at)
+        if len(shown := self._without_withdrawn(state)) < len(state.pages):
+            state = msgspec.structs.replace(state, pages=shown, is_offered=False)
+            self._is_withdrawn = True
         if job.refresh is Refresh.ALL:
             pages = tuple(one for one in state.pages if self._is_sound(one))
             if len(pages) < len(state.pages):
@@ -53,6 +59,14 @@ class ResourceDumps:
                 write_resource_dump(job.store_writer, job.context.site, job.name, state)
         self._state = state
 
+    def _without_withdrawn(self, state: ResourceDumpState) -> tuple[PagePackages, ...]:
+        """The pages whose packages hold nothing that the settings have taken out of the set since."""
+        if not state.pages:
+            return ()
+        rows = self._job.context.catalog.rows_of(self._job.name, WITHDRAWN)
+        newest = {int(row.key): row.rank for row in rows}
+        return tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
+
     def _is_sound(self, page: PagePackages) -> bool:
         names = package_names(self._job.name, page)
         return all(self._job.integrity.is_as_left(name) for name in names)
@@ -60,7 +74,9 @@ class ResourceDumps:
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it."""
         names = () if self._state is None else tuple(resource_dump_names(self._job.name, self._state))
-        return RenderResult(names=names, publication=msgspec.structs.replace(publication, resource_dump=self._state))
+        publication = msgspec.structs.replace(publication, resource_dump=self._state)
+        folder = f"{self._job.name}/resourcedump/" if self._is_withdrawn else None
+        return RenderResult(names=names, publication=publication, withdrawn=folder)
 
 
 def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
