@@ -341,9 +341,10 @@ class Publisher:
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
         if is_other or (check and self._is_damaged(publication, snapshot)):
             refresh = Refresh.ALL
-        elif refresh is not Refresh.ALL and must_refresh(snapshot, publication, settings, refresh):
-            refresh = Refresh.STALE
-        elif refresh in (Refresh.DUE, Refresh.REPAIR) and _shows_withdrawn(context.catalog, snapshot):  # noqa: SIM114
+        elif refresh is not Refresh.ALL and (
+            must_refresh(snapshot, publication, settings, refresh)
+            or (refresh is not Refresh.CHANGES and _shows_withdrawn(context.catalog, snapshot))
+        ):
             refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
         begins_dump = settings.change_dump and publication.change_dump is None
