@@ -79,8 +79,8 @@ HELD_BACK = _known(
 )
 BEING_WRITTEN = _known(
     "HW-ING-22",
-    "A file changed while it was read; it is read again.",
-    "Nothing; if this repeats, write files under a temporary name and rename them.",
+    "A file is being written, or changed while it was read; it is read again.",
+    "Nothing; if this repeats, write files under a temporary name and rename them, or raise `settle_seconds`.",
 )
 VERSION_NOT_KEPT = _known(
     "HW-ING-23",

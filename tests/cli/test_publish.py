@@ -205,6 +205,19 @@ def test_what_is_excluded_leaves_the_packages_at_once(bench: Bench) -> None:
     assert "resourcedump.xml" in (bench.out / "files" / "capabilitylist.xml").read_text()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="who has a file open is known on Linux alone")
+def test_a_file_that_is_being_written_is_waited_for(bench: Bench) -> None:
+    bench.put("a")
+    with open(bench.folder / "open", "wb", 0) as file:
+        file.write(b"half")
+        bench.run("--settle", "60", status=Exit.TRANSFERS_FAILED)
+        assert set(bench.tree.resources()) == {"a"}
+        assert "HW-ING-22" in bench.stderr
+        bench.run("--settle", "0.5")  # at rest for so long, it is finished
+        assert (bench.out / "files" / "resources" / "open").read_bytes() == b"half"
+    bench.check()
+
+
 def renamed_all(bench: Bench) -> str:
     (bench.folder / "c").rename(bench.folder / "d")
     return bench.run("--dry-run", status=Exit.TRANSFERS_FAILED)

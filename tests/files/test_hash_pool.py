@@ -224,7 +224,7 @@ def test_a_hashing_process_needs_nothing_but_the_standard_library(base: bytes) -
     """So it starts in milliseconds."""
     requests = [(put(base, b"file", b"abc"), ("md5",), None), (b"/nowhere", ("md5",), None)]
     pool: ProcessPool[str] = ProcessPool(
-        WorkerProgram(function=file_hasher, settings=(None, None)), pytest.fail, processes=1, ahead=1
+        WorkerProgram(function=file_hasher, settings=(None, None, 0)), pytest.fail, processes=1, ahead=1
     )
     ((_item, (first, second)),) = pool.answers([("", requests)])
     assert first[5] == f"md5:{hashlib.md5(b'abc').hexdigest()}"
@@ -246,7 +246,7 @@ def test_a_large_file_does_not_keep_a_process_whose_owner_was_killed(base: bytes
             return process
         __import__("subprocess").Popen = popen
         request = (sys.argv[1].encode(), ("md5", "sha-256"), None)
-        pool = ProcessPool(WorkerProgram(function=file_hasher, settings=(None, None)), print, processes=1, ahead=1)
+        pool = ProcessPool(WorkerProgram(function=file_hasher, settings=(None, None, 0)), print, processes=1, ahead=1)
         list(pool.answers([(None, [request])]))
     """
     owner = subprocess.Popen([sys.executable, "-c", program, os.fsdecode(path)], stdout=subprocess.PIPE, text=True)

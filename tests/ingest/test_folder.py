@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -341,6 +342,36 @@ def test_a_file_that_changes_while_it_is_read_is_tried_again(
     monkeypatch.undo()
     world.rescan(*done.unsettled)
     assert world.held() == world.truth()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who has a file open is known on Linux alone")
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+@pytest.mark.parametrize("look", ["scan", "hint", "load"])
+def test_a_file_that_is_being_written_is_left_as_it_is_published(world: ScannedFolder, known: bool, look: str) -> None:
+    """Until it is closed, or has been at rest for a while; what is renamed into its place is finished."""
+    world.configure(settle_seconds=30.0)
+    before = {"a": hashes(b"old")} if known and look != "load" else {}
+    if before:
+        world.put("a", b"old")
+    if look != "load":
+        world.scan()
+    with open(world.full("a"), "wb") as file:
+        file.write(b"half")
+        file.flush()
+        done = world.rescan(b"a") if look == "hint" else world.scan()
+        assert (world.held(), done.unsettled, world.rules()) == (before, [b"a"], {"HW-ING-22"})
+        world.put("b", b"whole")
+        world.rescan(b"a", b"b")
+        assert world.held() == before | {"b": hashes(b"whole")}
+        file.write(b" and half")
+    done = world.rescan(*done.unsettled)
+    assert (world.held()["a"], done.unsettled) == (hashes(b"half and half"), [])
+    with open(world.full("a"), "ab") as file:
+        file.write(b", open for ever")
+        file.flush()
+        os.utime(world.full("a"), (1_700_000_000, 1_700_000_000))  # at rest for longer
+        world.rescan(b"a")
+        assert world.held()["a"] == hashes(b"half and half, open for ever")
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_passed_over(

@@ -156,6 +156,13 @@ _DESCRIBING = (
         help="Publish files and folders with names that begin with a dot, too, which are left out otherwise.",
     ),
     click.option(
+        "--settle",
+        "settle_seconds",
+        type=Duration(),
+        metavar="SECONDS",
+        help="A file that is open for writing counts as finished when it has been at rest for so long.  [default: 2]",
+    ),
+    click.option(
         "--max-delete",
         type=Share(),
         metavar="SHARE",
@@ -194,7 +201,7 @@ _DESCRIBING = (
         help="Also keep past documents, and archives that list them: the Resource List once a day, if it has changed.",
     ),
 )
-_CHOOSING = ("describedby", "include", "exclude", "hidden", "max_delete", "hashes")
+_CHOOSING = ("describedby", "include", "exclude", "hidden", "settle_seconds", "max_delete", "hashes")
 DESCRIBING = (*_CHOOSING, "dump", "change_dump", "patch", "archive")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 

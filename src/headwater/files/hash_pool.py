@@ -61,6 +61,7 @@ class _BlockSize:
 class HashPool:
     """Hashes files; with `mode` (LINK, COPY) those with a place are put there, with `versions` octets are set aside.
 
+    What was written to less than `settle_ns` ago is read only when nobody has it open for writing.
     `processes` are as many as there are processors, or so many; with 0 of them all is done in this one.
     """
 
@@ -71,8 +72,10 @@ class HashPool:
         versions: VersionFolders | None = None,
         processes: int | None = None,
         stop: Callable[[], bool] = lambda: False,
+        settle_ns: int = 0,
     ) -> None:
-        self._options = ReadOptions(mode, None if versions is None else VersionSpool(versions), stop)
+        spool = None if versions is None else VersionSpool(versions)
+        self._options = ReadOptions(mode, spool, stop, settle_ns=settle_ns)
         self._versions = versions
         self._count = processors() if processes is None else processes
         self._stop = stop
@@ -104,7 +107,7 @@ class HashPool:
         else:
             return
         folders = None if self._versions is None else (self._versions.kept, self._versions.aside)
-        program = WorkerProgram(function=file_hasher, settings=(self._options.mode, folders))
+        program = WorkerProgram(function=file_hasher, settings=(self._options.mode, folders, self._options.settle_ns))
         pool: ProcessPool[list[T]] = ProcessPool(
             program, self._read_here, processes=self._count, ahead=AHEAD, stop=self._stop
         )

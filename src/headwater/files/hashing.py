@@ -10,7 +10,9 @@ a folder on the way for a link meanwhile leads nobody out of the set's folder.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable
@@ -30,8 +32,8 @@ from headwater.files.nofollow import OpenFolder, open_unlinked
 from headwater.files.version_copy import ALGORITHM, VersionFolders
 from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
 
-READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED = range(7)
-"""What came of reading a file. UNREADABLE and UNPLACED carry an errno."""
+READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED, UNFINISHED = range(8)
+"""What came of reading a file. UNREADABLE and UNPLACED carry an errno. UNFINISHED: somebody is writing it."""
 
 FileState = tuple[int, int, int, int]
 """Size, mtime, ctime (nanoseconds) and inode."""
@@ -64,13 +66,15 @@ class _Stopped(Exception):
 class ReadOptions(NamedTuple):
     """How files are read: `mode` is how a place is made (LINK, COPY), `versions` what sets octets aside, if anything.
 
-    `stop` says when nothing more is wanted; `open_file` opens a path without links (None: `open_unlinked`).
+    `stop` says when nothing more is wanted; `open_file` opens a path without links (None: `open_unlinked`). A file that
+    was written to less than `settle_ns` ago is read only when nobody has it open for writing.
     """
 
     mode: str | None = None
     versions: VersionSpool | None = None
     stop: Callable[[], bool] | None = None
     open_file: Callable[[bytes, int], int] | None = None
+    settle_ns: int = 0
 
 
 _DEFAULT_OPTIONS = ReadOptions()
@@ -114,10 +118,29 @@ def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], op
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return SPECIAL, 0, _NOTHING, 0, 0, "", ""
+        if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
+            return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
         linked = place is not None and options.mode == LINK and link(descriptor, found, path, place)
         return _read_open(descriptor, found if linked else None, place, algorithms, options)
     finally:
         os.close(descriptor)
+
+
+def is_closed(descriptor: int) -> bool:
+    """Whether it is known that nobody has an open file open for writing: on Linux, of files that are this user's.
+
+    A read lease (fcntl(2)) is given only then. Should somebody open the file in that moment, a signal tells it that is
+    ignored unless somebody handles it.
+    """
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:  # it is open, or not this user's, or its file system knows no leases
+        return False
+    return True
 
 
 def _read_open(
@@ -216,19 +239,19 @@ def digests_of(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple
 
 
 def file_hasher(
-    settings: tuple[str | None, tuple[bytes, bytes] | None],
+    settings: tuple[str | None, tuple[bytes, bytes] | None, int],
 ) -> Callable[[list[HashRequest]], list[HashResult]]:
     """What a process of the pool does: hash a block of files, as long as its owner lives.
 
-    `settings` are the mode of placing, and the two folders of versions (`VersionFolders`).
+    `settings` are the mode of placing, the two folders of versions (`VersionFolders`), and `ReadOptions.settle_ns`.
     """
-    mode, folders = settings
+    mode, folders, settle_ns = settings
     versions = None if folders is None else VersionSpool(VersionFolders(*folders))
     owner = os.getppid()
 
     def hash_files(block: list[HashRequest]) -> list[HashResult]:
         with OpenFolder() as folder:
-            options = ReadOptions(mode, versions, lambda: os.getppid() != owner, folder.open)
+            options = ReadOptions(mode, versions, lambda: os.getppid() != owner, folder.open, settle_ns)
             return settled([read_file(request, options) for request in block], versions)
 
     return hash_files

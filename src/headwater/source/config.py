@@ -100,6 +100,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     canonical_hash: Literal["beside", "instead"] | None = None
     watch: bool = True
     rescan_seconds: Seconds = 300.0
+    settle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 2.0
     max_delete: Share = 0.2
     refresh_changes: Count = 5_000
     refresh_seconds: Seconds = 3_600.0

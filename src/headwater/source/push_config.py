@@ -29,7 +29,7 @@ PUSH_KEYS = (
     "token_env",
     "token_file",
 )
-FOLDER_KEYS = ("include", "exclude", "hidden", "hashes", "canonical_hash", "watch", "rescan_seconds")
+FOLDER_KEYS = ("include", "exclude", "hidden", "hashes", "canonical_hash", "watch", "rescan_seconds", "settle_seconds")
 """Keys of one kind of set that mean nothing to the other."""
 
 

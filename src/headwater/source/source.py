@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from headwater.source.push.push_set import PushSet
 
 _SETTLING_ROUNDS = 3
+_SETTLING_SECONDS = 2.0
+"""So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
 _PATCH_SECONDS = 300.0
 """So long one round makes patches, for which nobody waits."""
@@ -207,6 +210,7 @@ class Source(ConfiguredSource):
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
                 break
+            time.sleep(min(config.settle_seconds, _SETTLING_SECONDS) * 0.6)
             again = pipeline.hinted(worked.scanned.unsettled)
             worked = _together(worked, again)
         return worked

@@ -114,6 +114,7 @@ class EventBuilder:
             versions=versions,
             processes=self._folder.processes,
             stop=self._stop,
+            settle_ns=round(self._folder.settle_seconds * 1e9),
         )
         keeps = versions is not None
         items: list[Candidate] = []
@@ -224,6 +225,10 @@ class EventBuilder:
         if outcome == hashing.UNREADABLE:
             batch.unreadable.append(one.uri)
             self._warn(unreadable(one.path, os.strerror(error)))
+        elif outcome == hashing.UNFINISHED:
+            batch.unsettled.append(path_of(one.uri))
+            text = "is being written: it is left as it is until it is closed, or has been at rest for a while"
+            self._warn(ScanWarning(notices.BEING_WRITTEN, text, one.path))
         elif outcome == hashing.CHANGED:
             batch.unsettled.append(path_of(one.uri))
             self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is read again", one.path))

@@ -34,7 +34,8 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     itself, wherever these lie. Nor are copies of the source at `base_url`. `place` is the folder in which every file of
     the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they are.
     `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
-    (None: one for each core). `canonical`: by what RDF documents are stated.
+    (None: one for each core). `canonical`: by what RDF documents are stated. A file that was written to less than
+    `settle_seconds` ago, and may be open for writing, is left as it is published.
     """
 
     root: bytes
@@ -48,3 +49,4 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     uri_prefix_length: int = 0
     processes: int | None = None
     canonical: CanonicalHashes | None = None
+    settle_seconds: float = 0.0

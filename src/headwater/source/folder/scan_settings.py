@@ -71,6 +71,7 @@ def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole:
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
         uri_prefix_length=len(site.resource_prefix(config.name)),
+        settle_seconds=config.settle_seconds,
         canonical=_canonical_hashes(config, site),
     )
 
