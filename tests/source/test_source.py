@@ -187,6 +187,23 @@ def test_changes_are_published_as_they_are_hinted(world: WatchedSource) -> None:
     assert f"{BASE}/files/resources/keep" not in deletions
 
 
+@pytest.mark.parametrize("found_by", ["hint", "scan"])
+def test_small_changes_do_not_wait_for_a_large_file(world: WatchedSource, found_by: str) -> None:
+    """Its digests take seconds; what comes later and is small is recorded first."""
+    world.put("a")
+    if found_by == "scan":
+        world.settings |= {"watch": False, "rescan_seconds": 0.5}
+    with world.running() as source:
+        with open(world.folder / "big", "wb") as file:
+            file.truncate(768 << 20)
+        until(lambda: source.sets_health[0].phase == "following")
+        time.sleep(0.2)
+        world.put("small")
+        until(lambda: len(source.catalog.changes("files")) == 2, what="both changes")
+        assert [one.uri for one in source.catalog.changes("files")] == ["small", "big"]
+        world.comes()
+
+
 def test_what_is_excluded_leaves_lists_and_packages_at_once(world: WatchedSource) -> None:
     """Long before its page would be due by the number of its changes or by its age."""
     for number in range(40):

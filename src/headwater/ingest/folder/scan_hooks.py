@@ -20,7 +20,8 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
     changes are kept before they are recorded; None: nowhere; of resources of which `keeps` says so, and with
     `keeps_first` of those of the first load as well. `predecessors` notes what updates replace, `history`
-    which state a resource had when: then the present state of all is kept.
+    which state a resource had when: then the present state of all is kept. Files of an open set of more than
+    `apart_octets` are left to another pass.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -31,4 +32,5 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     predecessors: Predecessors | None = None
     history: History | None = None
     keeps_first: bool = False
+    apart_octets: int | None = None
     keeps: Callable[[Metadata], bool] = lambda _metadata: True

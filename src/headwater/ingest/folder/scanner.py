@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -60,6 +61,7 @@ LOAD_BATCH = 10_000
 
 _ROWS = 5_000
 _BREATH = 1_000
+_BREATH_SECONDS = 0.25
 _ATTEMPTS = 3
 
 
@@ -88,12 +90,13 @@ class FolderScanner:
         self._device: int | None = None
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
+        self._breathe_at = 0.0
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
         self._event_builder = EventBuilder(
             folder,
             clock,
-            stop=self._hooks.stop,
+            stop=self._breathing,
             warn=self._warnings.add,
             keeps=self._hooks.keeps,
             keeps_present=self._hooks.history is not None,
@@ -130,9 +133,14 @@ class FolderScanner:
             self._remember(walk)
         return result
 
-    def rescan(self, paths: Iterable[bytes]) -> ScanResult:
-        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
+    def rescan(self, paths: Iterable[bytes], *, is_apart: bool = False) -> ScanResult:
+        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open.
+
+        `is_apart`: they are the large files that another pass has left.
+        """
         result = ScanResult()
+        if self._overtakes is None:
+            self._overtaken.clear()
         with self._pass(result, whole=False), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
@@ -147,7 +155,7 @@ class FolderScanner:
                 memos = [(one.uri, one.memo) for one in exact.values()]
                 self._look(here, memos, queue, result, None)
                 self._look(below, self._rows(uri + "/"), queue, result, None)
-            self._settle(walk, queue, result, total, is_whole=False)
+            self._settle(walk, queue, result, total, is_whole=False, is_apart=is_apart)
             self.links |= walk.links
         return result
 
@@ -174,6 +182,13 @@ class FolderScanner:
         result.warnings = self._warnings.end(whole=whole)
         if result.unreadable.count:  # files: one warning for a folder is about all below it
             result.warnings[notices.UNREADABLE] = result.unreadable.count
+
+    def _breathing(self) -> bool:
+        """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
+        if time.monotonic() >= self._breathe_at:
+            self._hooks.breathe()
+            self._breathe_at = time.monotonic() + _BREATH_SECONDS
+        return self._hooks.stop()
 
     def _pause(self) -> None:
         if self._hooks.stop():
@@ -246,7 +261,14 @@ class FolderScanner:
     # Steps 2 and 3: judge and record deletions
 
     def _settle(
-        self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int, *, is_whole: bool = True
+        self,
+        walk: Walk,
+        queue: DifferenceQueue,
+        result: ScanResult,
+        total: int,
+        *,
+        is_whole: bool = True,
+        is_apart: bool = False,
     ) -> None:
         if result.held_back is None:
             vanished = queue.vanished - queue.left_out
@@ -259,7 +281,9 @@ class FolderScanner:
             if verdict is not None:
                 self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
         returned = self._delete(walk, queue, result)
-        candidates = (one for one in queue.take() if isinstance(one, Candidate))
+        candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
+        if not is_apart and (most := self._hooks.apart_octets) is not None:
+            candidates = _without_large(candidates, most, result.large)
         known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
         with version_keeping(self._hooks.versions, self._not_kept) as keeping:
@@ -416,6 +440,15 @@ def _candidates(differences: Iterable[Candidate | MissingResource], gone: list[s
     for one in differences:
         if isinstance(one, MissingResource):
             gone.append(one.uri)
+        else:
+            yield one
+
+
+def _without_large(candidates: Iterable[Candidate], most: int, large: list[bytes]) -> Iterator[Candidate]:
+    """The candidates; those of more than so many octets are put aside."""
+    for one in candidates:
+        if one.octets > most:
+            large.append(path_of(one.uri))
         else:
             yield one
 

@@ -95,7 +95,7 @@ class FolderSet:
     def is_long(self) -> bool:
         """Whether the whole folder, or all documents of the set, may be due."""
         with self._lock:
-            return self._schedule.next_work(time.monotonic())[0] in (FolderWork.SCAN, FolderWork.BEGIN)
+            return self._schedule.next_work(time.monotonic())[0] not in (FolderWork.HINTS, FolderWork.PUBLISH)
 
     def run(self) -> None:
         """Do what is due."""
@@ -128,6 +128,10 @@ class FolderSet:
             self._scan()
         elif work is FolderWork.HINTS:
             self._look_at(paths)
+        elif work is FolderWork.LARGE:
+            with self._lock:
+                paths, self._schedule.large = self._schedule.large, set()
+            self._look_again(self._pipeline.hinted(paths, is_apart=True))
         else:
             self._schedule.publish_at = time.monotonic() + TICK_SECONDS
             self._pipeline.publish()
@@ -174,6 +178,7 @@ class FolderSet:
     def _look_again(self, worked: PipelineResult) -> None:
         now = time.monotonic()
         with self._lock:
+            self._schedule.large.update(worked.scanned.large)
             self._schedule.later += [(now + ECHO_SECONDS, path) for path in worked.scanned.unsettled]
             self._schedule.later += [(now + SETTLED_SECONDS, path) for path in worked.scanned.racy]
 

@@ -28,6 +28,9 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
 from headwater.source.source_context import SourceContext
 
+APART_OCTETS = 64 << 20
+"""Larger files are hashed apart, so that no other change waits: a second or so holds this many."""
+
 
 class PipelineResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one round of work on a set did."""
@@ -77,6 +80,7 @@ class FolderPipeline:
     """
 
     def __init__(self, context: SourceContext, name: str, folder: Folder, host: PipelineHost | None = None) -> None:
+        apart_octets = None if host is None else APART_OCTETS
         host = host or Alone()
         self.name = name
         self.folder = folder
@@ -106,6 +110,7 @@ class FolderPipeline:
                     history=context.history_of(name),
                     keeps_first=context.predecessors_of(name) is not None or context.history_of(name) is not None,
                     keeps=context.keeps_of(name),
+                    apart_octets=apart_octets,
                 ),
             )
 
@@ -159,12 +164,15 @@ class FolderPipeline:
         fresh = scanned.opened and scanned.unchanged == 0
         return self._publish(scanned, before.last_seq, refresh, verify=not fresh)
 
-    def hinted(self, paths: Collection[bytes]) -> PipelineResult:
-        """Scan these relative paths and publish when something changed."""
+    def hinted(self, paths: Collection[bytes], *, is_apart: bool = False) -> PipelineResult:
+        """Scan these relative paths and publish when something changed.
+
+        `is_apart`: they are large files that were left; hints do not wait for them.
+        """
         before = self._catalog.state(self.name).last_seq
         if self._fence is None:
             self._put_up_fence()
-        scanned = self._hinted.rescan(paths)
+        scanned = self._scanner.rescan(paths, is_apart=True) if is_apart else self._hinted.rescan(paths)
         if scanned.held_back is not None:
             self._note(scanned, is_whole=False)
         elif self._looked_at is not None and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):

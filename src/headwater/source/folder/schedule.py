@@ -29,18 +29,21 @@ AT_ONCE: Final = 0.0
 
 
 class FolderWork(enum.Enum):
-    """BEGIN: publish what a run before has recorded. SCAN: the whole folder. HINTS: look where hints say."""
+    """BEGIN: publish what a run before has recorded. SCAN: the whole folder. HINTS: look where hints say. LARGE: read
+    files for which others do not wait."""
 
     BEGIN = enum.auto()
     SCAN = enum.auto()
     PUBLISH = enum.auto()
     HINTS = enum.auto()
+    LARGE = enum.auto()
 
 
 class FolderSchedule(msgspec.Struct, kw_only=True):
     """When what is due in one set; times are seconds of a clock that never goes back, infinite for never.
 
-    `hints` are relative paths to look at now, `later` those to look at at a time. The last full scan ended at
+    `hints` are relative paths to look at now, `later` those to look at at a time, `large` those of
+    large files that are to be read. The last full scan ended at
     `scan_ended_at` and took `scan_seconds`. With `has_pages_left` a round of pages goes on when nothing else is due.
     Before `retry_at` nothing is done.
     """
@@ -52,6 +55,7 @@ class FolderSchedule(msgspec.Struct, kw_only=True):
     publish_at: float = 0.0
     hints: set[bytes] = msgspec.field(default_factory=set)
     later: list[tuple[float, bytes]] = msgspec.field(default_factory=list)
+    large: set[bytes] = msgspec.field(default_factory=set)
     has_pages_left: bool = False
     retry_at: float = 0.0
 
@@ -68,6 +72,7 @@ class FolderSchedule(msgspec.Struct, kw_only=True):
             (FolderWork.SCAN, self.scan_at),
             (FolderWork.PUBLISH, self.publish_at),
             (FolderWork.HINTS, hints_at),
+            (FolderWork.LARGE, AT_ONCE if self.large else math.inf),
             (FolderWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
         )
         chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
