@@ -107,6 +107,11 @@ PATCH_NOT_MADE = _known(
     "A patch could not be made or stored: the change is published without it.",
     "Check the cause that the line names: the disk, permissions of the state folder.",
 )
+HISTORY_RESET = _known(
+    "HW-PUB-17",
+    "Change Lists of a set begin anew: the catalog was lost or restored, or the base URL is another one.",
+    "Nothing if that was meant: copies compare with the Resource List. Else stop, and check `state` and `base_url`.",
+)
 VERSIONS_NOT_REMOVED = _known(
     "HW-VER-11",
     "Versions that nothing needs could not be removed; it is tried again after an hour.",

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater import notices
+from headwater.progress import Notice
 from headwater.source.source import Source
 from tests.source.test_source import WatchedSource
 from tests.support.waiting import until
@@ -12,6 +14,18 @@ from tests.support.waiting import until
 
 def _catalog(world: WatchedSource) -> list[Path]:
     return sorted(world.state.glob("catalog.sqlite*"))
+
+
+def test_another_base_url_is_told(tmp_path: Path) -> None:
+    world = WatchedSource(tmp_path)
+    world.put("a")
+    for base_url, count in (("http://one.example", 0), ("http://two.example", 1), ("http://two.example", 0)):
+        world.events.clear()
+        with Source(world.config(base_url), listener=world.events.append) as source:
+            source.run_once()
+        told = [one.message for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
+        assert len(told) == count
+        assert all("the base URL of the source, or of its resources, is another one" in one for one in told)
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["an older copy", "none"])
@@ -44,8 +58,10 @@ def test_who_was_told_more_than_the_catalog_knows_finds_a_gap(tmp_path: Path, is
         with world.running():
             until(lambda: world.tree.read("files/changelist.xml")[0].from_ > position and world.is_current())  # type: ignore[operator]
     else:
-        with Source(world.config()) as source:
+        with Source(world.config(), listener=world.events.append) as source:
             source.run_once()
+    (told,) = [one for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
+    assert ("an older copy of it restored?" if is_older else "was it lost?") in told.message
     since = world.tree.read("files/changelist.xml")[0].from_
     at = world.tree.read("files/resourcelist.xml")[0].at
     assert since is not None
@@ -53,7 +69,9 @@ def test_who_was_told_more_than_the_catalog_knows_finds_a_gap(tmp_path: Path, is
     assert position < since <= at
     assert world.is_current()
     world.put("later")
-    with Source(world.config()) as source:
+    world.events.clear()
+    with Source(world.config(), listener=world.events.append) as source:
         source.run_once()
+    assert not [one for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
     assert world.tree.read("files/changelist.xml")[0].from_ == since, "once is enough"
     assert world.is_current()

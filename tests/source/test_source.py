@@ -325,6 +325,33 @@ def test_health_tells_which_folders_are_not_watched_and_those_are_once_they_can_
         assert source.sets_health[0].scans == scans, "they were found by hints"
 
 
+def test_a_folder_that_is_gone_and_versions_that_are_lost_are_not_well(
+    world: WatchedSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for `status` nor for `/health`, which answers 503 where what was published cannot be served."""
+    world.settings |= {"versions": True, "rescan_seconds": 0.3}
+    world.put("a")
+
+    def stands(source: Source) -> tuple[int, bool, int]:
+        status, body = report(source)
+        return status, json.loads(body)["well"], run(["status", str(world.state)])
+
+    with world.running() as source:
+        until(lambda: stands(source) == (200, True, Exit.DONE))
+        monkeypatch.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+        world.put("b", b"b")
+        until(lambda: stands(source) == (200, False, Exit.TRANSFERS_FAILED), what="the loss")
+        run(["status", str(world.state)])
+        assert "the last 1 version could not be kept" in capsys.readouterr().out
+        monkeypatch.undo()
+        world.put("c", b"c")
+        until(lambda: stands(source) == (200, True, Exit.DONE), what="the next version")
+        world.folder.rename(world.folder.with_name("away"))
+        until(lambda: stands(source) == (503, False, Exit.TRANSFERS_FAILED), what="the folder's absence")
+        world.folder.with_name("away").rename(world.folder)
+        until(lambda: stands(source) == (200, True, Exit.DONE), what="its return")
+
+
 def test_files_that_cannot_be_read_are_counted_and_named(
     nobodys: WatchedSource, capsys: pytest.CaptureFixture[str]
 ) -> None:

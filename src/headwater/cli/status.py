@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
-    from headwater.ingest.held_deletions import HeldBack, UnreadableCount
+    from headwater.ingest.held_deletions import HeldBack, LostVersions, UnreadableCount
     from headwater.publish.status import SourceSetStatus
 
-    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, UnreadableCount)
+    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, UnreadableCount, LostVersions)
 
 _COLUMNS = (
     *("set", "phase", "resources", "last change", "published", "lag", "stale pages", "refreshed", "looked at"),
@@ -100,7 +100,7 @@ def _exit_status(report: dict[str, Any], where: CatalogArgument, max_age: float 
     if report.get("no_room"):
         return Exit.STORE
     is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
-    if is_behind or report.get("held_back") or report.get("unreadable"):
+    if is_behind or any(report.get(key) for key in ("held_back", "unreadable", "lost_versions")):
         return Exit.TRANSFERS_FAILED
     if max_age is None:
         return Exit.DONE
@@ -166,7 +166,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.status import dataset_statuses
     from headwater.ingest.copy.copy_status import copy_lags
-    from headwater.ingest.held_deletions import held_back, unreadable
+    from headwater.ingest.held_deletions import held_back, lost_versions, unreadable
     from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
@@ -189,6 +189,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
             ("datasets", _configured(dataset_statuses(catalog, names), where)),
             ("held_back", _configured(held_back(catalog, names), where)),
             ("unreadable", _configured(unreadable(catalog, names), where)),
+            ("lost_versions", _configured(lost_versions(catalog, names), where)),
             ("no_room", where.full),
         )
         if found
@@ -244,7 +245,7 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     ahead = [_ahead_line(one, now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
     show_some(ahead, _EXAMPLES, rest=" (--json has the times)")
     lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line}
-    lines |= {"held_back": _held_line, "unreadable": _unreadable_line}
+    lines |= {"held_back": _held_line, "unreadable": _unreadable_line, "lost_versions": _lost_line}
     for key, line in lines.items():
         found = report.get(key, [])
         assert isinstance(found, list)
@@ -283,6 +284,10 @@ def _unreadable_line(unreadable: UnreadableCount) -> str:
     more = ", …" if len(unreadable.examples) > _PLACES else ""
     files = f"{counted(unreadable.files, 'file')} cannot be read"
     return printable(f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}")
+
+
+def _lost_line(lost: LostVersions) -> str:
+    return printable(f"{lost.set}: the last {counted(lost.count, 'version')} could not be kept: is there room?")
 
 
 def _ahead_line(status: SourceSetStatus, now: dt.datetime) -> str:

@@ -28,6 +28,7 @@ _ROW: Final[RowKey] = ("folder", "held back")
 _COUNT: Final[RowKey] = ("folder", "deletions")
 _CONSENT: Final[RowKey] = ("folder", "deletions allowed")
 _UNREADABLE: Final[RowKey] = ("folder", "unreadable")
+_LOST: Final[RowKey] = ("folder", "versions lost")
 _EXAMPLES: Final = 10
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -187,6 +188,11 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
     set: str
     reason: str
 
+    @property
+    def is_without_folder(self) -> bool:
+        """Whether the folder itself is away, so that nothing of the set can be served."""
+        return self.reason.startswith(tuple(one.value for one in _NEVER))
+
 
 def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBack]:
     """The sets whose deletions were held back when their folders were last looked at; of all, where none is named."""
@@ -217,6 +223,29 @@ def unreadable(catalog: Catalog, names: Collection[str] = ()) -> Iterator[Unread
     """The sets with files that could not be read at the last look at their folders; of all, where none is named."""
     for _name, row in _noted(catalog, _UNREADABLE, names):
         yield from_json(row.value, UnreadableCount)
+
+
+class LostVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of which so many versions could not be kept since the last one that could."""
+
+    set: str
+    count: int
+
+
+def versions_update(catalog: Catalog, name: str, lost: int) -> StateUpdate | None:
+    """The row by which a look that recorded changes, and could not keep so many versions, is noted; None where none has
+    been lost."""
+    noted = catalog.rows(name, [_LOST]).get(_LOST)
+    if not lost:
+        return None if noted is None else StateUpdate(delete=[_LOST])
+    before = 0 if noted is None else int(noted.value)
+    return StateUpdate(put=[StateRow(*_LOST, b"%d" % (before + lost))])
+
+
+def lost_versions(catalog: Catalog, names: Collection[str] = ()) -> Iterator[LostVersions]:
+    """The sets of which no version could be kept lately; of all, where none is named."""
+    for name, row in _noted(catalog, _LOST, names):
+        yield LostVersions(set=name, count=int(row.value))
 
 
 def _noted(catalog: Catalog, key: RowKey, names: Collection[str]) -> Iterator[tuple[str, StateRow]]:

@@ -24,8 +24,10 @@ from itertools import chain
 
 import msgspec
 
+from headwater import notices
 from headwater.catalog.interface import Segment, SetSnapshot, SetState
 from headwater.catalog.set_snapshot import read_snapshot
+from headwater.progress import Notice
 from headwater.publish.context import PublishContext
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.rendering import documents
@@ -68,13 +70,17 @@ class HistoryReset:
         self._store = context.store
         self._site = context.site
         self._may_write = context.may_write
+        self._listener = context.listener
 
     def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
         """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
         state, publication = snapshot.state, decode_publication(snapshot.state.notes)
-        if state.opened_at is None or not self._is_due(state, publication):
+        why = None if state.opened_at is None else self._reason(state, publication)
+        if why is None:
             return snapshot
         self._may_write()
+        text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
+        self._listener(Notice(notices.HISTORY_RESET, text, set_name=state.name))
         self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return read_snapshot(self._catalog, state.name)
 
@@ -105,13 +111,18 @@ class HistoryReset:
         self._catalog.note(name, encode_publication(publication))
         return publication
 
-    def _is_due(self, state: SetState, publication: PublicationState) -> bool:
+    def _reason(self, state: SetState, publication: PublicationState) -> str | None:
+        """Why the history cannot be continued; None where it can."""
         if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
             stored = self._stored(state.name)
             is_foreign = bool(stored.generations - {publication.generation or "none"})
-            return is_foreign or (stored.last is not None and not self._is_logged(state, stored.last))
-        moved = bool(publication.open.name) and publication.is_moved(self._site, state.name)
-        return moved or self._is_newer(state, publication)
+            is_new = is_foreign or (stored.last is not None and not self._is_logged(state, stored.last))
+            return "the catalog is new and knows nothing of what was published; was it lost?" if is_new else None
+        if publication.open.name and publication.is_moved(self._site, state.name):
+            return "the base URL of the source, or of its resources, is another one"
+        if self._is_newer(state, publication):
+            return "the catalog knows less than was published; was an older copy of it restored?"
+        return None
 
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""

@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.ingest.held_deletions import held_back, unreadable
+from headwater.ingest.held_deletions import held_back, lost_versions, unreadable
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
@@ -63,20 +63,24 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     """Status and JSON body: 200 when what was published is served and kept current, else 503.
 
     `ready`: every set is published, or is new, and the source names them. `well`: that, no set has been failing for
-    longer than FAILING_SECONDS, and what happens can be recorded: also where another process does. A set that was
-    never published takes nothing away from the others.
+    longer than FAILING_SECONDS or without its folder, what happens can be recorded, also where another process does,
+    and nobody has to look at something (deletions held back, unreadable files, versions that could not be kept). That
+    alone, and a set that was never published, take nothing away from what is served.
     """
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     waiting = waits(source, states)
-    held = {one.set: one.reason for one in held_back(source.catalog)}
+    on_hold = list(held_back(source.catalog))
+    held = {one.set: one.reason for one in on_hold}
+    lost = {one.set: one.count for one in lost_versions(source.catalog)}
     closed = {one.set: one.files for one in unreadable(source.catalog)}
     sets = [
         {
             "held_back": held.get(one.name),
             **working.get(one.name, {}),
             "unreadable_files": closed.get(one.name, 0),
+            "lost_versions": lost.get(one.name, 0),
             **_set(one.name, states.get(one.name), ready=shows(source, one.name, states)),
             "waiting": one.name in waiting,
         }
@@ -86,9 +90,11 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     new = {one.name for one in source.site.sets if _is_new(states.get(one.name))}
     ready = is_named and all(one["ready"] or one["waiting"] or one["name"] in new for one in sets)
     failing = {one["name"] for one in sets if _has_failed(one)}
+    failing |= {one.set for one in on_hold if one.is_without_folder} & {one.name for one in source.site.sets}
     if not source.has_room():
         told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
-    well = ready and "error" not in told and not failing
+    troubled = any(one["held_back"] or one["unreadable_files"] or one["lost_versions"] for one in sets)
+    well = ready and "error" not in told and not failing and not troubled
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}
     return 200 if ready and "error" not in told and failing <= new else 503, _encoded(body)
 

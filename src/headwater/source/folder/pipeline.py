@@ -22,7 +22,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import RootFault, Walk, quote
-from headwater.ingest.held_deletions import unreadable_update
+from headwater.ingest.held_deletions import unreadable_update, versions_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
@@ -154,6 +154,7 @@ class FolderPipeline:
         began = self._context.clock()
         scanned = self._scanner.scan()
         self._note(scanned, is_whole=True)
+        self._note_versions(scanned)
         self._unreadable = scanned.unreadable
         self._note_unreadable()
         if history is not None and scanned.opened:
@@ -173,6 +174,7 @@ class FolderPipeline:
         if self._fence is None:
             self._put_up_fence()
         scanned = self._scanner.rescan(paths, is_apart=True) if is_apart else self._hinted.rescan(paths)
+        self._note_versions(scanned)
         if scanned.held_back is not None:
             self._note(scanned, is_whole=False)
         elif self._looked_at is not None and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
@@ -186,6 +188,13 @@ class FolderPipeline:
         update = self._scanner.guard.after_scan(scanned.held_back, is_whole=is_whole, deleted=scanned.deleted)
         if update is not None:
             self._record(update)
+
+    def _note_versions(self, scanned: ScanResult) -> None:
+        """Have `headwater status` say whether versions could be kept."""
+        if scanned.changes and self._context.versions_of(self.name) is not None:
+            lost = scanned.warnings.get(notices.VERSION_NOT_KEPT, 0)
+            if (update := versions_update(self._catalog, self.name, lost)) is not None:
+                self._record(update)
 
     def _note_unreadable(self) -> None:
         """Have `headwater status` say how many files cannot be read."""
