@@ -213,6 +213,22 @@ def test_gzip_that_grows_beyond_the_bound_is_given_up() -> None:
             pass
 
 
+@pytest.mark.parametrize("content", [b"", b"#"])
+def test_gzip_of_members_with_next_to_no_content_is_given_up(content: bytes) -> None:
+    """No octet of them comes out that another bound would count; members of tools have more."""
+    member = gzip.compress(content, mtime=0)
+    with pytest.raises(RdfTooCostly, match="more than 10 gzip members"):
+        for _piece in octets(io.BytesIO(member * 11), "in", RdfBounds(gzip_members=10)):
+            pass
+    block = gzip.compress(b"#" * 9_999 + b"\n", mtime=0)
+    assert sum(map(len, octets(io.BytesIO(block * 50), "in", RdfBounds(gzip_members=10)))) == 500_000
+
+
+def test_a_patch_of_gzip_members_without_content_is_given_up() -> None:
+    with pytest.raises(RdfTooCostly, match="more than 200,000 gzip members"):
+        list(read_patch(io.BytesIO(gzip.compress(b"", mtime=0) * 200_001), strict=True))
+
+
 def test_wrong_headers_mean_nothing() -> None:
     text = b"+++ /etc/passwd\n--- x\n@@ -1,900 +1,0 @@ +<\n@@\n+" + A
     assert [one.statement for one in read_patch(io.BytesIO(text), strict=True)] == [A]

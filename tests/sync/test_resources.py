@@ -240,6 +240,18 @@ def test_a_gzip_bomb_is_a_failure(source: Source, site: Site, dest: Path) -> Non
     assert is_clean(dest)
 
 
+def test_gzip_of_empty_members_is_a_failure(source: Source, site: Site, dest: Path) -> None:
+    site.publish_list([site.resource(n) for n in OTHERS] + [url(site.uri("f2.txt"))])
+    empty = gzip.compress(b"", mtime=0)
+    source.pages[PATH] = Reply(empty * 200_001 + gzip.compress(BODY), headers={"Content-Encoding": "gzip"} | early())
+    ran = go(source.base, dest)
+    assert ran.status == FAILED
+    assert "too many members" in ran.one.failures[0].reason
+    source.pages[PATH] = Reply(empty * 1_000 + gzip.compress(BODY), headers={"Content-Encoding": "gzip"} | early())
+    assert go(source.base, dest).status == DONE
+    assert tree(dest)["f2.txt"] == BODY
+
+
 # hashes
 
 

@@ -55,6 +55,8 @@ class RdfBounds:
     """Of one line, as the parser has it for one statement."""
     octets: int = 1 << 42
     """Of one file, inflated."""
+    gzip_members: int = 200_000
+    """Of one file, where they have next to no content: no octet of empty ones comes out that would be counted."""
     run_octets: int = 12 << 20
     """Statements that are sorted in memory, by each process."""
     blank_statements: int = 1_000_000

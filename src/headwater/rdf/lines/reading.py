@@ -13,6 +13,9 @@ from typing import BinaryIO
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds, RdfTooCostly
 
 BLOCK: int = 1 << 20
+MEMBER_OCTETS = 4096
+"""Where members of gzip have less on the average, their number is bounded; those of tools have more."""
+
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
@@ -21,7 +24,7 @@ def octets(stream: BinaryIO, where: str, bounds: RdfBounds = BOUNDS) -> Iterator
     """The content of a stream in pieces of at most `BLOCK` octets, inflated where it begins as gzip does, without a
     leading byte order mark. Raises BadRdf for damaged or truncated gzip, RdfTooCostly beyond `bounds.octets`."""
     head = _exactly(stream, len(_BOM))
-    pieces = _inflated(stream, head, where) if head.startswith(_GZIP) else _plain(stream, head)
+    pieces = _inflated(stream, head, where, bounds.gzip_members) if head.startswith(_GZIP) else _plain(stream, head)
     left = bounds.octets
     first = True
     for piece in pieces:
@@ -48,12 +51,16 @@ def _plain(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
         yield piece
 
 
-def _inflated(stream: BinaryIO, head: bytes, where: str) -> Iterator[bytes]:
-    """All members of a gzip file (RFC 1952, 2.2)."""
+def _inflated(stream: BinaryIO, head: bytes, where: str, most: int) -> Iterator[bytes]:
+    """All members of a gzip file (RFC 1952, 2.2): at most so many that have next to no content."""
+    members = content = 0
     data = head + stream.read(BLOCK >> 2)
     pending = b""
     while data:
         inflater = zlib.decompressobj(wbits=31)
+        members += 1
+        if members > most and content < members * MEMBER_OCTETS:
+            raise RdfTooCostly(f"more than {most:,} gzip members with next to no content", where=where)
         while not inflater.eof:
             if not data and not (data := stream.read(BLOCK >> 2)):
                 raise BadRdf("the gzip file ends before its end: it was cut off", where=where)
@@ -62,6 +69,7 @@ def _inflated(stream: BinaryIO, head: bytes, where: str) -> Iterator[bytes]:
             except zlib.error as error:
                 raise BadRdf(f"the gzip file is damaged: {error}", where=where) from error
             data = inflater.unconsumed_tail
+            content += len(piece)
             pending += piece
             if len(pending) >= len(_BOM):  # the first piece decides on a byte order mark
                 yield pending

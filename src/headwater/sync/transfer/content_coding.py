@@ -12,6 +12,8 @@ _CHUNK = 1 << 17
 _MOST = 2  # codings of one answer; nobody needs a third
 _RATIO = 250
 _RATIO_OCTETS = 64 << 20
+_MEMBERS, _MEMBER_OCTETS = 200_000, 4096
+"""So many members of gzip at most where they have less on the average: of empty ones no octet comes out."""
 
 
 class CannotDecode(Exception):
@@ -49,6 +51,7 @@ def _decoded(chunks: Iterator[bytes], coding: str, *, is_second: bool) -> Iterat
     wanted = 31 if coding.endswith("gzip") else 15
     inflate = zlib.decompressobj(wanted)
     begun = False
+    members, content = 1, 0
     try:
         for chunk in chunks:
             if not begun and is_second and coding.endswith("gzip") and not chunk.startswith(b"\x1f\x8b"):
@@ -64,7 +67,12 @@ def _decoded(chunks: Iterator[bytes], coding: str, *, is_second: bool) -> Iterat
                     if coding == "deflate":
                         raise CannotDecode("there is more after its end")
                     inflate = zlib.decompressobj(wanted)
-                yield inflate.decompress(data, _CHUNK * 8)
+                    members += 1
+                    if members > _MEMBERS and content < members * _MEMBER_OCTETS:
+                        raise CannotDecode("it has too many members with next to no content")
+                piece = inflate.decompress(data, _CHUNK * 8)
+                content += len(piece)
+                yield piece
                 data = inflate.unconsumed_tail or inflate.unused_data
         yield inflate.flush()
     except zlib.error as cause:
