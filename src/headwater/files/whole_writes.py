@@ -44,11 +44,16 @@ class Room:
 
     def check(self, octets: int, gained: int = 0) -> None:
         """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
-        from headwater.quantities import human_octets  # not for the processes that read files
-
         if self.most is not None and gained > 0 and self.held + gained > self.most:
-            raise OSError(errno.EDQUOT, f"the copy would have more than {human_octets(self.most)} (--max-total)")
+            raise OSError(errno.EDQUOT, f"the copy would have more than {_said(self.most)} (--max-total)")
         # some file systems do not say what they have
         if self.keep_free and self.capacity and self.free() < octets + self.keep_free:
-            kept = human_octets(self.keep_free)
-            raise OSError(errno.ENOSPC, f"less than {kept} would be left free on the disk (--keep-free)")
+            raise OSError(
+                errno.ENOSPC, f"less than {_said(self.keep_free)} would be left free on the disk (--keep-free)"
+            )
+
+
+def _said(octets: int) -> str:
+    from headwater.quantities import human_octets  # not for the processes that read files
+
+    return human_octets(octets)

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
-from headwater.files.folder_marks import folded, is_reserved
+from headwater.files.folder_marks import folded, is_reserved, leads_inside
 from headwater.files.hash_functions import HASHERS
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
@@ -106,8 +106,8 @@ class Inventory:
         return self.file(wanted.path), wanted.algorithms, None
 
     def file(self, path: bytes) -> bytes:
-        """Where a file of the copy lies."""
-        return self._root + b"/" + path
+        """Where a file of the copy lies: nowhere, where a state has a path that leads out of it."""
+        return self._root + b"/" + path if leads_inside(path) else b""
 
     def _keep(self, rows: list[Row]) -> int:
         with self._database.write() as t:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _OPEN_FOLDERS = 200
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LEADS_OUT = "the path leads out of the copy, or into its state: something else has changed the state"
 _PROBE = "folds-\u00e9"
 _NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 _IN_THE_WAY = _NO_NAME | {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP}
@@ -367,7 +368,7 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     """
     folder, _, name = path.rpartition(b"/")
     if path.startswith(b"/") or not leads_inside(name):
-        raise OSError(errno.EINVAL, "the path leads out of the copy or into its state, whose record is not sound")
+        raise OSError(errno.EINVAL, _LEADS_OUT)
     return folder, name
 
 
@@ -391,6 +392,8 @@ def _hands_down(folder: int) -> bool:
 
 
 def _fault(cause: OSError, path: bytes) -> Exception:
+    if cause.strerror == _LEADS_OUT:
+        return PathOccupied(_LEADS_OUT)
     if cause.errno in _IN_THE_WAY:
         told = "the file system has no such name" if cause.errno in _NO_NAME else "something is in the way of this name"
         return PathOccupied(f"{cause.strerror}: {told}")
