@@ -172,6 +172,22 @@ def test_a_held_back_deletion_keeps_its_name(folding: Path, source: Source, site
     assert held(folding) == {**site.files, "Report.TXT": b"precious"}
 
 
+def test_a_copy_from_elsewhere_gets_a_file_for_each_name(
+    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made where both names were free, moved to where one is lost: a repair gives each its file, for good."""
+    site.put("A.txt", b"upper")
+    site.put("a.txt", b"lower")
+    site.publish(since=site.clock)
+    assert go(source.base, dest).status == DONE
+    (dest / "a.txt").unlink()
+    monkeypatch.setattr("headwater.sync.copy.file_tree.os", _FoldingOs())
+    assert go(source.base, dest, repair=True).status == DONE
+    assert held(dest) == site.files
+    again = go(source.base, dest, repair=True)
+    assert (again.status, again.one.updated, held(dest)) == (DONE, 0, site.files)
+
+
 RESERVED = [
     ".headwater", ".HEADWATER", ".Headwater", ".head\u200cwater", "\ufeff.headwater", ".head\u00adwater", "．headwater",
     ".ℎeadwater", ".headwater.", ".headwater ", ".headwater. .", "headwa~1", "HEADWA~2", "he12Af~1",

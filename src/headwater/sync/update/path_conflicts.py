@@ -51,7 +51,7 @@ _ALL_NEW = (
     " type, encoding, links, extra, :at FROM temp.listed WHERE NOT refused ORDER BY n"
 )
 _NEW_PATHS = f"SELECT n, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
-_NEW_NAMES = _NEW_PATHS.replace("n, path", "n, uri, path")
+_NAMES = f"SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 _ANY_KNOWN = (
     "SELECT 1 FROM resources WHERE set_id = ?1 UNION ALL SELECT 1 FROM failures WHERE set_id = ?1"
     " UNION ALL SELECT 1 FROM temp.work LIMIT 1"
@@ -185,8 +185,13 @@ class PathConflicts:
         One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
-        if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is None:
-            return
+        if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is not None:
+            self._escape_equal(t)
+        if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
+            self._escape_folded(t, deletes=deletes)
+
+    def _escape_equal(self, t: Transaction) -> None:
+        """New resources whose name is that of another one, or whose folder is."""
         if t.one("SELECT 1 FROM temp.work GROUP BY path HAVING count(*) > 1 LIMIT 1") is not None:
             self._escape(
                 t,
@@ -205,16 +210,20 @@ class PathConflicts:
             t,
             t.rows("SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"),
         )
-        if self._folds:
-            self._escape_folded(t, deletes=deletes)
 
     def _escape_folded(self, t: Transaction, *, deletes: bool) -> None:
-        """New resources whose name the file system takes for that of another one, which is held or comes first."""
+        """What is to be placed under a name that the file system takes for that of another one, which is held or comes
+        first; among it what was held on another file system, and shares a file here."""
         fold_held(t, without_deletions=deletes)
         number, take = 0, "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)"
-        while rows := t.fetch(_NEW_NAMES, (number,)):
+        own = "SELECT 1 FROM temp.folded WHERE name = ? AND path = ?"
+        while rows := t.fetch(_NAMES, (number,)):
             number = rows[-1][0]
-            taken = [(n, uri) for n, uri, path in rows if not t.run(take, (folded(path), path))]
+            taken = [
+                (n, uri)
+                for n, uri, path, held in rows
+                if not t.run(take, (folded(path), path)) and not (held and t.one(own, (folded(path), path)))
+            ]
             t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
     def _escape_below_files(self, t: Transaction) -> None:
