@@ -254,3 +254,21 @@ def test_one_resource_in_two_sets_is_two_files_with_a_state_each(source: Source,
     other.publish_list([], when=12)
     assert go(source.base, dest, max_delete=1.0).status == DONE
     assert [name for name in tree(dest) if name.endswith("f0.txt")] == [name for name in copies if "other" not in name]
+
+
+@pytest.mark.parametrize(
+    ("capability", "said"),
+    [
+        ("resource-list", "it is a document of the unknown capability 'resource-list'"),
+        ("changelist", "it is a Change List"),
+    ],
+)
+def test_what_a_list_is_in_place_of_a_resource_list_is_named(
+    capability: str, said: str, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-A7."""
+    body = document([], links=site.up(), capability=capability, at=at(5), **{"from": at(1)})
+    site.serve("/set/resourcelist.xml", body)
+    ran = go(source.base, dest)
+    told = [notice.message for notice in ran.notices] + [ran.one.fault or ""]
+    assert any(f"listed as a Resource List, but {said}" in one for one in told), told

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.spec.hashes import Digest, parse_hash
-from headwater.spec.kinds import Kind
+from headwater.spec.kinds import RULES, Kind
 
 Extra = tuple[tuple[str, str], ...]
 """Attributes of other namespaces, kept as (`{namespace}name`, value) pairs (RS-DOC-13, RS-MD-14)."""
@@ -144,6 +144,13 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     def link(self, rel: str) -> Link | None:
         """The first root link with relation `rel` (AMB-43)."""
         return next((link for link in self.links if link.rel == rel), None)
+
+    @property
+    def called(self) -> str:
+        """What it is, with its article; of a kind that is unknown the capability as written."""
+        if self.kind in (Kind.UNKNOWN, Kind.UNKNOWN_INDEX):
+            return f"a document of the unknown capability {self.capability!r:.100}"
+        return f"a {RULES[self.kind].title}"
 
 
 def _refuse(entry: Entry) -> None:

@@ -160,7 +160,7 @@ class XmlParser:
         if cause.code == _INVALID and self.encoding != "utf-8":
             what += f", read as {self.encoding}"
         if final and cause.code in _CUT_OFF:
-            return Truncated(f"the document ends before its end ({what})", line=line)
+            return Truncated(f"the document is cut off ({what})", line=line)
         return NotXml(f"not well-formed XML: {what}", line=line)
 
     # -- what expat says ----------------------------------------------------------------------------------------------

@@ -110,7 +110,8 @@ def change_order(
     if is_reversed:
         remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
     if odd:
-        remarks.append(("DST-C9", f"{len(odd)} changes have a time that cannot be right"))
+        told = "1 change has" if len(odd) == 1 else f"{len(odd):,} changes have"
+        remarks.append(("DST-C9", f"{told} a time that cannot be right"))
     if style is Style.NONE and times:
         remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
     return ChangeOrder(intervals[::step], remarks, is_reversed, bool(odd))

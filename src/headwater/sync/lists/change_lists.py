@@ -202,7 +202,7 @@ class ChangeListReader:
             self._indexes.update((answer.uri, answer.final))
             return self._index(answer, staged)
         if answer.document.kind is not Kind.CHANGE_LIST:
-            wrong = Unreachable(f"this is a {answer.document.kind.value}, not a Change List", where=uri, rule="DST-A7")
+            wrong = Unreachable(f"this is {answer.document.called}, not a Change List", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
         if self._is_elsewhere(answer, staged):
             return False
@@ -395,7 +395,7 @@ class ChangeListReader:
             self._indexes.update((answer.uri, answer.final))
             return self._index(answer, staged, depth + 1)
         if answer.document.kind is not Kind.CHANGE_LIST:
-            wrong = Unreachable(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+            wrong = Unreachable(f"a component is {answer.document.called}", where=uri, rule="DST-A7")
             return self._broken(uri, wrong)
         if self._is_elsewhere(answer, staged):
             return False

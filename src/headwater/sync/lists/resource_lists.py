@@ -118,6 +118,7 @@ class OtherDocument(msgspec.Struct, frozen=True):
 
     uri: str
     kind: Kind
+    called: str
 
 
 class _ComponentRead(msgspec.Struct, frozen=True):
@@ -158,9 +159,10 @@ def _last_of(at: dt.datetime) -> int:
 
 
 class _WrongKind(Exception):
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(kind.value)
-        self.kind = kind
+    def __init__(self, document: Document) -> None:
+        super().__init__(document.called)
+        self.kind = document.kind
+        self.called = document.called
 
 
 class _IndexRead:
@@ -291,13 +293,13 @@ class ResourceListReader:
         try:
             answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
         except _WrongKind as wrong:
-            return OtherDocument(uri, wrong.kind)
+            return OtherDocument(uri, wrong.kind, wrong.called)
         if isinstance(answer, UnchangedDocument):
             return UnchangedList(uri)
         if isinstance(answer, MissingDocument):
             return answer
         if answer.document.kind not in _LISTS + _INDEXES:
-            return OtherDocument(uri, answer.document.kind)
+            return OtherDocument(uri, answer.document.kind, answer.document.called)
         self._check_sitemap(answer)
         at = self._believed_at(answer)
         if answer.document.kind in _LISTS:
@@ -381,13 +383,13 @@ class ResourceListReader:
         try:
             answer = self._documents.read(uri, head, objection=self._scope.objection)
         except _WrongKind as wrong:
-            raise WrongDocument(f"a component is a {wrong.kind.value}", where=uri, rule="DST-A7") from wrong
+            raise WrongDocument(f"a component is {wrong.called}", where=uri, rule="DST-A7") from wrong
         if isinstance(answer, MissingDocument):
             raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
         if not isinstance(answer, DocumentRead):
             raise Unreachable("a component was answered with 304 unasked", where=uri)
         if answer.document.kind not in _LISTS + _INDEXES:
-            raise WrongDocument(f"a component is a {answer.document.kind.value}", where=uri, rule="DST-A7")
+            raise WrongDocument(f"a component is {answer.document.called}", where=uri, rule="DST-A7")
         return answer, head
 
     def _changed_components(self, read: list[_ComponentRead]) -> list[str]:
@@ -484,7 +486,7 @@ class _ListHead:
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in _LISTS + _INDEXES:
-            raise _WrongKind(document.kind)
+            raise _WrongKind(document)
         if document.kind in _INDEXES:
             self._take_parts(document, entries)
             return

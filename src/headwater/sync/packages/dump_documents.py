@@ -79,7 +79,7 @@ class _Entries:
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in (*_LEAVES, *_INDEXES):
-            raise WrongDocument(f"it is no dump but {document.kind.value}", rule="DST-A7")
+            raise WrongDocument(f"it is no dump but {document.called}", rule="DST-A7")
         self.entries += entries
         if len(self.entries) > self._most:
             raise SourceFault(f"a dump of more than {self._most:,} entries", rule="DST-P6")
@@ -113,7 +113,7 @@ def _read(documents: Documents, uri: str, objection: Objection) -> tuple[Documen
     if not isinstance(read, DocumentRead):
         raise Unreachable("the dump that is offered is not there", where=uri, rule="DST-F1")
     if read.document.kind not in (*_LEAVES, *_INDEXES):
-        raise WrongDocument(f"it is no dump but {read.document.kind.value}", where=uri, rule="DST-A7")
+        raise WrongDocument(f"it is no dump but {read.document.called}", where=uri, rule="DST-A7")
     if read.document.kind in _INDEXES and len(consumer.entries) > MOST_COMPONENTS:
         raise SourceFault(f"an index of more than {MOST_COMPONENTS:,} dumps", where=uri, rule="DST-P6")
     return read, consumer.entries

@@ -112,7 +112,7 @@ class ManifestReader:
             raise BadPackage(said, where=self._where, rule="DST-P2") from fault
         document = self._reader.document
         if document is not None and document.kind is not self._kind:
-            said = f"its manifest is of another kind: {document.kind.value}"
+            said = f"its manifest is {document.called}"
             raise BadPackage(said, where=self._where, rule="DST-P7")
         return entries
 

@@ -189,7 +189,7 @@ class EvidenceReader:
         elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
             return told.parts
         elif answer.document.kind is not Kind.CHANGE_LIST:
-            documents.warn("DST-A7", f"this is a {answer.document.kind.value}, not a Change List", uri)
+            documents.warn("DST-A7", f"this is {answer.document.called}, not a Change List", uri)
         else:
             if answer.skipped:
                 self._found.skipped.append((uri, answer.skipped))

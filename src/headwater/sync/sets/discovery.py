@@ -320,7 +320,7 @@ class Discovery:
         if document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above.uri)
             return
-        self._documents.warn("DST-A7", f"listed as a Capability List, but it is a {document.kind.value}", target.final)
+        self._documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
         yield from self._from_below(target, document, whole=False)
 
     def _from_capability_list(self, probe: Probe, *, whole: bool) -> Iterator[Offer]:

@@ -107,7 +107,7 @@ class Baseline:
         if isinstance(found, MissingDocument):
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
         if isinstance(found, OtherDocument):
-            return self._other_kind(uri, found.kind)
+            return self._other_kind(uri, found)
         if isinstance(found, UnchangedList):
             self._nothing_new(found)
             return True
@@ -166,10 +166,10 @@ class Baseline:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
             return t.one(query, (self._set.row.id,)) is not None
 
-    def _other_kind(self, uri: str, kind: Kind) -> bool:
+    def _other_kind(self, uri: str, found: OtherDocument) -> bool:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
-        wrong = WrongDocument(f"listed as a Resource List, but it is a {kind.value}", where=uri, rule="DST-A7")
-        if kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
+        wrong = WrongDocument(f"listed as a Resource List, but it is {found.called}", where=uri, rule="DST-A7")
+        if found.kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
             self._set.report_fault(wrong)  # the changes are done; what was there before them nothing tells
             change_list = self._set.offer.changes_document or uri
             if self._set.rescoped:
