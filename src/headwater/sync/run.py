@@ -119,7 +119,7 @@ def synchronise(task: SyncTask) -> SyncReport:
         began_at = micros(now()) or 0
         try:
             report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock).run()
-        except HeadwaterError as fault:
+        except (HeadwaterError, OSError) as fault:
             if not options.dry_run:
                 keep_fault(database, url, began_at, micros(now()) or 0, fault)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -222,3 +223,42 @@ def test_a_framework_notification_names_documents_and_their_indexes_rs_fn_10() -
         "list.xml",
         "capabilitylist.xml",
     }
+
+
+def test_want_of_room_while_payloads_are_applied_is_remembered(
+    site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `status` would tell of the last run, which was sound, while the service has ended."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with live(site, dest) as copy:
+        assert copy_status(dest).exit_status == 0
+        site.put("new.txt", b"new")
+        monkeypatch.setattr("headwater.sync.copy.file_tree.FileTree.write", refuse)
+        with pytest.raises((StoreFault, OSError)):
+            apply(copy, site, payload(site, (site.clock, "created", "new.txt", b"new")))
+    status = copy_status(dest)
+    assert status.exit_status == 6
+    assert status.last_run is not None
+    assert "No space left" in (status.last_run.fault or "")
+    monkeypatch.undo()
+    synchronise(SyncTask(url=site.source.base, destination=dest))
+    assert copy_status(dest).exit_status == 0
+
+
+def test_want_of_room_that_nobody_foresaw_is_remembered_of_a_run(
+    site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = SyncTask(url=site.source.base, destination=dest)
+    synchronise(task)
+    site.put("new.txt", b"new")
+    site.publish()
+    monkeypatch.setattr("headwater.sync.copy.file_tree.FileTree.write", refuse)
+    with pytest.raises(OSError, match="No space"):
+        synchronise(task)
+    assert copy_status(dest).exit_status == 6

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
@@ -36,7 +36,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state.pushed_changes import keep_before_payload
-from headwater.sync.state.run_history import keep_report
+from headwater.sync.state.run_history import keep_fault, keep_report
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
 from headwater.sync.update.applier import Applier
@@ -74,7 +74,12 @@ class LiveCopy:
         Returns when each change is done, or remembered as failed. Raises DestinationLocked while another run works on
         the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
         """
-        return self._opened().apply(identity, topic, payloads, since)
+        opened = self._opened()
+        try:
+            return opened.apply(identity, topic, payloads, since)
+        except (StoreFault, OSError) as fault:
+            opened.keep(fault)
+            raise
 
     def open(self) -> None:
         """Open everything, for the next payload to be applied without delay."""
@@ -207,6 +212,11 @@ class _OpenCopy:
         held = SetContext(self._context, row, scope)
         found = self._contexts[row.id] = (held, Applier(held))
         return found
+
+    def keep(self, fault: StoreFault | OSError) -> None:
+        """Remember what ended the applying, in place of a report: as a run does that comes to nothing."""
+        self._contexts = {}
+        keep_fault(self._database, self._task.url, self._began_at, micros(self._task.now()) or 0, fault)
 
     def take_report(self) -> SyncReport | None:
         """`LiveCopy.take_report`."""

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, disk_fault
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.sqlite.transaction import Transaction
@@ -79,12 +79,15 @@ def keep_told(t: Transaction, mark: str) -> None:
     t.run("DELETE FROM facts WHERE name = ? AND value = ?", (_UNTOLD, mark))
 
 
-def keep_fault(database: Database, url: str, began_at: int, now: int, fault: HeadwaterError) -> None:
+def keep_fault(database: Database, url: str, began_at: int, now: int, fault: HeadwaterError | OSError) -> None:
     """Remember that a run over a copy of `url` came to nothing; a store that cannot be written tells of itself."""
+    known = disk_fault(fault) if isinstance(fault, OSError) else fault
+    if known is None:
+        return
     with contextlib.suppress(DatabaseFault), database.write() as t:
         if t.one("SELECT 1 FROM sets LIMIT 1") is None:  # else another source is known by now
             keep_fact(t, "url", url)
-        status, told = int(fault.exit_status), str(fault)[:1_000]
+        status, told = int(known.exit_status), str(known)[:1_000]
         _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=status, fault=told))
 
 
