@@ -68,6 +68,9 @@ def audit(
 ) -> AuditReport:
     """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
 
+    Every file is hashed, and compared with the source's hash, or where none is listed with the copy's own record of
+    what was placed; the counts say what each was proved by.
+
     With `options.at` it is compared with what the source was at that time.
 
     Raises UsageFault when there is no such folder or the options are invalid, SourceFault when the source cannot be
