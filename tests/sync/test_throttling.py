@@ -260,3 +260,20 @@ def test_a_document_is_asked_for_even_of_a_silent_host() -> None:
     queue.landed(document, 200, None, 61.0)
     queue.admit(jobs[30])
     assert queue.hopeless(61.0) == []
+
+
+def test_a_host_that_hangs_is_asked_once_for_each_further_document() -> None:
+    """DST-F1: the first document has all its tries; the others would each wait as long, one after the other."""
+    queue = RequestScheduler(TransportOptions(retries=2, stall_timeout_seconds=30), 64)
+    lost, now, tries = FetchFailure(FailureKind.STALLED, "", passing=True), 0.0, []
+    for name in ("a", "b", "c"):
+        job = ScheduledFetch(Fetch(f"http://a/{name}"), FetchBatch(), apart=True)
+        queue.admit(job)
+        for count in range(1, 9):
+            now = max(now + 60, queue.next_start(now) or 0.0)
+            assert queue.next(now, room=False) is job
+            queue.landed(job, 0, lost, now)
+            if not queue.repeat(job, 0, lost, None, now):
+                tries.append(count)
+                break
+    assert tries == [3, 1, 1]

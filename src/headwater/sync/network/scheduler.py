@@ -347,6 +347,10 @@ class RequestScheduler:
             return False
         if not job.apart and self._is_silent(job.host, now):
             return False
+        if job.apart and failure is not None and failure.kind in _OVERLOAD_FAILURES and job.host.losses > most + 1:
+            return (
+                False  # another document has had all its tries: this one has had the one by which a host is found awake
+            )
         first = self._options.first_backoff_seconds
         wait = backoff_seconds(job.tries, self._options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS)
         if asked is not None:
