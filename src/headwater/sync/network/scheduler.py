@@ -319,6 +319,12 @@ class RequestScheduler:
         silent = host.losses >= _SILENT_LOSSES and host.lost_at - host.silent_since >= longest
         return silent and now - host.lost_at < longest
 
+    def is_hanging(self, job: ScheduledFetch, failure: FetchFailure | None) -> bool:
+        """Whether another document has had all its tries at the host of this one, by which it would be found awake."""
+        return (
+            failure is not None and failure.kind in _OVERLOAD_FAILURES and job.host.losses > self._options.retries + 1
+        )
+
     def hopeless(self, now: float) -> list[ScheduledFetch]:
         """Take out what waits for hosts that do not answer; streams are sent all the same, and may find them awake."""
         found: list[ScheduledFetch] = []
@@ -347,10 +353,8 @@ class RequestScheduler:
             return False
         if not job.apart and self._is_silent(job.host, now):
             return False
-        if job.apart and failure is not None and failure.kind in _OVERLOAD_FAILURES and job.host.losses > most + 1:
-            return (
-                False  # another document has had all its tries: this one has had the one by which a host is found awake
-            )
+        if job.apart and self.is_hanging(job, failure):
+            return False
         first = self._options.first_backoff_seconds
         wait = backoff_seconds(job.tries, self._options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS)
         if asked is not None:

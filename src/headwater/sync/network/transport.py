@@ -370,6 +370,8 @@ class Transport:
         if "retry-after" in headers:
             time_of_day = self.options.time_of_day()
             answer.retry_after_seconds = retry_after_seconds(headers["retry-after"], headers.get("date"), time_of_day)
+        if reception.delivering and failure is not None and self._queue.is_hanging(job, failure):
+            answer.failure = FetchFailure(failure.kind, failure.text, passing=False)
         if reception.delivering or not self._queue.repeat(job, status, failure, answer.retry_after_seconds, now):
             self._end(job, answer)
 
