@@ -95,15 +95,17 @@ def test_what_is_labelled_anew_is_the_same_graph(name: str) -> None:
     assert isomorphic(before, after)
 
 
-def test_a_poison_clique_is_given_up() -> None:
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, "seconds"), (60.0, "share of memory")])
+def test_a_poison_clique_is_given_up(seconds: float, told: str) -> None:
+    """By time or by memory, which is that of an ordinary graph of its length."""
     nodes = [f"_:n{number}" for number in range(14)]
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "in"
         source.write_bytes(octets({(s, P, o, "") for s in nodes for o in nodes if s != o}))
-        with pytest.raises(RdfTooCostly):
+        with pytest.raises(RdfTooCostly, match=told):
             write_canonical(
                 [RdfInput(source, N_QUADS)],
                 Path(name) / "out",
                 scratch=Path(name),
-                options=RdfOptions(BlankNodes.CANONICAL, bounds=RdfBounds(blank_seconds=0.5)),
+                options=RdfOptions(BlankNodes.CANONICAL, bounds=RdfBounds(blank_seconds=seconds)),
             )

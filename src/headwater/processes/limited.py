@@ -64,7 +64,7 @@ class LimitedProcess:
             self.close()
             if late.is_set():
                 raise JobEnded(f"it takes more than {seconds:,.0f} seconds")
-            raise JobEnded("the process that does it has died")
+            raise JobEnded("it takes more than its share of memory, or the library fails at it")
         return value
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ def do_limited(function: Callable[[Any], Callable[[Any], Any]], job: Any, *, sec
 
 
 def limit_memory(octets: int) -> None:
-    """Let this process have so much memory at most, where the system bounds it."""
+    """Let this process have so much memory at most, where the system bounds it; another number may follow."""
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (octets, octets))
+        resource.setrlimit(resource.RLIMIT_AS, (octets, resource.getrlimit(resource.RLIMIT_AS)[1]))
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 
 from headwater.processes.limited import JobEnded, LimitedProcess, limit_memory
 from headwater.rdf.faults import BadRdf, RdfBounds, RdfTooCostly
-from headwater.rdf.lines.blank_nodes import canonical_form
+from headwater.rdf.lines.blank_nodes import bounded_forms
 from headwater.rdf.lines.parsing import statements_of
 from headwater.rdf.lines.reading import line_blocks, octets
 from headwater.rdf.lines.statements import canonical_block, has_blanks
@@ -80,7 +80,7 @@ def document_hasher(memory: int) -> Callable[[Any], Any]:
         one = RdfInput(Path(path), NAMES[syntax], uri, uri)
         try:
             with Path(path).open("rb") if given is None else BytesIO(given) as stream:
-                return _digest(one, stream, RdfBounds(octets=most)), "", False
+                return _digest(one, stream, RdfBounds(octets=most), memory), "", False
         except BadRdf as error:
             return "", error.what, isinstance(error, RdfTooCostly)
         except OSError as error:
@@ -89,14 +89,15 @@ def document_hasher(memory: int) -> Callable[[Any], Any]:
     return hashed
 
 
-def _digest(one: RdfInput, stream: BinaryIO, bounds: RdfBounds) -> str:
+def _digest(one: RdfInput, stream: BinaryIO, bounds: RdfBounds, memory: int) -> str:
     plain: set[bytes] = set()
     blanks: set[bytes] = set()
     for block in _blocks(one, stream, bounds):
         for line in block.splitlines(keepends=True):
             (blanks if has_blanks(line) else plain).add(line)
     if blanks:
-        plain.update(canonical_form(b"".join(sorted(blanks))).splitlines(keepends=True))
+        (form,) = bounded_forms([b"".join(sorted(blanks))], memory)
+        plain.update(form.splitlines(keepends=True))
     return hashlib.sha256(b"".join(sorted(plain))).hexdigest()
 
 

@@ -23,6 +23,9 @@ _LINE: Final = re.compile(
 )
 """The blank nodes of a canonical line."""
 _HASH_DIGITS: Final = 32
+_NAMING_OCTETS: Final = 256 << 20
+_NAMING_GROWTH: Final = 48
+"""A process that names blank nodes takes thirty octets for each of their statements."""
 
 
 class NamedLines:
@@ -143,9 +146,17 @@ def _each_line(lines: bytes, name: Callable[[bytes], bytes]) -> bytes:
 
 def canonicaliser(octets: int) -> Callable[[Any], Any]:
     """What a process does that names blank nodes: it makes the canonical form of each of the graphs."""
-    limit_memory(octets)
+    return lambda graphs: bounded_forms(graphs, octets)
 
-    return lambda graphs: [canonical_form(graph) for graph in graphs]
+
+def bounded_forms(graphs: list[bytes], octets: int) -> list[bytes]:
+    """The canonical forms of graphs within the memory that graphs of this length take, and no more than `octets`: a
+    poisonous one is small."""
+    limit_memory(min(octets, _NAMING_OCTETS + _NAMING_GROWTH * sum(map(len, graphs))))
+    try:
+        return [canonical_form(graph) for graph in graphs]
+    finally:
+        limit_memory(octets)
 
 
 def canonical_form(graph: bytes) -> bytes:
