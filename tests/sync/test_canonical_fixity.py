@@ -270,7 +270,7 @@ def test_a_limited_process_is_started_anew() -> None:
     process = LimitedProcess(suicide, 1 << 30)
     try:
         assert [process.do(job, 60) for job in (0, 1)] == [0, 1]
-        with pytest.raises(JobEnded, match="died"):
+        with pytest.raises(JobEnded, match="fails at it"):
             process.do(2, 60)
         assert process.do(3, 60) == 3
     finally:
