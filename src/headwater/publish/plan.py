@@ -229,14 +229,15 @@ class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The segments that the index names; none when there is no index."""
 
 
-def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0) -> ChangePlan:
+def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0, begin: int = 0) -> ChangePlan:
     """Decide which Change List documents are written now, given the open list as it was `written` last.
 
     The segment that was open then is the first that may still have to be written for good; those before it have been.
-    `first` is the number of the first segment that the index names.
+    `first` is the number of the first segment that the index names, `begin` that of the first since the history began
+    (anew): while it is the only one there is a Change List and no index (TIM-04).
     """
     last = segments[-1]
-    indexed = last.number > 0
+    indexed = last.number > begin
     rotated = last.number != written.number or indexed != written.indexed
     return ChangePlan(
         closed=tuple(one for one in segments[:-1] if one.number >= max(written.number, first)),

@@ -226,6 +226,20 @@ def test_a_store_is_followed_when_nobody_has_it_open(tmp_path: Path) -> None:
         shows(running, triples(1, 2))
 
 
+def test_a_file_that_was_replaced_is_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its fault was, and however long that is to wait for another try; its error is told no more."""
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(f"headwater.source.set_health.{name}", 3600.0)
+    path = put(tmp_path / "d.nt", "no RDF\n")
+    with dataset_server(tmp_path / "state", [file_set(path)]) as running:
+        failing(running, "HW-RDF-01")
+        put(path, "no RDF either, and longer\n")
+        failing(running, "HW-RDF-01")
+        put(path, triples(1))
+        shows(running, triples(1))
+        until(lambda: "HW-RDF-01" not in str(running.health()["sets"]), what="health")
+
+
 def test_a_broken_series_is_told_until_it_is_mended(tmp_path: Path) -> None:
     """TIM-08: in health and log; nothing is published meanwhile."""
     path = put(tmp_path / "d.nt", triples(1))

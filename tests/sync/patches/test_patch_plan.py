@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headwater.patches.faults import LARGEST
+from headwater.patches.registry import N_QUADS_DIFF
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempt
@@ -59,6 +60,22 @@ def test_what_is_done_by_patches(name: str) -> None:
     if found is not None:
         assert found.base == digest(held)
         assert msgspec.json.decode(encode_attempt(found) or "", type=PatchAttempt) == found
+
+
+def test_a_dataset_has_no_limit_but_its_octets() -> None:
+    """Ten changes a second are followed by their patches: the whole is newer than any list by the time it has come."""
+    for patch, count, octets, expected in (
+        (10, 500, 5_001, 500),
+        (10, 500, 5_000, None),
+        (-1, 21, 5_000, None),
+        (10, 500, 1 << 40, None),
+    ):
+        some = [change(n, patch=patch, length=octets) for n in range(1, count + 1)]
+        some = [
+            one._replace(links=(one.links or "").replace("application/json-patch+json", N_QUADS_DIFF)) for one in some
+        ]
+        found = planned_patches(HeldState(digest(0), octets, is_previous=True), some, lambda _uri: None)
+        assert (None if found is None else len(found.steps)) == expected
 
 
 def test_neither_outside_the_scope_nor_onto_a_large_copy() -> None:

@@ -41,7 +41,9 @@ class DatasetSet:
         self._publisher = context.publisher
         self._pause_seconds = pause_seconds
         self._failures = Failures(self.health, context.clock, context.listener)
-        self._due_at = 0.0
+        self._due_at = self._again_at = 0.0
+        self._failed: bytes | None = None
+        """The input that has failed."""
         self._tick_at = 0.0
         self._is_unsettled = False
         self._is_begun = False
@@ -59,7 +61,11 @@ class DatasetSet:
         return True
 
     def run(self) -> None:
-        """Look, and publish what is new or due."""
+        """Look, and publish what is new or due. What has failed waits for its pause, or until its input is another."""
+        seen = self.intake.present()
+        if time.monotonic() < self._again_at and seen == self._failed:
+            self._due_at = min(self._again_at, time.monotonic() + self._pause_seconds)
+            return
         try:
             pause = self._failures.attempt("dataset", self._run)
         except Stopped:
@@ -68,7 +74,8 @@ class DatasetSet:
             self.health.phase = "waiting until the dataset is at rest" if self._is_unsettled else "following"
         else:
             self._context.name_published()
-            self._due_at = time.monotonic() + pause
+            self._failed, self._again_at = seen, time.monotonic() + pause
+            self._due_at = time.monotonic() + min(pause, self._pause_seconds)
         if self._noted != self.health.error:
             with suppress(HeadwaterError):  # the health has it, and the catalog has it the next time
                 self._note(self.health.error)

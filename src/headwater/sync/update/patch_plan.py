@@ -14,7 +14,10 @@ from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep
 
 MOST_STEPS: Final = 20
-"""So many patches, one after the other, are asked for at most: each is a request that waits for the one before."""
+"""So many patches, one after the other, are asked for at most: each is a request that waits for the one before. Of
+datasets there is no such limit where their octets are stated: while they change, the whole is newer than any list."""
+_MOST_WRITTEN: Final = 16 << 30
+"""Octets that so many patches of a dataset may have written: each writes the whole."""
 
 PENDING_CHANGES = (
     "SELECT change, at, hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
@@ -48,23 +51,26 @@ def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection
 
     1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
     2. Each change after it is an update with a hash, and has a patch of a known type within the scope.
-    3. Together they are fewer octets than the resource.
+    3. Together they are fewer octets than the resource, and no more than `MOST_STEPS`, but of a dataset.
     """
     changes = [one for n, one in enumerate(pending) if n + 1 == len(pending) or not _is_same(one, pending[n + 1])]
     start = next((n + 1 for n in range(len(changes) - 1, -1, -1) if _leaves(changes[n], held.digest)), None)
     if start is None:
         start = 0 if held.is_previous else len(changes)
-    steps = [_step(one, objection) for one in changes[start : start + MOST_STEPS + 1]]
+    steps = [_step(one, objection) for one in changes[start:]]
     found = [one for one in steps if one is not None]
-    if not found or len(found) < len(steps) or len(found) > MOST_STEPS:
+    if not found or len(found) < len(steps):
         return None
     of_dataset = all(is_of_dataset(one.type) for one in found)
     if held.octets > LARGEST and not of_dataset:
         return None
     whole = changes[-1].length
     octets = sum(one.length or 0 for one in found)
-    is_known = of_dataset or all(one.length is not None for one in found)
-    if whole is not None and (octets >= whole or not (is_known or len(found) == 1)):
+    is_stated = all(one.length is not None for one in found)
+    if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(found) == 1)):
+        return None
+    is_fewer = is_stated and octets < held.octets
+    if len(found) > MOST_STEPS and not (of_dataset and is_fewer and len(found) * held.octets <= _MOST_WRITTEN):
         return None
     return PatchAttempt(base=held.digest, steps=tuple(found))
 
