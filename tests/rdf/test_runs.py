@@ -135,7 +135,7 @@ def test_a_fault_far_inside_is_told_with_its_line(tmp_path: Path) -> None:
     lines = [statement(number) for number in range(5000)]
     lines[4000] = b"nonsense\n"
     source.write_bytes(b"".join(lines))
-    with pytest.raises(BadRdf, match=r"line 4,001: "):
+    with pytest.raises(BadRdf, match=r"line 4001: "):
         write_canonical(
             [RdfInput(source, N_QUADS)],
             tmp_path / "out",

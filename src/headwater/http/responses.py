@@ -180,5 +180,5 @@ def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
 
 def not_yet(what: str) -> Response:
     """503: it will be there, and soon; never an empty list in its stead."""
-    said = f"{what} is being prepared; try again in a moment"
+    said = f"{what} is being prepared; try again in a moment (where it lasts, /health says whether something is wrong)"
     return text(503, said, line(b"retry-after", RETRY_SECONDS))

@@ -15,7 +15,7 @@ class BadRdf(SourceFault):
     advice = "Nothing of this file was used: correct it at this place, or name its syntax if it has another."
 
     def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
-        super().__init__(what if line is None else f"line {line:,}: {what}", where=where, rule=rule)
+        super().__init__(what if line is None else f"line {line}: {what}", where=where, rule=rule)
         self.line = line
 
 

@@ -233,7 +233,7 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
     else:
         lines = [
             f"{'problem' if one.fails else 'warning'}: [{one.rule}] "
-            + (f"line {one.line:,}: " if one.line is not None else "")
+            + (f"line {one.line}: " if one.line is not None else "")
             + printable(one.message)
             for one in found.findings
         ]

@@ -62,6 +62,10 @@ _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[
 _OBJECT_TRIPLE: Final = re.compile(rb"^[^ \n]++ [^ \n]++ <<", re.MULTILINE)
 HAS_BLANK: Final = re.compile(rb'(?:^|^[^ \n]++ [^ \n]++ )_:|\ _:[^ ">\n]++\ \.$', re.MULTILINE)
 """Whether a canonical line has a blank node."""
+_OPEN_LITERAL: Final = re.compile(
+    rb"""[^"\n]*+(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"[^"\n]*+)*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+\\?\n?"""
+)
+"""A line whose last quotation mark opens a literal."""
 _SINGLE_LINES: Final = 64
 """So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
 
@@ -136,7 +140,7 @@ def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat =
         if 0 < lines.find(b"\n") < len(lines) - 1:  # the parser is not always right about the line
             for number, one in enumerate(lines.split(b"\n")[:-1], line):
                 parsed_lines(one + b"\n", number, where, syntax_format)
-        raise BadRdf(_said(error), where=where, line=line) from error
+        raise BadRdf(_said_of_line(error, lines, syntax_format), where=where, line=line) from error
     except MemoryError as error:
         raise BadRdf("a statement is too long", where=where, line=line) from error
     assert found is not None
@@ -175,6 +179,18 @@ def is_iri(text: str) -> bool:
 def syntax_fault(error: SyntaxError, where: str) -> BadRdf:
     """What the parser says, with the number of the line in the file where it tells one."""
     return BadRdf(_said(error), where=where, line=error.lineno)
+
+
+def _said_of_line(error: SyntaxError, line: bytes, syntax_format: RdfFormat) -> str:
+    """What is wrong with a line, which has no base, and ends with its literals."""
+    said = str(error)
+    if "No scheme found in an absolute IRI" in said:
+        return "a relative IRI, of which N-Quads and N-Triples have none: write it out"
+    if _OPEN_LITERAL.fullmatch(line):
+        return "a literal is not closed on its line"
+    if syntax_format == RdfFormat.N_TRIPLES and "must be followed by a dot" in said:
+        return "there is something after the object: N-Triples has no graph names, N-Quads (.nq) has them"
+    return _said(error)
 
 
 def _said(error: SyntaxError) -> str:
