@@ -76,17 +76,23 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
         open=close is not Close.CLOSED,
         closed_at=until,
         tail=staged.print.tail,
-        others=_others(reached, answer.uri, from_, time),
+        others=_others(reached, answer.uri, from_, time, has_entries=staged.print.count > 0),
         told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
     )
     return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
 
 
-def _others(reached: Position, uri: str, from_: int | None, time: int | None) -> list[ReadList]:
-    """The lists to be known again beside this one: those that the next reading may come to (DST-C10)."""
+def _others(reached: Position, uri: str, from_: int | None, time: int | None, *, has_entries: bool) -> list[ReadList]:
+    """The lists to be known again beside this one: those that the next reading may come to (DST-C10).
+
+    Where this one has nothing yet by which it is known, the last one that had something is among them.
+    """
     here = reached.list_before(uri, from_)
     others = [one for one in reached.lists if one.uri != uri and one is not here]
-    return [one for one in others if one.until is None or time is None or not is_past(one.until, time)][:_MOST_LISTS]
+    kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
+    if not has_entries and not any(one.count for one in kept):
+        kept += [one for one in others if one.count][:1]
+    return kept[:_MOST_LISTS]
 
 
 class ChangeOrder(msgspec.Struct, frozen=True):

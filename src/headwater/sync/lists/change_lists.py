@@ -154,6 +154,8 @@ class ChangeListReader:
         position = self._start
         if position.open and position.list_uri and not (top and is_union(top)):
             self._follow(position.list_uri, known=True)
+            if self._is_last_elsewhere():
+                return self._finish()
             if top in (None, position.list_uri):
                 return self._finish()
             if self._reading.outcome is ReadingOutcome.MISSING:
@@ -234,6 +236,29 @@ class ChangeListReader:
         self._reading.goes_back = from_ is not None and before.from_ is not None
         return self._elsewhere("the Change List begins earlier than before")
 
+    def _is_last_elsewhere(self) -> bool:
+        """Whether the last list that told of changes is another by now: the one that is polled may have none yet."""
+        told = next((one for one in self._before.others if one.count), None)
+        if (
+            told is None
+            or self._before.count
+            or self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.ELSEWHERE)
+        ):
+            return False
+        with self._database.read() as t:
+            held = None if self._fresh else validators(t, self._set_id, told.uri)
+        known = KnownChanges(self._start, self._failing, self._before)
+        staged = ChangeListStaging(self._context, self._intake, known, self._lists, told.uri, whole=False)
+        try:
+            answer = self._documents.read(told.uri, staged, held, objection=self._scope.objection)
+        except SourceFault:
+            return False  # who needs it says so
+        finally:
+            self._in_vain = self._in_vain or staged.may_have_rows
+        if not isinstance(answer, DocumentRead) or answer.document.kind is not Kind.CHANGE_LIST:
+            return False
+        return self._is_elsewhere(answer, staged)
+
     def _check_reading_on(self) -> None:
         """Lists that are all others than before have to tell of the last changes that were done."""
         before = self._before
@@ -254,6 +279,7 @@ class ChangeListReader:
         if from_ is not None:
             begins = last_micros(from_)
             self._first = min(begins, self._first or begins)
+        begins = staged.begins(begins, time)
         self._covers = self._covers or (begins is not None and begins < time)
         self._told.update(
             mark for one, mark in zip(intervals, staged.marks, strict=True) if one.exact and one.low == time

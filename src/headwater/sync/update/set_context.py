@@ -204,6 +204,7 @@ class SetContext:
             self.warn("DST-F10", f"the set {self.row.name} has moved to {now}: {told}", self.offer.identity)
             self.move = None
             self.reload()
+            self.before = self.row.position
 
     def look_for_move(self) -> None:
         """Where a list of the set is permanently redirected the Capability List may name others by now.
