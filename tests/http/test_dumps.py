@@ -106,7 +106,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
-    with face(folder, tmp_path_factory.mktemp("state")) as running:
+    with face(folder, tmp_path_factory.mktemp("state"), hidden=True) as running:
         yield running
 
 
@@ -575,6 +575,13 @@ def slow_readers(running: Face, clients: Iterable[str]) -> Iterator[list[int]]:
         yield told
 
 
+def is_made(running: Face, wanted: object, headers: Mapping[str, str] = JSON) -> bool:
+    """Whether a package is made; a refusal that comes before the body was sent may reset the connection."""
+    with contextlib.suppress(OSError):
+        return ask(running.url, wanted, headers).status == 200
+    return False
+
+
 @pytest.mark.parametrize(
     ("clients", "statuses", "is_quick"),
     [
@@ -595,7 +602,7 @@ def test_a_fast_client_gets_a_package_while_slow_ones_read(
         assert told == statuses
         fast = [JSON | {"x-forwarded-for": name} for name in ("192.0.2.77", "192.0.2.77")]
         if not is_quick:
-            until(lambda: ask(four.url, wanted, fast[0]).status == 200, what="a place")
+            until(lambda: is_made(four, wanted, fast[0]), what="a place")
         assert [ask(four.url, wanted, headers).status for headers in fast] == [200] * 2
         assert cut_short(four) == (not is_quick)
     until(lambda: four.dumps._places.taken == 0, what="the end of all")
@@ -606,7 +613,7 @@ def test_who_reads_slowly_gives_way_to_the_same_client(four: Face, monkeypatch: 
     wanted = {"uris": [f"{four.url}/files/resources/small.txt"]}
     with slow_readers(four, [""] * 3) as told:
         assert told == [200, 200, 503]
-        until(lambda: ask(four.url, wanted).status == 200, what="a place")
+        until(lambda: is_made(four, wanted), what="a place")
     until(lambda: four.dumps._places.taken == 0, what="the end of all")
 
 
