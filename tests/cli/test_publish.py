@@ -205,6 +205,35 @@ def test_what_is_excluded_leaves_the_packages_at_once(bench: Bench) -> None:
     assert "resourcedump.xml" in (bench.out / "files" / "capabilitylist.xml").read_text()
 
 
+def test_what_was_shown_is_forgotten_on_request(bench: Bench) -> None:
+    """Dumps and archives with what is deleted by now; then they begin anew."""
+    offers = ("--dump", "--change-dump", "--archive")
+    for number in range(30):
+        bench.put(f"f{number:02}", b"secret of %d" % number)
+    bench.run(*offers)
+    bench.put("f07", b"secret, changed")
+    bench.run(*offers)
+    (bench.folder / "f07").unlink()
+    bench.run(*offers)
+
+    def shows() -> bool:
+        for path in (bench.out / "files").rglob("*.zip"):
+            with zipfile.ZipFile(path) as archive:
+                if any(b"secret, changed" in archive.read(name) for name in archive.namelist()):
+                    return True
+        return any(b"f07<" in one.read_bytes() for one in (bench.out / "files" / "archive").rglob("*.xml"))
+
+    assert shows()
+    bench.run(*offers, "--forget")
+    assert not shows()
+    assert {one.parent.name for one in (bench.out / "files").rglob("*.zip")} == {"resourcedump"}
+    bench.check()
+    bench.put("new")
+    bench.run(*offers)
+    assert {one.parent.name for one in (bench.out / "files").rglob("*.zip")} >= {"resourcedump", "changedump"}
+    bench.run(*offers, "--forget", "--dry-run", status=Exit.USAGE)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="who has a file open is known on Linux alone")
 def test_a_file_that_is_being_written_is_waited_for(bench: Bench) -> None:
     bench.put("a")

@@ -135,7 +135,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
     those for Change Dumps; they are packed in files in the folder `spool`, the state folder, where the files of RDF
     datasets are as well. Patches are made of `versions`. `written` is told of the documents of a set, or (None) of the
-    site, that have changed and can be had now.
+    site, that have changed and can be had now. With `forget`, documents that nothing names any more go at once.
     """
 
     keep_others: bool = False
@@ -146,6 +146,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path | None = None
     versions: VersionStore | None = None
     written: Callable[[str | None, tuple[str, ...]], None] = nobody
+    forget: bool = False
 
 
 _DEFAULT_OPTIONS = PublisherOptions()
@@ -176,6 +177,7 @@ class Publisher:
         self.patch_maker = PatchMaker(self._context, options.versions)
         self.history = HistoryReset(self._context)
         self._written = options.written
+        self._forget = options.forget
         self.site_documents = SiteDocuments(
             self._context, self._integrity, keep_others=options.keep_others, written=partial(options.written, None)
         )
@@ -307,7 +309,8 @@ class Publisher:
         retired = self._retired(job, live, {name for one in results for name in one.dropped})
         stale = sum(one.stale for one in results)
         stored = [one for folder in withdrawn for one in job.context.store.names(folder)]
-        removed = (*plan.expired(retired, job.now), *(one for one in stored if one not in live))
+        over = [name for name, _since in retired] if self._forget else plan.expired(retired, job.now)
+        removed = (*over, *(one for one in stored if one not in live))
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
         self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), results)

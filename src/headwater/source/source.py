@@ -67,8 +67,8 @@ class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
     `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
-    into the state folder. Who listens to `events` is told what becomes visible. Raises Locked, StateUnusable, the
-    catalog's and the configuration's errors.
+    into the state folder. With `forget`, documents that nothing names any more go at once. Who listens to `events` is
+    told what becomes visible. Raises Locked, StateUnusable, the catalog's and the configuration's errors.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Source(ConfiguredSource):
         tree: StaticTree | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
+        forget: bool = False,
     ) -> None:
         super().__init__(config, base_url, tree)
         self.events = PublicationEvents()
@@ -102,6 +103,7 @@ class Source(ConfiguredSource):
                 change_contents=KeptContents(self.versions, self.catalog, self.contents),
                 spool=self._state,
                 versions=self.versions,
+                forget=forget,
                 written=lambda name, documents: self._notifier.wrote(name, documents) if self._notifier else None,
             )
             self.publisher = Publisher(self.catalog, self.store, self.site, clock, listener, options)

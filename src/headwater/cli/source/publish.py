@@ -100,11 +100,24 @@ _HEADINGS = {
 @profile_option
 @click.option("--watch", is_flag=True, help="Keep running and publish changes, until SIGTERM or Ctrl-C.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Let dumps, patches and archives begin anew, and remove at once what they have shown of resources that have"
+    " changed or gone since.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong, also with --watch.")
 @json_option
 def command(
-    config: Path | None, watch: bool, log_format: str | None, dry_run: bool, quiet: bool, as_json: bool, **given: Any
+    config: Path | None,
+    watch: bool,
+    log_format: str | None,
+    forget: bool,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
 ) -> Exit:
     """Publish a folder as static files, with the documents by which others keep copies of it.
 
@@ -126,6 +139,8 @@ def command(
         raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
     if quiet and dry_run:
         raise UsageFault("--quiet and --dry-run exclude each other", advice="Leave one of them out.")
+    if forget and (watch or dry_run):
+        raise UsageFault("--forget is of one run: it excludes --watch and --dry-run", advice="Leave them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
     if log_format is not None:
         import msgspec
@@ -135,7 +150,22 @@ def command(
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
         return _watch(source, tree, as_json=as_json, quiet=quiet)
+    if forget:
+        _forget(source, tree)
     return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
+
+
+def _forget(config: SourceConfig, tree: StaticTree | None) -> None:
+    """Publish once without whatever shows the past, and remove it at once."""
+    from headwater.source.source import Source
+
+    replace = msgspec.structs.replace
+    sets = [replace(one, dump=False, change_dump=False, patch=(), archive=False) for one in config.sets]
+    with (
+        listening(quiet=True) as listener,
+        Source(replace(config, sets=tuple(sets)), tree=tree, listener=listener, forget=True) as source,
+    ):
+        source.run_once()
 
 
 def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
