@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import time
 from pathlib import Path
@@ -171,7 +172,8 @@ def test_the_page_says_of_which_sets_deletions_are_held_back(source_folder: Path
         assert read(request(url, "/metrics").body)[held] == 0
         files.rename(source_folder / "unmounted")
         until(lambda: read(request(url, "/metrics").body)[held] == 1, what="the deletions that are held back")
-        assert request(url, "/health").status == 200  # what was published is served
+        answer = request(url, "/health")
+        assert (answer.status, json.loads(answer.body)["well"]) == (200, False)  # what was published is served
 
 
 def test_it_is_there_when_it_is_switched_on(source_folder: Path) -> None:

@@ -188,11 +188,6 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
     set: str
     reason: str
 
-    @property
-    def is_without_folder(self) -> bool:
-        """Whether the folder itself is away, so that nothing of the set can be served."""
-        return self.reason.startswith(tuple(one.value for one in _NEVER))
-
 
 def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBack]:
     """The sets whose deletions were held back when their folders were last looked at; of all, where none is named."""

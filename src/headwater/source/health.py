@@ -63,16 +63,15 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     """Status and JSON body: 200 when what was published is served and kept current, else 503.
 
     `ready`: every set is published, or is new, and the source names them. `well`: that, no set has been failing for
-    longer than FAILING_SECONDS or without its folder, what happens can be recorded, also where another process does,
-    and nobody has to look at something (deletions held back, unreadable files, versions that could not be kept). That
-    alone, and a set that was never published, take nothing away from what is served.
+    longer than FAILING_SECONDS, what happens can be recorded, also where another process does, and nobody has to look
+    at something: a folder that is away, other deletions held back, unreadable files, versions that could not be kept.
+    That alone, and a set that was never published, take nothing away from the others.
     """
     states = {state.name: state for state in source.catalog.sets()}
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     waiting = waits(source, states)
-    on_hold = list(held_back(source.catalog))
-    held = {one.set: one.reason for one in on_hold}
+    held = {one.set: one.reason for one in held_back(source.catalog)}
     lost = {one.set: one.count for one in lost_versions(source.catalog)}
     closed = {one.set: one.files for one in unreadable(source.catalog)}
     sets = [
@@ -90,7 +89,6 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     new = {one.name for one in source.site.sets if _is_new(states.get(one.name))}
     ready = is_named and all(one["ready"] or one["waiting"] or one["name"] in new for one in sets)
     failing = {one["name"] for one in sets if _has_failed(one)}
-    failing |= {one.set for one in on_hold if one.is_without_folder} & {one.name for one in source.site.sets}
     if not source.has_room():
         told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
     troubled = any(one["held_back"] or one["unreadable_files"] or one["lost_versions"] for one in sets)
