@@ -8,10 +8,11 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ import rich.table  # noqa: F401
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.cli import run
 from headwater.errors import Exit, StoreFault
+from headwater.files import hashing
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.ingest.folder.signature import RACY
@@ -188,19 +190,31 @@ def test_changes_are_published_as_they_are_hinted(world: WatchedSource) -> None:
 
 
 @pytest.mark.parametrize("found_by", ["hint", "scan"])
-def test_small_changes_do_not_wait_for_a_large_file(world: WatchedSource, found_by: str) -> None:
-    """Its digests take seconds; what comes later and is small is recorded first."""
+def test_small_changes_do_not_wait_for_a_large_file(
+    world: WatchedSource, found_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digests take a while; what comes later and is small is recorded first."""
+    monkeypatch.setattr("headwater.source.folder.pipeline.APART_OCTETS", 1 << 20)
+    read, small = hashing._feed, threading.Event()
+
+    def slowly(descriptor: int, size: int, takers: list[Any], stop: Callable[[], bool] | None) -> int:
+        until_at = time.monotonic() + DEADLINE / 2
+        while size > 1 << 20 and not small.is_set() and time.monotonic() < until_at:
+            assert stop is not None
+            stop()
+            time.sleep(0.05)
+        return read(descriptor, size, takers, stop)
+
+    monkeypatch.setattr(hashing, "_feed", slowly)
     world.put("a")
     if found_by == "scan":
         world.settings |= {"watch": False, "rescan_seconds": 0.5}
     with world.running() as source:
-        with open(world.folder / "big", "wb") as file:
-            file.truncate(768 << 20)
-        until(lambda: source.sets_health[0].phase == "following")
-        time.sleep(0.2)
+        world.put("big", bytes(2 << 20))
         world.put("small")
+        until(lambda: [one.uri for one in source.catalog.changes("files")] == ["small"], what="the small change")
+        small.set()
         until(lambda: len(source.catalog.changes("files")) == 2, what="both changes")
-        assert [one.uri for one in source.catalog.changes("files")] == ["small", "big"]
         world.comes()
 
 
