@@ -17,6 +17,7 @@ import pytest
 
 from headwater.datasets.status import dataset_statuses
 from headwater.source.config import SetConfig
+from headwater.source.health import records
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.positions import StorePosition
 from headwater.triplestores.sparql_store import SparqlStore
@@ -85,7 +86,7 @@ def test_a_file_and_a_folder_are_followed(tmp_path: Path) -> None:
         put(path, triples(2, 3))
         shows(running, triples(2, 3))
         until(lambda: running.health()["well"], what="health")
-        assert all(one["last_look_at"] for one in running.health()["sets"])
+        assert all(one["last_look_at"] for one in records(running.health()["sets"]))
         changes = running.source.catalog.changes("d")
         assert [one.change.value for one in changes] == ["created", "updated", "updated"]
         assert go(running.url, tmp_path / "copy").status == DONE
