@@ -266,6 +266,8 @@ def not_back(position: Position, before: Position | None) -> Position:
     """The position after a baseline: T does not go back (DST-F12), and without an `at` it stays."""
     if before is None or before.time is None or (position.time is not None and position.time > before.time):
         return position
+    if position.time == before.time:
+        return msgspec.structs.replace(position, told=before.told)  # what was changed at T itself is read again
     return before
 
 

@@ -324,7 +324,8 @@ class Baseline:
         row = self._set.row
         since = self._position_of(snapshot)
         position = since if self._is_anew else not_back(since, row.position)
-        if self.decides or not_back(since, self._set.before) is since:
+        reached = None if self._set.before is None else self._set.before.time
+        if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
         self._set.since = self._again_since(snapshot)
         closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
