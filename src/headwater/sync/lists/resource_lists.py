@@ -333,11 +333,9 @@ class ResourceListReader:
         at, clock = micros(answer.document.at), micros(answer.read_at) or 0
         if is_union(answer.uri):
             return None
-        if at is None:
-            self._documents.warn("RS-RL-01", f"a {answer.title} without `at`", answer.final)
-        elif at > clock + FUTURE:
+        if at is not None and at > clock + FUTURE:
             self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-        elif at > clock + _TOLD_LAG:
+        elif at is not None and at > clock + _TOLD_LAG:
             ahead = (at - clock) // (60 * SECOND)
             self._documents.warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
         return believed_at(at, clock, self._reached)
