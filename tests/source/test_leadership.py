@@ -427,7 +427,7 @@ def test_who_stands_by_after_a_fault_is_well_when_it_could_take_over(
             proxy.come_back()
             until(lambda: _well(one) and _well(two), what="the health of both")
             told = json.loads(report(one)[1])
-            assert told["turn"].startswith("standing by: process ")
+            assert told["turn"] == "standing by"
             assert [(each["phase"], each["failures"], each["error"]) for each in told["sets"]] == [
                 ("standing by", 0, None)
             ]

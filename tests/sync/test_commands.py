@@ -81,7 +81,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(files: Path, tmp_path: Path) -> Iterator[str]:
-    command = headwater("serve", "--files", files, "--port", 0, "--state", tmp_path / "state")
+    command = headwater("serve", "--files", files, "--hidden", "--port", 0, "--state", tmp_path / "state")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         url = ""

@@ -233,8 +233,8 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0,
     """Decide which Change List documents are written now, given the open list as it was `written` last.
 
     The segment that was open then is the first that may still have to be written for good; those before it have been.
-    `first` is the number of the first segment that the index names, `begin` that of the first since the history began
-    (anew): while it is the only one there is a Change List and no index (TIM-04).
+    `first` is the number of the first segment that the index names. While `begin` is the only one there is a Change
+    List and no index: of an RDF dataset that is the first since its history began anew, too (TIM-04).
     """
     last = segments[-1]
     indexed = last.number > begin

@@ -136,17 +136,17 @@ def test_members_are_placed_while_a_manifest_is_still_to_be_read(
     assert is_read[0] is (manifest_is_read == "at once")
 
 
-BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+BROKEN: dict[str, tuple[Callable[[bytes], bytes], str | None]] = {
     "it ends in the middle": (lambda text: text[: len(text) * 2 // 3], "DST-P2"),
     "it is no XML from the middle on": (lambda text: text[: len(text) // 2] + b"<<" + text[len(text) // 2 :], "DST-P2"),
-    "it goes on after its end": (lambda text: text + b"<more/>", "DST-P2"),
+    "it goes on after its end": (lambda text: text + b"<more/>", None),  # AMB-92
 }
 
 
 @pytest.mark.usefixtures("placed_by")
 @pytest.mark.parametrize(("broken", "rule"), BROKEN.values(), ids=BROKEN)
 def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
-    dumps: Dumps, dest: Path, broken: Callable[[bytes], bytes], rule: str
+    dumps: Dumps, dest: Path, broken: Callable[[bytes], bytes], rule: str | None
 ) -> None:
     """What was placed before is what the list says; the rest is asked for, and the fault is told."""
     names = list(dumps.site.files)
@@ -155,7 +155,7 @@ def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
     ran = go(dumps.site.source.base, dest, prefer="dumps")
     assert ran.status == Exit.DONE
     assert tree(dest) == dumps.site.files
-    assert rule in ran.rules(), ran.notices
+    assert rule is None or rule in ran.rules(), ran.notices
     assert rows(dest)
     assert not list((dest / ".headwater" / "tmp").iterdir())
 

@@ -84,7 +84,8 @@ class ChangeLists:
     def _publish(self, segments: Sequence[Segment]) -> None:
         """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
         first = self._job.first
-        plan = plan_changes(segments, self._open, first, self._job.publication.history)
+        begin = self._job.publication.history if self._job.settings.dataset else 0
+        plan = plan_changes(segments, self._open, first, begin)
         self._make_patches(segments[-1].last)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)
