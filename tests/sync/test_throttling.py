@@ -132,8 +132,9 @@ def test_refusals_lower_the_rate_to_what_the_host_bears() -> None:
     pace = HostPace()
     for number in range(10):
         pace.answered(100 + number * 0.01)
-    pace.refused(100.05, 100.1, 1.0)
-    pace.refused(100.09, 100.2, 1.0)  # was sent before that
+    pace.refused("a", 100.05, 100.1, 1.0)
+    assert pace.seconds == 0, "it may be the wish of one resource"
+    pace.refused("b", 100.09, 100.2, 1.0)  # was sent before that
     assert pace.seconds == pytest.approx(0.11)
     for number in range(70):
         pace.answered(102 + number * 0.1)
@@ -146,12 +147,12 @@ def test_refusals_lower_the_rate_to_what_the_host_bears() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100), st.floats(0, 60)), max_size=100))
 def test_a_pace_is_bounded(events: list[tuple[bool, float, float]]) -> None:
     pace, now = HostPace(), 1_000.0
-    for is_answer, seconds, asked in events:
+    for number, (is_answer, seconds, asked) in enumerate(events):
         now += seconds
         if is_answer:
             pace.answered(now)
         else:
-            pace.refused(now, now + 0.1, asked)
+            pace.refused(number % 3, now, now + 0.1, asked)
         assert 0 <= pace.seconds <= LONGEST_PACE_SECONDS
 
 
@@ -170,6 +171,25 @@ def test_a_wish_for_patience_uses_up_no_try(status: int) -> None:
         if not queue.repeat(job, status, None, 30.0, now):
             break
     assert asked == 12, "ten by its wish, and two as without one"
+
+
+def test_one_resource_that_asks_for_patience_alone_costs_the_others_little() -> None:
+    """DST-F1: beside others that are answered it is its own wish, which uses up tries from the fourth time on."""
+    queue = RequestScheduler(TransportOptions(retries=2, longest_wait_seconds=60, chance=lambda: 0.5), 64)
+    refused = ScheduledFetch(Fetch("http://a/refused"), FetchBatch())
+    queue.admit(refused)
+    now, asked, ended = 0.0, 0, False
+    while not ended:
+        other = ScheduledFetch(Fetch("http://a/other"), FetchBatch())
+        queue.admit(other)
+        now = max(now + 1, queue.next_start(now) or 0.0)
+        while (job := queue.next(now, room=True)) is not None:
+            queue.landed(job, 503 if job is refused else 200, None, now)
+            if job is refused:
+                asked += 1
+                ended = not queue.repeat(job, 503, None, 5.0, now)
+    assert asked == 6, "three times by the wish of its host, and three tries as without one"
+    assert other.host.pace.seconds == 0
 
 
 def test_the_pace_of_a_host_is_kept() -> None:

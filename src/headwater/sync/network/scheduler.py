@@ -47,6 +47,8 @@ _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_LOSSES = 8
 _SILENT_SECONDS = 20.0
 _PATIENCE = 5  # so many times the longest wait that is waited for at once a host may ask for in all, of one request
+_REFUSALS = 10  # so often at most, however short the waits are
+_OWN_REFUSALS = 3  # of one request beside others that are answered: from then on they are no wish of the host
 SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
@@ -160,6 +162,7 @@ class ScheduledFetch:
         "host",
         "moved_to",
         "part",
+        "refusals",
         "run",
         "sent_at",
         "site",
@@ -179,6 +182,7 @@ class ScheduledFetch:
         self.site = ""
         self.tries = 1
         self.waited = 0.0  # by the wish of its host, which uses up no try
+        self.refusals = 0
         self.hops = 0
         self.moved_to: str | None = None
         self.sent_at = 0.0
@@ -348,7 +352,9 @@ class RequestScheduler:
         if not passing or (asked or 0.0) > longest:
             return False
         is_asked = failure is None and asked is not None and status in OVERLOADED_STATUSES and most > 0
-        is_patient = is_asked and job.waited + (asked or 0.0) <= _PATIENCE * longest
+        is_own = is_asked and job.refusals >= _OWN_REFUSALS and job.host.pace.answers > 0
+        has_patience = job.refusals < _REFUSALS and job.waited + (asked or 0.0) <= _PATIENCE * longest
+        is_patient = is_asked and has_patience and not is_own
         if job.tries > most and not is_patient:
             return False
         if not job.apart and self._is_silent(job.host, now):
@@ -359,9 +365,10 @@ class RequestScheduler:
         wait = backoff_seconds(job.tries, self._options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS)
         if asked is not None:
             wait = max(wait, asked)
-            if status in OVERLOADED_STATUSES:  # the host speaks for itself, not for one resource
+            if status in OVERLOADED_STATUSES and not is_own:  # the host speaks for itself, not for one resource
                 job.host.resume_at = max(job.host.resume_at, now + asked)
-                job.host.pace.refused(job.sent_at, now, asked)
+                job.host.pace.refused(job, job.sent_at, now, asked)
+        job.refusals += is_asked
         if is_patient:
             job.waited += max(asked or 0.0, 1.0)
         else:

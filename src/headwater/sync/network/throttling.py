@@ -90,14 +90,19 @@ class HostLimit:
 class HostPace:
     """The pause between the beginnings of two requests to one host: none, until it asks for one.
 
-    By `Crawl-delay` (`least`), or by refusals with `Retry-After`: then as many answers are asked for in a time as came
-    before the refusal in the time that ended with its wait, and slowly more again.
+    By `Crawl-delay` (`least`), or by refusals with `Retry-After` of more than one request: then as many answers are
+    asked for in a time as came before the refusal in the time that ended with its wait, and slowly more again.
     """
 
     least: float = 0.0
     seconds: float = 0.0
     since: float = 0.0
     answers: int = 0
+    wanted: float = 0.0
+    """The pause by the last refusal, …"""
+
+    refused_last: object = None
+    """… and the request that was refused: of one alone it is no pause for the host."""
 
     def answered(self, sent_at: float) -> None:
         """The host has answered a request as it should."""
@@ -106,14 +111,14 @@ class HostPace:
         self.answers += 1
         self.seconds = max(self.least, self.seconds * _RECOVERY)
 
-    def refused(self, sent_at: float, now: float, asked: float) -> None:
-        """It asks for `asked` seconds of patience; what was sent before the last time says nothing new."""
-        if sent_at < self.since:
-            return
-        if self.answers:
-            pause = (max(0.0, now - self.since) + asked) / self.answers
-            self.seconds = max(self.least, min(LONGEST_PACE_SECONDS, pause))
-        self.since, self.answers = now + asked, 0
+    def refused(self, request: object, sent_at: float, now: float, asked: float) -> None:
+        """It asks for `asked` seconds of patience; what was sent before the last time says nothing new of the rate."""
+        if sent_at >= self.since:
+            self.wanted = (max(0.0, now - self.since) + asked) / self.answers if self.answers else 0.0
+            self.since, self.answers = now + asked, 0
+        if self.wanted and self.refused_last is not None and self.refused_last is not request:
+            self.seconds, self.wanted = max(self.least, min(LONGEST_PACE_SECONDS, self.wanted)), 0.0
+        self.refused_last = request
 
 
 @dataclass(slots=True)
