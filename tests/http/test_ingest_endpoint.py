@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.http.ingest.endpoint import IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
+from headwater.ingest.held_deletions import DeletionGuard, DeletionsHeld, held_back
 from headwater.ingest.push.events.line_counts import Account
 from headwater.ingest.push.events.submission import SubmissionLimits
 from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
@@ -66,10 +70,29 @@ def test_a_mass_of_announced_deletions_needs_consent(tmp_path: Path) -> None:
         assert fed.post("/s/changes", [{"path": "new"}]).status == 200
         status = run_here("status", tmp_path)
         assert (status.returncode, b"deletions are held back" in status.stdout) == (Exit.TRANSFERS_FAILED, True)
+        health = json.loads(request(fed.url, "/health").body)
+        assert health["well"] is False
+        assert "too many deletions were announced" in health["sets"][0]["held_back"]
         assert run_here("allow-deletions", tmp_path).stdout == b"s: deletions are allowed once, within an hour\n"
         assert run_here("status", tmp_path).returncode == Exit.DONE
         assert fed.post("/s/changes", [{"path": name, "change": "deleted"} for name in names[18:]]).status == 200
         assert len(fed.source.catalog.resources("s")) == 1
+
+
+def test_announced_deletions_are_counted_anew_after_an_hour(tmp_path: Path) -> None:
+    """DST-B4: what was held back may have been taken back by who announced it."""
+    now = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]
+    with closing(SqliteCatalog(tmp_path / "catalog.sqlite")) as catalog:
+        catalog.create("s")
+        guard = DeletionGuard(catalog, "s", 0.2, lambda: now[0])
+        catalog.record("s", [], now[0], state=guard.announced(18, 100))
+        with pytest.raises(DeletionsHeld):
+            guard.announced(40, 82)
+        with pytest.raises(DeletionsHeld):
+            guard.announced(5, 82)
+        now[0] += dt.timedelta(hours=1)
+        catalog.record("s", [], now[0], state=guard.announced(5, 82))
+        assert list(held_back(catalog)) == []
 
 
 def test_a_few_deletions_need_no_consent(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -213,6 +216,37 @@ def test_every_process_of_a_socket_says_the_same(world: tuple[Path, Path, str], 
             figures = request(url, "/metrics").body.decode()
             assert re.search(r'headwater_set_failures\{set="files"\} [1-9]', figures), figures
             assert 'headwater_set_held_back{set="files"} 0' in figures
+
+
+def test_a_first_process_that_is_busy_delays_none_of_the_others(world: tuple[Path, Path, str]) -> None:
+    """Whoever asks for figures meanwhile holds no thread that finds resources."""
+    config, _folder, _base = world
+    config.write_text(f"metrics = true\n{config.read_text()}")
+    assert run(["publish", str(config), "--quiet"]) == 0
+    with Process(str(config), "--port", "0", "--workers", "2", "--no-publish") as process:
+        process.listening()
+        url, parent = process.address, process.process.pid
+        until(lambda: len(_serving(parent)) == 1, what="one more process")
+        until(lambda: all(_is_healthy(url) for _ in range(20)), what="their health")
+        os.kill(parent, signal.SIGSTOP)
+        try:
+            with ThreadPoolExecutor(8) as askers:
+                asked = [askers.submit(_status_in_a_second, url, "/metrics") for _ in range(8)]
+                list(map(Future.result, asked))
+                found = [_status_in_a_second(url, "/files/resources/f1.txt") for _ in range(20)]
+            assert 200 in found
+            assert set(found) <= {200, None}, "None is one of the process that is stopped"
+        finally:
+            os.kill(parent, signal.SIGCONT)
+
+
+def _status_in_a_second(url: str, path: str) -> int | None:
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=1)
+    with closing(connection), suppress(TimeoutError):
+        connection.request("GET", path)
+        return connection.getresponse().status
+    return None
 
 
 def test_none_imports_from_the_current_folder(

@@ -27,15 +27,21 @@ class SourceAccess:
         self.source = source
         self.readers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self.askers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-ask")
+        self._first = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-first")
 
     def close(self) -> None:
         """Give up the threads."""
         self.readers.shutdown(wait=False, cancel_futures=True)
         self.askers.shutdown(wait=False, cancel_futures=True)
+        self._first.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: Callable[..., T], *about: Any) -> T:
         """The answer to what the catalog may have to be asked for. Raises StoreFault when it does not come in time."""
         return await in_time(asyncio.get_running_loop().run_in_executor(self.askers, question, *about))
+
+    async def ask_first(self, question: Callable[[], T]) -> T:
+        """The same for what another process is asked, one question at a time: it may be busy, and delays nothing."""
+        return await in_time(asyncio.get_running_loop().run_in_executor(self._first, question))
 
     async def read(self, work: Callable[..., T], *about: Any) -> T:
         """The result of work that waits for the disk."""

@@ -130,7 +130,7 @@ class DeletionGuard:
         """
         if deleted == 0 or self.share >= 1 or self._is_allowed(rows := self._rows()):
             return NO_UPDATE
-        before = self._count(rows)
+        before = self._count(rows, is_announced=True)
         total, of = before.deleted + deleted, before.deleted + held
         if total > FLOOR and needs_consent(total, of, self.share):
             hold = DeletionHold(HoldReason.ANNOUNCED, total, of)
@@ -172,9 +172,10 @@ class DeletionGuard:
         left = int(rows[_CONSENT].value) - to_microseconds(self._clock()) if _CONSENT in rows else 0
         return 0 < left <= WINDOW / dt.timedelta(microseconds=1)  # else the clock was set back: it is over as well
 
-    def _count(self, rows: dict[RowKey, StateRow]) -> _Count:
+    def _count(self, rows: dict[RowKey, StateRow], *, is_announced: bool = False) -> _Count:
+        """What counts still. What a folder holds back lasts; who announces deletions may have taken them back."""
         found = from_msgpack(rows[_COUNT].value, _Count) if _COUNT in rows else _Count()
-        is_over = 0 < found.ends_us <= to_microseconds(self._clock()) and _ROW not in rows
+        is_over = 0 < found.ends_us <= to_microseconds(self._clock()) and (is_announced or _ROW not in rows)
         return _Count() if is_over else found
 
 

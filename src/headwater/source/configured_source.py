@@ -76,12 +76,16 @@ def written_folders(config: SourceConfig) -> list[Path]:
 
 
 def full_folders(folders: Iterable[Path]) -> dict[str, int]:
-    """Those of the folders on whose disks less than LITTLE_ROOM octets are free, and how many are."""
+    """Those of the folders on whose disks less than LITTLE_ROOM octets are free, and how many are.
+
+    A file system that is read-only, or does not tell its size, is none of them.
+    """
     found = {}
     for folder in folders:
         with suppress(OSError):
             disk = os.statvfs(folder)
-            if (free := disk.f_bavail * disk.f_frsize) < LITTLE_ROOM:
+            tells = disk.f_blocks > 0 and not disk.f_flag & os.ST_RDONLY
+            if tells and (free := disk.f_bavail * disk.f_frsize) < LITTLE_ROOM:
                 found[str(folder)] = free
     return found
 

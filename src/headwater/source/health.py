@@ -76,8 +76,8 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     closed = {one.set: one.files for one in unreadable(source.catalog)}
     sets = [
         {
-            "held_back": held.get(one.name),
             **working.get(one.name, {}),
+            "held_back": held.get(one.name) or working.get(one.name, {}).get("held_back"),
             "unreadable_files": closed.get(one.name, 0),
             "lost_versions": lost.get(one.name, 0),
             **_set(one.name, states.get(one.name), ready=shows(source, one.name, states)),

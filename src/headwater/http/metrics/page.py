@@ -66,6 +66,7 @@ class MetricsPage:
     ) -> None:
         self._source = source
         self._counts = counts
+        self._first = first
         self.report = first or (lambda: (200, self.page()))
         self._lock = threading.Lock()
         self._page = b""
@@ -77,7 +78,8 @@ class MetricsPage:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The page as a response."""
-        return request.respond(*await request.access.ask(self.report))
+        ask = request.access.ask if self._first is None else request.access.ask_first
+        return request.respond(*await ask(self.report))
 
     def page(self) -> bytes:
         """The page as it was a moment ago. Raises what the catalog raises."""

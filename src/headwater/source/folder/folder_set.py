@@ -194,7 +194,7 @@ class FolderSet:
             return
         now = time.monotonic()
         with self._lock:
-            paths, self._schedule.hints = self._schedule.hints, set()
+            paths = self._schedule.take_hints(now)
         if paths:
             self._look_at(paths)
         elif now - self._caught_up_at > _CATCH_UP_SECONDS:
