@@ -84,6 +84,7 @@ def test_announced_deletions_are_counted_anew_after_an_hour(tmp_path: Path) -> N
     now = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]
     with closing(SqliteCatalog(tmp_path / "catalog.sqlite")) as catalog:
         catalog.create("s")
+        catalog.open("s", now[0])
         guard = DeletionGuard(catalog, "s", 0.2, lambda: now[0])
         catalog.record("s", [], now[0], state=guard.announced(18, 100))
         with pytest.raises(DeletionsHeld):
