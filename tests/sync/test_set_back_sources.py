@@ -224,6 +224,39 @@ def test_a_list_that_was_rewritten_costs_no_content(
     assert asked == ({"/set/resources/new.txt"} if rewrite is one_left_out else set())
 
 
+@pytest.mark.parametrize("offered", [("changelist",), ("resourcelist", "changelist")], ids=["alone", "beside a list"])
+@pytest.mark.parametrize("is_set_back", [False, True], ids=["reads on", "set back"])
+def test_a_list_that_grows_at_its_front(
+    is_set_back: bool, offered: tuple[str, ...], source: Source, site: Site, dest: Path
+) -> None:
+    """RS-CL-05, DST-C10: what was read stands behind what is new, all of it: else the source was set back."""
+
+    def publish_newest_first() -> None:
+        publish(site, "a list", told=reversed_([site.change(*one) for one in site.changes if one[0] > BEGIN]))
+
+    site.publish_capabilities(*offered)
+    site.clock = BEGIN
+    for number in range(20):
+        site.put(f"n{number}.txt", b"one")
+        if number in (0, 1, 2, 19):
+            publish_newest_first()
+            assert go(source.base, dest).status == DONE
+            assert tree(dest).keys() >= {f"n{n}.txt" for n in range(number + 1)}
+    if is_set_back:
+        site.changes.pop()
+    site.put("n1.txt", b"two")
+    site.put("n2.txt", b"two")
+    publish_newest_first()
+    source.forget()
+    ran = go(source.base, dest)
+    if is_set_back:
+        assert "DST-C10" in ran.rules()
+    else:
+        assert (ran.status, ran.one.process, ran.one.updated) == (DONE, "increment", 2)
+        assert "/set/resourcelist.xml" not in source.requests()
+        assert tree(dest)["n1.txt"] == b"two"
+
+
 @pytest.mark.parametrize("what", ["updated", "created"])
 def test_an_old_answer_of_a_cache(what: str, source: Source, site: Site, dest: Path) -> None:
     """What the source still serves is not taken back, and a list that states all again settles the doubt."""

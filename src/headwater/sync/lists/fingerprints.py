@@ -94,7 +94,7 @@ class ChangeListFingerprint:
     """A digest over the entries of a list so far; `matches` becomes true when the first n are those of a position.
 
     A list that drops old entries is known again by the last ones that it had: `tail_end` is the place behind them. One
-    that has something new in front of them, as one that stands newest first has, does more than that.
+    that has something new in front of them, as one that stands newest first has, does more than that: `grows_in_front`.
     """
 
     def __init__(self, position: Position, uri: str, from_: int | None) -> None:
@@ -106,6 +106,8 @@ class ChangeListFingerprint:
         self._done_until = position.done_until
         self._recent: deque[int] = deque(maxlen=_TAIL)
         self._digest = blake2b(digest_size=16)
+        self._in_front = 0
+        self._behind = blake2b(digest_size=16)
         self._drops = same and from_ is None
         self.count = 0
         self.comparable = same
@@ -119,9 +121,14 @@ class ChangeListFingerprint:
         line = f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass")
         self._digest.update(line)
         self._recent.append(crc32(line))
-        self.count += 1
         time = lastmod if low is None else low
-        if self.tail_end is None and time is not None and self._done_until is not None and time > self._done_until:
+        is_later = time is not None and self._done_until is not None and time > self._done_until
+        if is_later and self._in_front == self.count:
+            self._in_front += 1
+        elif self._in_front:
+            self._behind.update(line)
+        self.count += 1
+        if self.tail_end is None and is_later:
             self._drops = False
         if self.count == self._wanted:
             self.matches = self._digest.hexdigest() == self._expected
@@ -160,9 +167,14 @@ class ChangeListFingerprint:
         return self.comparable and (self.count >= self._wanted or self.has_dropped)
 
     @property
+    def grows_in_front(self) -> bool:
+        """Whether behind entries that are all later than what was done there are those of before, and no others."""
+        return self.count == self._in_front + self._wanted and self._behind.hexdigest() == self._expected
+
+    @property
     def rewritten(self) -> bool:
-        """Whether the list is the one we know, and its beginning is not (DST-C4)."""
-        return self.comparable and not self.matches and not self.has_dropped
+        """Whether the list is the one we know, and what was read of it is neither at its beginning nor its end."""
+        return self.comparable and not self.matches and not self.has_dropped and not self.grows_in_front
 
     @property
     def tail(self) -> list[int]:
