@@ -132,6 +132,7 @@ def test_the_resource_list_decides(
         site.publish_list()
     for number in range(2):
         ran = go(source.base, dest, max_delete=1.0, **options)
+        assert min(ran.one.created, ran.one.updated, ran.one.unchanged, ran.one.deleted) >= 0
         assert ran.status in ((DONE,) if renewed or way is not later else (DONE, UNDETERMINED))
         if ran.status == DONE:
             assert tree(dest) == dict(site.files)
@@ -268,7 +269,8 @@ def test_an_old_answer_of_a_cache(what: str, source: Source, site: Site, dest: P
     told, site.changes = site.changes, site.changes[:-1]
     site.publish_changes(10)
     for options in ({}, *OPTIONS):
-        assert go(source.base, dest, **options).status == UNDETERMINED
+        ran = go(source.base, dest, **options)
+        assert (ran.status, ran.one.created, ran.one.updated) == (UNDETERMINED, 0, 0)
         assert tree(dest) == dict(site.files)
     site.changes = told
     site.publish_changes(10)

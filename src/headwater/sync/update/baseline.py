@@ -22,7 +22,7 @@ from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
 from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, listed_columns
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
@@ -234,7 +234,7 @@ class Baseline:
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
             if self.doubt is not None:
-                self._ask(t)
+                difference.again(t, lambda t, counts, _path_of: self._ask(t, counts))
 
         self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
@@ -291,7 +291,7 @@ class Baseline:
                 return True
         return reading.reaches_back and (is_last_told or self.doubt.tells_last or self.doubt.goes_back or not goes_on)
 
-    def _ask(self, t: Transaction) -> None:
+    def _ask(self, t: Transaction, counts: PlanCounts) -> None:
         """Have the source asked for what is neither listed nor told any more, before it is deleted."""
         t.run("DELETE FROM temp.second_choices")
         t.run(_ASKED, (self._set.row.id,))
@@ -301,6 +301,7 @@ class Baseline:
                 path, held, changed_at=None, known_at=None, tries=None, validators=Validators(etag, modified)
             )
             t.run(ADD_WORK, asked)
+            counts.updated += 1  # until it turns out to be the same, or gone
 
     def _judge(self, snapshot: ResourceListRead, *, is_proved: bool) -> None:
         """Do the deletions where the source serves what the list says, and nothing else; else raise Undetermined."""
