@@ -72,3 +72,25 @@ def test_a_finished_file_stays(tmp_path: Path) -> None:
     one.complete()
     one.discard()
     assert (tmp_path / "big").read_bytes() == BIG
+
+
+@pytest.mark.parametrize(
+    ("head", "closes"),
+    [
+        (b"HTTP/1.1 200 OK", False),
+        (b"HTTP/1.0 200 OK", True),
+        (b"HTTP/1.0 200 OK\nConnection: keep-alive", False),
+        (b"HTTP/1.1 200 OK\nConnection: close", True),
+        (b"HTTP/1.0 200 Connection established\n\nHTTP/1.1 200 OK", False),
+        (b"HTTP/1.0 103 Early Hints\n\nHTTP/1.1 200 OK", False),
+        (b"HTTP/1.1 103 Early Hints\n\nHTTP/1.0 200 OK", True),
+    ],
+)
+def test_the_final_answer_tells_whether_the_connection_ends(head: bytes, closes: bool) -> None:
+    """RFC 9112, 9.3: neither what a proxy says of its tunnel nor an interim answer does."""
+    one = ResponseReceiver()
+    one.begin(Fetch("https://127.0.0.1/"))
+    for line in (head + b"\n\n").split(b"\n")[:-1]:
+        one.line(line + b"\r\n")
+    one.read_head()
+    assert (one.status, one.is_closing) == (200, closes)

@@ -250,7 +250,10 @@ class ResponseReceiver:
     def is_closing(self) -> bool:
         """Whether the connection ends with the answer (RFC 9112, 9.3)."""
         said = self.headers.get("connection", "").lower()
-        return "close" in said or ("keep-alive" not in said and bool(self.lines) and self.lines[0][:8] == b"HTTP/1.0")
+        if "close" in said or "keep-alive" in said:
+            return "close" in said
+        begins = (line for line in reversed(self.lines) if line.startswith(b"HTTP/"))
+        return next(begins, b"").startswith(b"HTTP/1.0")  # the last one: others are of a proxy, or of interim answers
 
     def complete(self) -> tuple[bytes, dict[str, str]]:
         """The answer has ended well: write what is to be written; the body (if it is not in a file) and its digests.
