@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headwater.cli import run
 from headwater.sync.copy_status import copy_status
-from tests.support.copying import DONE, FAILED, UNDETERMINED, go, tree
-from tests.support.fake_source import Reply, Source, at
+from headwater.sync.network.fetch import DeadlineMet
+from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, go, tree
+from tests.support.fake_source import Reply, Source, at, drip
 from tests.sync.past.history import History
 
 USAGE = 2
@@ -82,6 +84,16 @@ def test_running_again_resumes_and_fetches_nothing_twice(past: History, tmp_path
     assert tree(tmp_path / "copy") == wanted
     asked = [path for path in source.requests() if path.startswith(("/version/", "/timegate/", "/set/resources/"))]
     assert asked == ["/version/50.25/f0.txt"]
+
+
+def test_a_run_that_meets_its_deadline_ends_there(past: History, tmp_path: Path, source: Source) -> None:
+    """It is no fault of the set that was copied just then, beside which others would be."""
+
+    url = archived(past)
+    source.pages["/version/50.25/f0.txt"] = drip(b"x" * 100, 0.1)
+    ran = go(url, tmp_path / "copy", replace(IMPATIENT, deadline_seconds=2.0), at=at(50.5))
+    assert isinstance(ran.error, DeadlineMet)
+    assert ran.status == SOURCE
 
 
 def test_a_copy_of_the_past_is_of_one_moment_and_a_plain_run_brings_it_up_to_date(

@@ -7,6 +7,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import CopyOfAnotherTime, HistoryUnknown, NothingToCopy
 from headwater.sync.filters import Scope
+from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import ListingResult, fill_listed
 from headwater.sync.past.version_applier import VersionApplier
@@ -57,7 +58,7 @@ class SetAt:
                 find_damage(self._run.database, LocalFiles(self._run.tree), self._set.row.id, self._run.now())
             self._copy()
         except HeadwaterError as fault:
-            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED):
+            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
                 raise
             self._set.report_fault(fault)
         summarise(self._set)
