@@ -264,6 +264,37 @@ def test_a_state_that_leads_out(source: Source, site: Site, dest: Path, tmp_path
     assert not (tmp_path / "written").exists()
 
 
+@pytest.mark.parametrize("name", ["sub/.headwater/q", "headwa~1"])
+def test_a_name_held_before_it_was_reserved(name: str, source: Source, site: Site, dest: Path) -> None:
+    """What an earlier version placed there is left; its resource goes, or gets the escaped name, and no run fails."""
+    for gone in (True, False):
+        site.put(quote(name), b"earlier")
+        site.put("other", b"deleted with it")
+        site.publish(since=site.clock)
+        copy = dest / str(gone)
+        assert go(source.base, copy).status == DONE
+        with closing(sqlite3.connect(copy / ".headwater" / "state.sqlite")) as database, database:
+            (path,) = database.execute("SELECT path FROM resources WHERE uri = ?", (site.uri(quote(name)),)).fetchone()
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / os.fsdecode(path)).rename(copy / name)
+            database.execute("UPDATE resources SET path = ? WHERE path = ?", (name.encode(), path))
+        since = site.clock
+        site.drop("other")
+        if gone:
+            site.drop(quote(name))
+        else:
+            site.put(quote(name), b"later")
+        site.publish_changes(since)
+        ran = go(source.base, copy, max_delete=1.0)
+        assert (ran.status, ran.one.deleted) == (DONE, 2 if gone else 1)
+        assert ([n.where for n in ran.notices if "reserved name" in n.message] == [name]) == gone
+        assert (copy / name).read_bytes() == b"earlier"
+        assert not (copy / "other").exists()
+        files = {one: body for one, body in tree(copy).items() if not one.endswith(name)}
+        assert sorted(files.values()) == sorted(site.files.values())
+        assert go(source.base, copy).status == DONE
+
+
 def test_names_that_the_file_system_refuses_are_escaped(source: Source, site: Site, tmp_path: Path) -> None:
     """Among them one with a dot at its end, which no escaped name has either."""
     for name in ("dot.", "dots..", "d./x", "CON", "a%3Ab", "ok"):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
@@ -77,7 +78,7 @@ class CrashRecovery:
             for uri, path in intent.files[start : start + _TOLD_TOGETHER]:
                 if not intent.removal or _is_claimed(t, path):
                     self._recover_file(t, tree, (intent.set_id, uri, path))
-                elif power_was_lost:
+                elif power_was_lost and not has_reserved(path):
                     other = held_otherwise(t, path) if tree.folds else None
                     if other is None or not tree.respell(path, other[1]):
                         tree.remove(path)

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
 from headwater.sync.alternates.preference import accept_header
@@ -399,7 +400,7 @@ class ResourceTransfer:
             try:
                 tree.place(name, path)
             except PathOccupied:
-                if work.held is not None:
+                if work.held is not None and not has_reserved(path):
                     raise
                 prefix = self._set.folder.encode() + b"/" if self._set.folder else b""
                 path = prefix + escaped_path(work.uri, folds=tree.folds)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
+from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.storage.sqlite.transaction import Transaction
@@ -357,7 +358,10 @@ class Applier:
                     notes.append(intend(t, self._set.row.id, renamed))
             for row in batch:
                 other = others.get(row.id)
-                if other is None or not tree.respell(row.path, other[1]):
+                if has_reserved(row.path):  # of a version that did not know the name for one
+                    told = "a deleted resource has a reserved name: it is held no more, and the file is left"
+                    self._set.warn("DST-P3", told, printable_path(row.path))
+                elif other is None or not tree.respell(row.path, other[1]):
                     tree.remove(row.path)
                 self._run.each(Done("deleted", row.uri, printable_path(row.path)))
             last = batch[-1].id
