@@ -1025,6 +1025,42 @@ def test_what_is_replaced_or_deleted_makes_room(source: Source, site: Site, dest
     assert (ran.status, ran.error and ran.error.code) == (STORE, "HW-SYN-23")
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("bound", ["keep_free", "max_total"])
+def test_what_is_deleted_makes_room_for_what_comes(
+    bound: str, is_known: bool, source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one list: the deletions come first where nothing else has room; never where that is not enough."""
+
+    def free(_room: Room) -> int:
+        disk = 10 * ROOM if bound == "keep_free" else 1 << 40
+        return disk - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
+
+    monkeypatch.setattr(Room, "free", free)
+    octets = ROOM + (1 << 20)
+    bounds: dict[str, Any] = {bound: octets if bound == "max_total" else 10 * ROOM - octets, "max_delete": 1.0}
+
+    def ran() -> Ran:
+        stated = {} if is_known else {"length": None, "hash": None}
+        site.publish_list([site.resource(name, **stated) for name in site.files])
+        return go(source.base, dest, baseline=True, **bounds)
+
+    for number in range(4):
+        site.put(f"b{number}", bytes(2 << 20))
+    site.publish_capabilities("resourcelist")
+    site.publish_description()
+    assert ran().status == DONE
+    before = tree(dest)
+    site.drop("b0")
+    for name in ("c", "d"):
+        site.put(name, bytes(2 << 20))
+    if is_known:
+        assert ran().status == STORE
+        assert tree(dest) == before
+    site.drop("d")
+    assert (ran().status, tree(dest)) == (DONE, site.files)
+
+
 def test_without_an_option_a_copy_leaves_a_part_of_a_small_disk(source: Source, site: Site, dest: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs to mount")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit
 from headwater.files.folder_marks import has_reserved
+from headwater.files.whole_writes import Room
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.storage.sqlite.transaction import Transaction
@@ -43,6 +44,8 @@ _GROWTH = (
     " LEFT JOIN resources r ON r.id = w.held AND r.path IS NOT NULL WHERE w.round = 0 AND w.length <= ?"
 )
 """By how much the copy grows. A length beyond the whole disk is taken for a mistake of the list."""
+
+_TO_BE_FREED = "SELECT sum(r.size) FROM temp.deletions d JOIN resources r ON r.id = d.id AND r.path IS NOT NULL"
 
 _BATCH = 500
 _NEVER = 1 << 62
@@ -133,7 +136,7 @@ class Applier:
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             if allowed and retry_queue:  # else what is held back was not looked at
                 forget_measure(t, self._set.row.id)
-            early = deletions and allowed and paths.deletions_in_the_way(t)
+            early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
             if not (early or context.options.dry_run):
                 paths.settle(t, deletes=allowed)
         if context.options.dry_run:
@@ -179,19 +182,36 @@ class Applier:
         """Raise DestinationFull where what is listed has no room, before anything is fetched."""
         if tree.room is None:
             return
-        left = tree.room.left()
         with self._run.database.write() as t:
-            growth = int(t.value(_GROWTH, (tree.room.capacity,)) or 0)
-            if growth > left and self._run.adopt:
-                new = t.rows("SELECT path, length FROM temp.work WHERE held IS NULL AND round = 0 AND length > 0")
-                there = ((tree.stat(path), length) for path, length in new)
-                growth -= sum(length for found, length in there if found is not None and found.st_size == length)
+            growth, left = self._growth(t, tree, tree.room)
         if growth > left:
             lacks = human_octets(growth - left)
             said = (
                 f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}: {lacks} too little"
             )
             raise DestinationFull(said, where=self._run.destination)
+
+    def _deletions_make_room(self, t: Transaction) -> bool:
+        """Whether what is listed has room as soon as what is to be deleted is gone, and no sooner.
+
+        What has no listed length may need all that becomes free.
+        """
+        tree = self._run.tree
+        if tree is None or tree.room is None:
+            return False
+        growth, left = self._growth(t, tree, tree.room)
+        freed = int(t.value(_TO_BE_FREED) or 0)
+        is_known = t.one("SELECT 1 FROM temp.work WHERE length IS NULL LIMIT 1") is None
+        return growth - freed <= left < growth + (0 if is_known else freed)
+
+    def _growth(self, t: Transaction, tree: FileTree, room: Room) -> tuple[int, int]:
+        """By how much the copy grows, and by how much it may."""
+        growth, left = int(t.value(_GROWTH, (room.capacity,)) or 0), room.left()
+        if growth > left and self._run.adopt:
+            new = t.rows("SELECT path, length FROM temp.work WHERE held IS NULL AND round = 0 AND length > 0")
+            there = ((tree.stat(path), length) for path, length in new)
+            growth -= sum(length for found, length in there if found is not None and found.st_size == length)
+        return growth, left
 
     def bring(self, counts: PlanCounts) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
