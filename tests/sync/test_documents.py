@@ -1061,6 +1061,24 @@ def test_what_is_deleted_makes_room_for_what_comes(
     assert (ran().status, tree(dest)) == (DONE, site.files)
 
 
+@pytest.mark.parametrize("repair", [True, False])
+def test_a_lost_file_counts_once(repair: bool, source: Source, site: Site, dest: Path) -> None:
+    """A copy that is as large as it may be gets its lost and its cut files back, and no more than it may have."""
+    for number in range(4):
+        site.put(f"b{number}", bytes([number]) * (2 << 20))
+    site.publish(since=site.clock)
+    bounds: dict[str, Any] = {"max_total": sum(map(len, site.files.values())), "keep_free": 0}
+    assert go(source.base, dest, **bounds).status == DONE
+    (dest / "b0").unlink()
+    (dest / "b1").write_bytes(b"cut")
+    (dest / "b2").write_bytes(bytes(5 << 20))
+    ran = go(source.base, dest, repair=repair, baseline=not repair, **bounds)
+    assert (ran.status, tree(dest)) == (DONE, site.files)
+    site.put("more", b"1")
+    site.publish()
+    assert go(source.base, dest, baseline=True, **bounds).status == STORE
+
+
 def test_without_an_option_a_copy_leaves_a_part_of_a_small_disk(source: Source, site: Site, dest: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs to mount")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Final
 
 USUALLY_FREE: Final = 1 << 30
@@ -23,13 +24,21 @@ def write_all(descriptor: int, octets: bytes | memoryview) -> None:
 class Room:
     """What the files of a copy may take: so many octets stay free on the disk, and all together are at most `most`."""
 
-    def __init__(self, folder: bytes, keep_free: int | None = None, most: int | None = None, held: int = 0) -> None:
-        """`keep_free` None: as much as is usual. `held`: the octets of the files that there are."""
+    def __init__(
+        self,
+        folder: bytes,
+        keep_free: int | None = None,
+        most: int | None = None,
+        held: int = 0,
+        counted: Callable[[bytes], int] = lambda _path: 0,
+    ) -> None:
+        """`keep_free` None: as much as is usual. `held`: the octets of all files, as recorded; `counted`: of one."""
         found = os.statvfs(folder)
         self.capacity = found.f_blocks * found.f_frsize
         self.keep_free = min(USUALLY_FREE, self.capacity // 20) if keep_free is None else keep_free
         self.most = most
         self.held = held
+        self.counted = counted
         self._folder = folder
 
     def free(self) -> int:

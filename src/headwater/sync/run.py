@@ -160,12 +160,17 @@ def open_transport(
 
 
 def room_for(options: SyncOptions, root: Path, database: Database) -> Room:
-    """What the files of a copy may take of the disk, as the options say."""
+    """What the files of a copy may take of the disk, as the options say; asked for after what recovery records."""
     held = 0
     if options.max_total is not None:
         with database.read() as t:
-            held = int(t.value("SELECT coalesce(sum(size), 0) FROM resources WHERE path IS NOT NULL"))
-    return Room(os.fsencode(root), options.keep_free, options.max_total, held)
+            held = int(t.value("SELECT coalesce(sum(max(size, 0)), 0) FROM resources WHERE path IS NOT NULL"))
+
+    def counted(path: bytes) -> int:
+        with database.read() as t:
+            return int(t.value("SELECT max(size, 0) FROM resources WHERE path = ?", (path,)) or 0)
+
+    return Room(os.fsencode(root), options.keep_free, options.max_total, held, counted)
 
 
 def recall_public(wire: Transport, database: Database) -> None:
@@ -208,7 +213,8 @@ class _Run:
             recovery = CrashRecovery(self._database, self._root, self._task.now, self._task.each)
             number = 0 if self._options.dry_run or tree is None else recovery.begin(tree)
             context = self._context(tree, number, adopt=adopt)
-            if number:
+            if number and tree is not None:
+                tree.room = self._transport.room = room_for(self._options, self._root, self._database)
                 sweep(self._database, context.temp, context.now())
             for done, row in enumerate(rows):
                 if done % _AHEAD == 0:
@@ -327,9 +333,8 @@ class _Run:
             with FileTree(self._root, None) as tree:
                 yield tree
             return
-        room = self._transport.room = room_for(self._options, self._root, self._database)
         try:
-            with FileTree(self._root, self._root / FOLDER / "tmp", self._backup, room) as tree:
+            with FileTree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
                 yield tree
         finally:
             self._transport.room = None

@@ -121,11 +121,8 @@ class FileTree:
             self.room.held += gained
 
     def size(self, path: bytes) -> int:
-        """The octets of the plain file at `path`; 0 where there is none, and where nobody counts them (`Room.most`)."""
-        if self.room is None or self.room.most is None:
-            return 0
-        found = self.stat(path)
-        return 0 if found is None else found.st_size
+        """The octets for which the file at `path` counts, also where it was lost; 0 where nobody counts them."""
+        return 0 if self.room is None or self.room.most is None else self.room.counted(path)
 
     def _within(self, path: bytes, change: Callable[[], None]) -> None:
         """Make a change in the folder of `path`; once more where the one that is open here was removed meanwhile, since

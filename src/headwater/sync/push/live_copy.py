@@ -140,12 +140,12 @@ class _OpenCopy:
             transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
             recall_public(transport, self._database)
             backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
-            room = transport.room = room_for(options, root, self._database)
-            tree = stack.enter_context(FileTree(root, home.temp, backup, room))
+            tree = stack.enter_context(FileTree(root, home.temp, backup))
             with self._database.write() as t:
                 t.run(TEMPORARY)
             self._recovery = CrashRecovery(self._database, root, task.now, self._hear)
             self._number = self._recovery.begin(tree)
+            tree.room = transport.room = room_for(options, root, self._database)
             self._context = RunContext(
                 documents=Documents(transport, task.listener, now=task.now),
                 transport=transport,
