@@ -157,7 +157,10 @@ class Walk:
             raise RootFault from cause
         yield from self._descend([root])
         if self._hidden_count:
-            text = f"{self._hidden_count:,} files and folders with names that begin with a dot are left out"
+            many = f"{self._hidden_count:,} files and folders with names that begin with a dot are left out"
+            text = (
+                many if self._hidden_count > 1 else "one file or folder with a name that begins with a dot is left out"
+            )
             self._warn(ScanWarning(notices.HIDDEN, text, self._root))
 
     def at(self, relative: bytes) -> Iterator[WalkEntry]:
