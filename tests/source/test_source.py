@@ -413,7 +413,7 @@ def test_all_is_not_well_on_a_full_disk(world: WatchedSource, monkeypatch: pytes
     world.put("a")
     with world.running() as source, ReadOnlySource(world.config()) as beside:
         assert [report(one)[0] for one in (source, beside)] == [200, 200]
-        disk = SimpleNamespace(f_bavail=1, f_frsize=4096)
+        disk = SimpleNamespace(f_blocks=9, f_bavail=1, f_frsize=4096, f_flag=0)
         monkeypatch.setattr("headwater.source.configured_source.os.statvfs", lambda _folder: disk)
         for one in (source, beside):
             status, body = report(one)
