@@ -400,9 +400,9 @@ def test_a_single_publication_does_not_cut_in(place: str, tmp_path: Path) -> Non
 
 
 def test_who_stands_by_after_a_fault_is_well_when_it_could_take_over(
-    place: str, opensearch: Engine, tmp_path: Path
+    place: str, opensearch: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What failed while it published is over with its turn."""
+    """What failed while it published is over with its turn; that it cannot begin to publish is not."""
     site = Site(tmp_path, place)
     site.put("a", "1")
     with Proxy(opensearch.url, seed=1, rarity=None) as proxy:
@@ -432,8 +432,47 @@ def test_who_stands_by_after_a_fault_is_well_when_it_could_take_over(
                 ("standing by", 0, None)
             ]
             assert b'headwater_set_failures{set="files"} 0' in MetricsPage(one, RequestCounters()).page()
+            monkeypatch.setattr(one.publisher, "begin", _fails)
             assert two.stop()
-            until(lambda: _well(one), what="its health")
+            until(lambda: one.leadership.failed.error_code == "HW-STO-01", what="that it cannot begin")
+            assert not _well(one)
+            monkeypatch.undo()
+            until(lambda: _well(one) and json.loads(report(one)[1])["turn"] == "ours", what="its turn")
+
+
+def test_a_turn_that_was_over_begins_anew_though_nobody_looked_meanwhile() -> None:
+    """Others may have published between two looks of ours: what is known of the documents is not relied on."""
+    done: list[str] = []
+    lease = _Lapsing()
+    leadership = Leadership(lease)
+    leadership.whenever(lambda: done.append("begin"), lambda: done.append("end"))
+    until(lambda: done == ["begin"])
+    lease.lapse()
+    until(lambda: done == ["begin", "end", "begin"])
+    assert leadership.halt()
+
+
+class _Lapsing:
+    """A lease that is had at each look, and may be over between two."""
+
+    seconds = 0.3
+    holder = "another process"
+
+    def __init__(self) -> None:
+        self._is_held = False
+
+    def holds(self) -> bool:
+        return self._is_held
+
+    def take(self) -> bool:
+        self._is_held = True
+        return True
+
+    def release(self) -> None:
+        self._is_held = False
+
+    def lapse(self) -> None:
+        self._is_held = False
 
 
 def _well(source: Source) -> bool:
@@ -441,6 +480,10 @@ def _well(source: Source) -> bool:
         return report(source)[0] == 200
     except HeadwaterError:
         return False
+
+
+def _fails() -> None:
+    raise StoreFault("this machine cannot")
 
 
 def test_that_another_process_publishes_is_no_failure() -> None:

@@ -107,13 +107,15 @@ class Leadership:
         assert lease is not None
         had = False
         while not self._stopping.is_set():
+            was_over = not lease.holds()  # then it may have been another one's meanwhile, though we have it again
             has = self._ask(lease)
             if self._stopping.is_set():
                 return
+            if had and (was_over or not has):
+                end()
+                had = False
             if has and not had:
                 has = self._has_begun(begin)
-            elif had and not has:
-                end()
             had = has
             pause = renewal_seconds(lease.seconds)
             self._stopping.wait(pause if has else min(pause, _LOOK_SECONDS))
