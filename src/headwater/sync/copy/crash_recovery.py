@@ -65,7 +65,7 @@ class CrashRecovery:
             left = intents(t)
         if left and power_was_lost and tree.folds:
             with self._database.write() as t:
-                fold_held(t, without_deletions=False, whole=True)
+                fold_held(t, without_deletions=False)
         for intent in left:
             for start in range(0, len(intent.files), _TOLD_TOGETHER):
                 self._recover_files(tree, intent, start, power_was_lost=power_was_lost)

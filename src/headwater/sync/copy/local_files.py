@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 
@@ -12,15 +11,6 @@ from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.source_times import mtime_ns
-
-_FEW = 2_000
-_PLANNED = (
-    "SELECT path FROM temp.work UNION ALL SELECT r.path FROM temp.deletions d JOIN resources r ON r.id = d.id"
-    " WHERE r.path IS NOT NULL LIMIT ?"
-)
-_PERHAPS_SAME = (
-    " AND (lower(CAST(path AS TEXT)) IN (SELECT value FROM json_each(?)) OR CAST(path AS TEXT) GLOB '*[^ -~]*')"
-)
 
 
 def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
@@ -88,22 +78,11 @@ def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) ->
                     files.stamp(t, key, path, lastmod)
 
 
-def fold_held(t: Transaction, *, without_deletions: bool, whole: bool = False) -> None:
-    """Have what is held in `temp.folded`, by the names that a file system sees which folds them.
-
-    Unless it is the `whole`, at least those by which something in `temp.work` or `temp.deletions` goes as well: names
-    in plain ASCII fold in the database, so that a few changes of a large copy are quick.
-    """
+def fold_held(t: Transaction, *, without_deletions: bool) -> None:
+    """Have what is held in `temp.folded`, by the names that a file system sees which folds them."""
     kept = " AND id NOT IN (SELECT id FROM temp.deletions)" if without_deletions else ""
     t.run("DELETE FROM temp.folded")
-    query = f"SELECT path FROM resources WHERE path IS NOT NULL{kept}"  # noqa: S608  our own names
-    values: tuple[str, ...] = ()
-    planned = [] if whole else t.fetch(_PLANNED, (_FEW + 1,))
-    if 0 < len(planned) <= _FEW:
-        names = [name.decode() for (path,) in planned if (name := folded(path)).isascii()]
-        query += _PERHAPS_SAME
-        values = (json.dumps(names),)
-    held = t.rows(f"{query} ORDER BY +id", values)  # by the index of paths
+    held = t.rows(f"SELECT path FROM resources WHERE path IS NOT NULL{kept} ORDER BY id")  # noqa: S608  our own names
     t.many("INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)", ((folded(path), path) for (path,) in held))
 
 
