@@ -162,7 +162,7 @@ def test_a_full_disk_and_a_low_port_are_told(files: Path, tmp_path: Path, monkey
     """A status is what is asked for on a full disk; who may not listen is told which ports are free for all."""
     with face(files, tmp_path / "serving") as source:
         sync(source, tmp_path / "copy")
-    nothing = SimpleNamespace(f_bavail=0, f_frsize=4096, f_flag=0)
+    nothing = SimpleNamespace(f_blocks=9, f_bavail=0, f_frsize=4096, f_flag=0)
     monkeypatch.setattr("os.statvfs", lambda _folder: nothing)
     with monkeypatch.context() as patch:
         patch.setattr("headwater.sync.copy.destination_folder.DestinationFolder.open", refuse(errno.ENOSPC))

@@ -12,7 +12,7 @@ import os
 import secrets
 from typing import NamedTuple
 
-from headwater.files.whole_writes import write_all
+from headwater.files.whole_writes import free_octets, write_all
 
 ALGORITHM = "sha-256"
 """By its digest a version is found."""
@@ -38,8 +38,7 @@ def version_path(kept: bytes, digest: str) -> bytes:
 def refuse_little_room(place: bytes | int, octets: int) -> None:
     """Raise OSError (ENOSPC) when so many octets would leave less than RESERVE_OCTETS free, on the disk of a folder or
     of an open file."""
-    found = os.statvfs(place)
-    if found.f_blocks and found.f_bavail * found.f_frsize < octets + RESERVE_OCTETS:
+    if free_octets(place) < octets + RESERVE_OCTETS:
         raise OSError(errno.ENOSPC, why_not_kept(errno.ENOSPC))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,12 @@ def write_all(descriptor: int, octets: bytes | memoryview) -> None:
     rest = memoryview(octets)
     while rest := rest[written:]:
         written = os.write(descriptor, rest)
+
+
+def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
+    """Octets that a user may still write on the disk of a folder or open file; no bound where it tells no size."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
 class Room:
@@ -41,22 +48,16 @@ class Room:
         self.counted = counted
         self._folder = folder
 
-    def free(self) -> int:
-        """Octets that a user may still write on the file system."""
-        found = os.statvfs(self._folder)
-        return found.f_bavail * found.f_frsize
-
     def left(self) -> int:
         """How many octets more there may be, by both bounds."""
-        free = max(0, self.free() - self.keep_free)
+        free = max(0, free_octets(self._folder) - self.keep_free)
         return free if self.most is None else max(0, min(free, self.most - self.held))
 
     def check(self, octets: int, gained: int = 0) -> None:
         """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
         if self.most is not None and gained > 0 and self.held + gained > self.most:
             raise OSError(errno.EDQUOT, f"the copy would have more than {_said(self.most)} (--max-total)")
-        # some file systems do not say what they have
-        if self.keep_free and self.capacity and self.free() < octets + self.keep_free:
+        if self.keep_free and free_octets(self._folder) < octets + self.keep_free:
             raise OSError(
                 errno.ENOSPC, f"less than {_said(self.keep_free)} would be left free on the disk (--keep-free)"
             )

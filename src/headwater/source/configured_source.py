@@ -18,6 +18,7 @@ from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, Metadata
 from headwater.files.folder_marks import TREE_MARK, mark_folder
+from headwater.files.whole_writes import free_octets
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.links.rules import NO_RULES
@@ -83,9 +84,7 @@ def full_folders(folders: Iterable[Path]) -> dict[str, int]:
     found = {}
     for folder in folders:
         with suppress(OSError):
-            disk = os.statvfs(folder)
-            tells = disk.f_blocks > 0 and not disk.f_flag & os.ST_RDONLY
-            if tells and (free := disk.f_bavail * disk.f_frsize) < LITTLE_ROOM:
+            if (free := free_octets(folder)) < LITTLE_ROOM and not os.statvfs(folder).f_flag & os.ST_RDONLY:
                 found[str(folder)] = free
     return found
 

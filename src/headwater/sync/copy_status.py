@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit
+from headwater.files.whole_writes import free_octets
 from headwater.spec.timestamps import from_optional
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
@@ -152,8 +153,7 @@ def copy_status(
         told = tuple(_set_status(t, row, moment) for row in rows)
         run, source, as_of = last_run(t), fact(t, "url"), fact(t, AS_OF)
     partial_count, partial_octets = partial_files(root)
-    disk = os.statvfs(root)
-    free, is_read_only = disk.f_bavail * disk.f_frsize, bool(disk.f_flag & os.ST_RDONLY)
+    free, is_read_only = free_octets(root), bool(os.statvfs(root).f_flag & os.ST_RDONLY)
     return CopyStatus(
         source=source,
         destination=str(root),

@@ -89,7 +89,7 @@ def test_whether_a_package_that_needs_a_file_fits_is_judged_once(
     dumps.publish_packages(octets)
     dumps.site.publish_capabilities("resourcedump")
     with monkeypatch.context() as full:
-        full.setattr("os.statvfs", lambda _folder: SimpleNamespace(f_blocks=0, f_bavail=len(octets) - 1, f_frsize=1))
+        full.setattr("os.statvfs", lambda _folder: SimpleNamespace(f_blocks=1, f_bavail=len(octets) - 1, f_frsize=1))
         ran = go(dumps.site.source.base, dest)
     assert ran.status == SOURCE
     assert "no room on the disk" in str(ran.one.fault)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from headwater.errors import UsageFault
+from headwater.files.whole_writes import free_octets
 from headwater.progress import Listener
 
 if TYPE_CHECKING:
@@ -116,10 +117,7 @@ class CatalogArgument:
     @property
     def free_octets(self) -> int | None:
         """How much room is left where the catalog lies; None for a cluster."""
-        if self.file is None:
-            return None
-        found = os.statvfs(self.file.parent)
-        return found.f_bavail * found.f_frsize
+        return None if self.file is None else free_octets(self.file.parent)
 
     @property
     def full(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.files.hash_functions import HASHERS
+from headwater.files.whole_writes import free_octets
 from headwater.quantities import human_octets
 from headwater.sync.network.fetch import FailureKind, Fetch, Objection
 from headwater.sync.network.range_requests import PartialBody, misfit, strong_validator
@@ -32,12 +33,6 @@ LARGEST_PACKAGE = 1 << 40
 
 _MOST_VAIN = 3
 """So many answers in a row may break off without having brought what counts as progress (`PartialBody.has_grown`)."""
-
-
-def free_octets(folder: str | bytes) -> int:
-    """Octets that a user may still write on the file system of a folder."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 class PackageUnavailable(SourceFault):
