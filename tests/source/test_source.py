@@ -26,7 +26,7 @@ from headwater.files import hashing
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.ingest.folder.signature import RACY
-from headwater.ingest.held_deletions import held_back
+from headwater.ingest.set_problems import set_problems
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
@@ -674,10 +674,10 @@ def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
         for _time in range(2):
             os.rename(world.folder / "d", world.folder.parent / "d")
             until(lambda: source.sets_health[0].held_back is not None)
-            assert [one.reason for one in held_back(source.catalog)] == [source.sets_health[0].held_back]
+            assert [one.reason for one in set_problems(source.catalog).held_back] == [source.sets_health[0].held_back]
             os.rename(world.folder.parent / "d", world.folder / "d")
             until(lambda: source.sets_health[0].held_back is None)
-            assert list(held_back(source.catalog)) == []
+            assert not set_problems(source.catalog).held_back
         assert world.is_current()
     held = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-ING-21"]
     assert 1 <= len(held) <= 2

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
     from headwater.ingest.copy.copy_status import CopyLag
-    from headwater.ingest.held_deletions import HeldBack, LostVersions, UnreadableCount
+    from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
     from headwater.publish.status import SourceSetStatus
 
     _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, UnreadableCount, LostVersions)
@@ -166,11 +166,12 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.status import dataset_statuses
     from headwater.ingest.copy.copy_status import copy_lags
-    from headwater.ingest.held_deletions import held_back, lost_versions, unreadable
+    from headwater.ingest.set_problems import set_problems
     from headwater.publish.status import set_statuses
 
     now = dt.datetime.now(dt.UTC)
     sets = set_statuses(catalog, now, names)
+    problems = set_problems(catalog, names)
     return {
         "catalog": where.place,
         "time": now,
@@ -187,9 +188,9 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         for key, found in (
             ("copies", _configured(copy_lags(catalog, names), where)),
             ("datasets", _configured(dataset_statuses(catalog, names), where)),
-            ("held_back", _configured(held_back(catalog, names), where)),
-            ("unreadable", _configured(unreadable(catalog, names), where)),
-            ("lost_versions", _configured(lost_versions(catalog, names), where)),
+            ("held_back", _configured(problems.held_back, where)),
+            ("unreadable", _configured(problems.unreadable, where)),
+            ("lost_versions", _configured(problems.lost_versions, where)),
             ("no_room", where.full),
         )
         if found

@@ -1,4 +1,4 @@
-"""What a look at a folder leaves as it is published: deletions that are held back, why, and consent; unreadable files.
+"""Deletions that are held back: of resources that vanished by the mass, or with their folder, why, and consent.
 
 Deletions are counted over a window, in the catalog, so that a mass of them is one however many batches, processes and
 restarts it takes (DST-B4). The count ends an hour after a full scan that held nothing back; for announced deletions an
@@ -8,7 +8,7 @@ hour after it began. Once something is held back, everything is, until a full sc
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -18,18 +18,16 @@ from headwater.catalog.interface import Catalog
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.errors import Exit, StoreFault
+from headwater.ingest.set_problems import HELD_BACK
 from headwater.spec.timestamps import to_microseconds
-from headwater.typed_decoding import from_json, from_msgpack
+from headwater.typed_decoding import from_msgpack
 
 WINDOW: Final = dt.timedelta(hours=1)
 """How long deletions count together at least, and how long consent holds at most."""
 
-_ROW: Final[RowKey] = ("folder", "held back")
-_COUNT: Final[RowKey] = ("folder", "deletions")
-_CONSENT: Final[RowKey] = ("folder", "deletions allowed")
-_UNREADABLE: Final[RowKey] = ("folder", "unreadable")
-_LOST: Final[RowKey] = ("folder", "versions lost")
-_EXAMPLES: Final = 10
+_ROW: Final = HELD_BACK
+_COUNT: Final[RowKey] = ("deletions", "counted")
+_CONSENT: Final[RowKey] = ("deletions", "allowed")
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -181,71 +179,3 @@ class DeletionGuard:
 
 def _put(count: _Count) -> StateUpdate:
     return StateUpdate(put=[StateRow(*_COUNT, _pack(count))])
-
-
-class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
-    """A set whose deletions are held back, and why."""
-
-    set: str
-    reason: str
-
-
-def held_back(catalog: Catalog, names: Collection[str] = ()) -> Iterator[HeldBack]:
-    """The sets whose deletions were held back when their folders were last looked at; of all, where none is named."""
-    for name, row in _noted(catalog, _ROW, names):
-        yield HeldBack(set=name, reason=row.value.decode("utf-8", "replace"))
-
-
-class UnreadableCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A set with so many files that could not be read, and some of the files or folders that could not, as URIs."""
-
-    set: str
-    files: int
-    examples: tuple[str, ...]
-
-
-def unreadable_update(catalog: Catalog, name: str, count: int, places: Collection[str]) -> StateUpdate | None:
-    """The row by which so many unreadable files are noted, with some of the places (URIs) where they are, or that there
-    are none; None where it says so already."""
-    noted = catalog.rows(name, [_UNREADABLE]).get(_UNREADABLE)
-    if not count:
-        return None if noted is None else StateUpdate(delete=[_UNREADABLE])
-    told = UnreadableCount(set=name, files=count, examples=tuple(sorted(places)[:_EXAMPLES]))
-    row = StateRow(*_UNREADABLE, msgspec.json.encode(told))
-    return None if noted == row else StateUpdate(put=[row])
-
-
-def unreadable(catalog: Catalog, names: Collection[str] = ()) -> Iterator[UnreadableCount]:
-    """The sets with files that could not be read at the last look at their folders; of all, where none is named."""
-    for _name, row in _noted(catalog, _UNREADABLE, names):
-        yield from_json(row.value, UnreadableCount)
-
-
-class LostVersions(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of which so many versions could not be kept since the last one that could."""
-
-    set: str
-    count: int
-
-
-def versions_update(catalog: Catalog, name: str, lost: int) -> StateUpdate | None:
-    """The row by which a look that recorded changes, and could not keep so many versions, is noted; None where none has
-    been lost."""
-    noted = catalog.rows(name, [_LOST]).get(_LOST)
-    if not lost:
-        return None if noted is None else StateUpdate(delete=[_LOST])
-    before = 0 if noted is None else int(noted.value)
-    return StateUpdate(put=[StateRow(*_LOST, b"%d" % (before + lost))])
-
-
-def lost_versions(catalog: Catalog, names: Collection[str] = ()) -> Iterator[LostVersions]:
-    """The sets of which no version could be kept lately; of all, where none is named."""
-    for name, row in _noted(catalog, _LOST, names):
-        yield LostVersions(set=name, count=int(row.value))
-
-
-def _noted(catalog: Catalog, key: RowKey, names: Collection[str]) -> Iterator[tuple[str, StateRow]]:
-    for name in sorted(catalog.sets_with_rows(key[0])):
-        row = catalog.rows(name, [key]).get(key) if not names or name in names else None
-        if row is not None:
-            yield name, row

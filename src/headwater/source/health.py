@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.ingest.held_deletions import held_back, lost_versions, unreadable
+from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
@@ -71,9 +71,10 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     waiting = waits(source, states)
-    held = {one.set: one.reason for one in held_back(source.catalog)}
-    lost = {one.set: one.count for one in lost_versions(source.catalog)}
-    closed = {one.set: one.files for one in unreadable(source.catalog)}
+    problems = set_problems(source.catalog)
+    held = {one.set: one.reason for one in problems.held_back}
+    lost = {one.set: one.count for one in problems.lost_versions}
+    closed = {one.set: one.files for one in problems.unreadable}
     sets = [
         {
             **working.get(one.name, {}),

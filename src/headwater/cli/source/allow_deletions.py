@@ -23,7 +23,8 @@ def command(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
     """
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.cli.status import state_of
-    from headwater.ingest.held_deletions import DeletionGuard, held_back
+    from headwater.ingest.held_deletions import DeletionGuard
+    from headwater.ingest.set_problems import set_problems
     from headwater.source.configured_source import utc_now
 
     with listening() as listener, existing(CatalogArgument(state_of(place)), listener) as catalog:
@@ -31,7 +32,7 @@ def command(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
         if unknown := set(sets) - opened:
             known = ", ".join(sorted(opened)) or "none"
             raise UsageFault(f"no set {min(unknown)!r} is published here", where=place, advice=f"Its sets: {known}.")
-        reasons = {one.set: one.reason for one in held_back(catalog)}
+        reasons = {one.set: one.reason for one in set_problems(catalog).held_back}
         names = list(dict.fromkeys(sets)) or sorted(reasons)
         for name in names:
             DeletionGuard(catalog, name, 0, utc_now).allow()

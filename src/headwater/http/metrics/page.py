@@ -16,7 +16,7 @@ from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECOND
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
 from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
-from headwater.ingest.held_deletions import held_back, unreadable
+from headwater.ingest.set_problems import set_problems
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.source.health import ObservableSource, records, shows, waits
@@ -125,11 +125,12 @@ class MetricsPage:
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
         failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
         yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
-        kept = {one.set for one in held_back(self._source.catalog, names)}
+        problems = set_problems(self._source.catalog, names)
+        kept = {one.set for one in problems.held_back}
         kept |= {name for name, one in told.items() if one.get("held_back") is not None}
         held = [(_set(name), int(name in kept)) for name in names]
         yield Family("headwater_set_held_back", "gauge", "1 while deletions of the set are held back.", held)
-        closed = {one.set: one.files for one in unreadable(self._source.catalog, names)}
+        closed = {one.set: one.files for one in problems.unreadable}
         files = [(_set(name), closed.get(name, 0)) for name in names]
         yield Family("headwater_set_unreadable_files", "gauge", "Files that cannot be read at present.", files)
         yield from self._of_hubs()

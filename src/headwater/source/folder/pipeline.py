@@ -22,7 +22,7 @@ from headwater.ingest.folder.scan_result import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree.set_tree import SetTree
 from headwater.ingest.folder.walking.walk import RootFault, Walk, quote
-from headwater.ingest.held_deletions import unreadable_update, versions_update
+from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import PublishResult
