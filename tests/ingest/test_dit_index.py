@@ -16,6 +16,7 @@ from headwater.ingest.dit.index.index_audit import IndexAuditResult, _delete, au
 from headwater.ingest.dit.index.index_url import index_at, index_credentials
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position
 from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, SearchServer, fitting
+from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.support.push_set import PushSet, change, resource
@@ -187,7 +188,9 @@ def test_dit_a11_an_audit_repairs_what_no_document_told(cluster: Cluster, tmp_pa
     found = audit(followed(fed, harvester), 0.2)
     assert (found.deleted, len(fed.state())) == (0, 37)
     assert found.held_back is not None
+    assert set_problems(fed.catalog).held_back[0].reason == str(found.held_back)
     assert audit(followed(fed, harvester), 1.0).deleted == 27
+    assert not set_problems(fed.catalog).held_back
     assert len(fed.state()) == 10
     fed.close()
 

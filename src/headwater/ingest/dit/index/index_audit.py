@@ -52,14 +52,16 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     after = feed.catalog.state(feed.name)
     vanished = [uri for uri in _uris_until(feed, before) if not _has(found, _mark(uri))]
     feed.guard = None  # this one sees all deletions at once
-    held_back = DeletionGuard(feed.catalog, feed.name, max_delete, feed.clock).judge(
-        after.count, len(vanished), len(found)
-    )
+    guard = DeletionGuard(feed.catalog, feed.name, max_delete, feed.clock)
+    held_back = guard.judge(after.count, len(vanished), len(found))
     if held_back is None:
         for start in range(0, len(vanished), BATCH):
             _delete(feed, vanished[start : start + BATCH], before)
     recorded = feed.catalog.state(feed.name).last_seq - before
     deleted = 0 if held_back else len(vanished)
+    noted = guard.after_scan(held_back, is_whole=True, deleted=deleted)
+    if noted is not None and after.opened_at is not None:
+        feed.catalog.record(feed.name, (), feed.clock(), state=noted)
     return IndexAuditResult(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
 
 
