@@ -42,8 +42,11 @@ CASES: dict[str, tuple[dict[str, Any], FolderWork, float]] = {
         AT_ONCE,
     ),
     "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, FolderWork.PUBLISH, AT_ONCE),
-    "large files when there are no hints": (QUIET | {"large": {b"a"}}, FolderWork.LARGE, AT_ONCE),
-    "hints before large files": (QUIET | {"large": {b"a"}, "hints": {b"b"}}, FolderWork.HINTS, AT_ONCE),
+    "large files, in the middle of which hints are looked at": (
+        QUIET | {"large": {b"a"}, "hints": {b"b"}},
+        FolderWork.LARGE,
+        AT_ONCE,
+    ),
     "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, FolderWork.HINTS, NOW + 1),
     "no scan while one is under way": (QUIET | {"scan_at": math.inf, "hints": {b"a"}}, FolderWork.HINTS, AT_ONCE),
     "everything again after a failure, when its pause is over": (

@@ -71,8 +71,8 @@ class FolderSchedule(msgspec.Struct, kw_only=True):
         work = (
             (FolderWork.SCAN, self.scan_at),
             (FolderWork.PUBLISH, self.publish_at),
+            (FolderWork.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
             (FolderWork.HINTS, hints_at),
-            (FolderWork.LARGE, AT_ONCE if self.large else math.inf),
             (FolderWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
         )
         chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
