@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pytest
 
 from headwater.cli import run
-from headwater.files.whole_writes import Room
+from headwater.files import whole_writes
 from headwater.sync.copy import destination_folder
 from headwater.sync.faults import AnotherSource, NoFolder, PlainSitemap
 from headwater.sync.update import path_conflicts
@@ -966,6 +966,15 @@ def _in_gzip(site: Site) -> list[str]:
     return [url(site.uri("zeros"))]
 
 
+def _give_disk(monkeypatch: pytest.MonkeyPatch, dest: Path, octets: int) -> None:
+    """Let the copy lie on a disk of so many octets, which its files alone fill (not the state beside them)."""
+
+    def free(_place: object) -> int:
+        return octets - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
+
+    monkeypatch.setattr(whole_writes, "free_octets", free)
+
+
 FILLING = [_without_end, _many, _small, _stated, _in_gzip]
 
 
@@ -981,11 +990,7 @@ def test_a_source_cannot_fill_the_disk(
 ) -> None:
     """A copy leaves room on its disk, and is no larger than it may be; what was begun is removed."""
 
-    def free(_room: Room) -> int:
-        disk = 10 * ROOM if bound == "keep_free" else 1 << 40
-        return disk - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
-
-    monkeypatch.setattr(Room, "free", free)
+    _give_disk(monkeypatch, dest, 10 * ROOM if bound == "keep_free" else 1 << 40)
     octets = ROOM if bound == "max_total" else 9 * ROOM
     entries = [site.resource(name) for name in site.files]
     site.publish()
@@ -1032,11 +1037,7 @@ def test_what_is_deleted_makes_room_for_what_comes(
 ) -> None:
     """By one list: the deletions come first where nothing else has room; never where that is not enough."""
 
-    def free(_room: Room) -> int:
-        disk = 10 * ROOM if bound == "keep_free" else 1 << 40
-        return disk - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
-
-    monkeypatch.setattr(Room, "free", free)
+    _give_disk(monkeypatch, dest, 10 * ROOM if bound == "keep_free" else 1 << 40)
     octets = ROOM + (1 << 20)
     bounds: dict[str, Any] = {bound: octets if bound == "max_total" else 10 * ROOM - octets, "max_delete": 1.0}
 
