@@ -7,9 +7,12 @@ import subprocess
 import sys
 import tokenize
 import tomllib
+from collections.abc import Iterable
+from operator import gt
 from pathlib import Path
 
 import pytest
+from tools.journeys import journeys
 
 import headwater
 
@@ -25,6 +28,44 @@ OTHERS_NUMBERS = "AMB|DIT|DST|NQUD|TIM|UTF|SHA|CRC|FNV|ISO|BSD|SSH|PDF|AGG|CVE|P
 
 UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
+
+LINES = {
+    "catalog": 7_290,
+    "cli": 7_734,
+    "copies": 548,
+    "datasets": 646,
+    "files": 1_418,
+    "http": 7_409,
+    "ingest": 9_893,
+    "notify": 4_541,
+    "packages": 2_238,
+    "patches": 1_769,
+    "processes": 523,
+    "publish": 8_732,
+    "rdf": 2_984,
+    "simulate": 1_259,
+    "source": 6_089,
+    "sparql": 297,
+    "spec": 4_105,
+    "storage": 2_690,
+    "sync": 27_371,
+    "testing": 2_262,
+    "top": 1_259,
+    "triplestores": 973,
+    "versions": 2_285,
+}
+"""How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
+
+MOST_MODULES = 759
+"""How many modules there may be. It may only be lowered."""
+
+JOURNEYS = {
+    "One changed file, published again": (113, 670),
+    "One record announced, until it is published": (95, 515),
+    "The first sync of one resource": (108, 725),
+    "The next sync, of one change": (100, 670),
+}
+"""How many modules and functions each may pass (`tools.journeys`). A number may only be lowered."""
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
@@ -87,6 +128,36 @@ def test_a_module_opens_with_its_reason(path: Path) -> None:
     assert ast.get_docstring(ast.parse(text)), "no docstring"
     assert path.stem not in NAMELESS
     assert path.parent.name not in NAMELESS
+
+
+def lines_of(paths: Iterable[Path]) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in paths)
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else "top"
+
+
+@pytest.mark.parametrize("room", sorted({room_of(path) for path in MODULES} | LINES.keys()))
+def test_a_room_has_no_more_lines_than_its_budget(room: str) -> None:
+    """Whoever makes a room smaller lowers its budget in the same commit, so that it stays so."""
+    lines = lines_of(path for path in MODULES if room_of(path) == room)
+    assert lines <= LINES[room], "say it with fewer lines: a budget is never raised"
+    assert lines > LINES[room] - 50, f"lower the budget of {room} to {lines}"
+
+
+def test_there_are_no_more_modules_than_the_budget() -> None:
+    assert len(MODULES) <= MOST_MODULES, "merge a module into its neighbour: the number is never raised"
+    assert len(MODULES) > MOST_MODULES - 10, f"lower the budget to {len(MODULES)}"
+
+
+def test_the_smallest_work_passes_no_more_modules_than_it_may() -> None:
+    """What a change of one file, one record and one resource passes on its way; rarities do not lie on it."""
+    found = {name: (len({module for module, _ in calls}), len(calls)) for name, calls in journeys().items()}
+    assert found.keys() == JOURNEYS.keys()
+    over = {name: counts for name, counts in found.items() if any(map(gt, counts, JOURNEYS[name]))}
+    assert over == {}, "counted modules and functions"
 
 
 def test_no_two_public_classes_have_one_name() -> None:

@@ -64,17 +64,23 @@ finally:
 
 def main() -> None:
     """Print a line a journey: modules, functions; with `--functions` their names as well."""
+    for name, functions in journeys().items():
+        modules = {module for module, _ in functions}
+        print(f"{name:<48} {len(modules):>4} modules {len(functions):>5} functions")
+        if "--functions" in sys.argv:
+            for module, function in functions:
+                print(f"    {module}: {function}")
+
+
+def journeys() -> dict[str, list[tuple[str, str]]]:
+    """The functions that each journey calls, as (module, function), by its name."""
+    found = {}
     with tempfile.TemporaryDirectory(prefix="headwater-journeys-") as name:
-        base = Path(name)
         for journey in (_published, _announced, _first_sync, _next_sync):
-            folder = base / journey.__name__.strip("_")
+            folder = Path(name) / journey.__name__.strip("_")
             folder.mkdir()
-            functions = journey(folder)
-            modules = {module for module, _ in functions}
-            print(f"{_first_line(journey):<48} {len(modules):>4} modules {len(functions):>5} functions")
-            if "--functions" in sys.argv:
-                for module, function in functions:
-                    print(f"    {module}: {function}")
+            found[_first_line(journey)] = journey(folder)
+    return found
 
 
 def _first_line(journey: Callable[[Path], list[tuple[str, str]]]) -> str:
