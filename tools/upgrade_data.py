@@ -31,9 +31,9 @@ BEGIN = 1_750_000_000
 """The time of the oldest file; a later one is a second later."""
 SITE = "http://source.example"
 TOKEN = "a-token-of-the-tests"
-CONFIG = f"""\
+CONFIG = """\
 state = "state"
-base_url = "{SITE}"
+base_url = "{site}"
 page_entries = 4
 segment_entries = 3
 
@@ -42,25 +42,35 @@ name = "files"
 files = "files"
 watch = false
 rescan_seconds = 86400
-
+{keeps}
 [[set]]
 name = "articles"
 feed = "events"
-token = "{TOKEN}"
+token = "{token}"
 resource_root = "articles"
 
 [[set]]
 name = "harvested"
 feed = "dit"
-token = "{TOKEN}"
+token = "{token}"
 resource_root = "harvested"
 pair_seconds = 86400
 """
+KEEPS = """\
+versions = true
+dump = true
+change_dump = true
+archive = true
+classic = true
+"""
+"""What a set of files keeps and offers besides; the program as it was at FIRST knew nothing of it."""
+FIRST = "5916edd"
 
 
 class _Maker:
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, keeps: str) -> None:
         self.program = program
+        self.config = CONFIG.format(site=SITE, token=TOKEN, keeps=keeps)
         self.folder = folder
         self.time = BEGIN
 
@@ -112,7 +122,7 @@ class _Maker:
         for folder in ("articles", "harvested"):
             for name in ("one", "two", "three"):
                 self.put(f"{folder}/{name}.txt", f"{name} of {folder}\n")
-        (self.folder / "source.toml").write_text(CONFIG, "utf-8")
+        (self.folder / "source.toml").write_text(self.config, "utf-8")
         self.run("publish", "source.toml")
         self.put("files/b.txt", "the second of b\n")
         (self.folder / "files/d/gone.txt").unlink()
@@ -190,7 +200,7 @@ def packed(folder: Path) -> bytes:
 def main(version: str, program: str) -> None:
     """Make the archive of one version."""
     with tempfile.TemporaryDirectory() as folder:
-        maker = _Maker(str(Path(program).resolve()), Path(folder))
+        maker = _Maker(str(Path(program).absolute()), Path(folder), "" if version == FIRST else KEEPS)
         maker.make()
         DATA.mkdir(parents=True, exist_ok=True)
         (DATA / f"{version}.tar.xz").write_bytes(packed(Path(folder)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import sqlite3
 import tarfile
 from collections.abc import Iterator
@@ -29,19 +31,32 @@ AUTHORIZED = {"Authorization": "Bearer a-token-of-the-tests"}
 SETS = ("articles", "files", "harvested")
 
 
+FIRST, SECOND = "5916edd", "216391f"
+
+
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def version(request: pytest.FixtureRequest) -> str:
+    """The older program."""
+    return getattr(request, "param", FIRST)
+
+
+@pytest.fixture
+def left(tmp_path: Path, version: str) -> Path:
     """The folder as the older program left it."""
-    with tarfile.open(DATA / "5916edd.tar.xz") as archive:
+    with tarfile.open(DATA / f"{version}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="fully_trusted")
     return tmp_path
 
 
 @pytest.fixture
 def source(left: Path) -> Path:
-    """The same, without what push sets remembered."""
-    (left / "state/ingest.sqlite").unlink()
+    """The same, without what push sets remembered where that was in a file of its own."""
+    (left / "state/ingest.sqlite").unlink(missing_ok=True)
     return left
+
+
+of_both = pytest.mark.parametrize("version", [FIRST, SECOND], indirect=True)
+of_the_second = pytest.mark.parametrize("version", [SECOND], indirect=True)
 
 
 def logs(folder: Path) -> dict[str, list[Change]]:
@@ -124,6 +139,7 @@ def test_what_push_sets_remembered_is_refused_until_it_is_removed(left: Path, co
     assert publish(left).returncode == DONE
 
 
+@of_both
 def test_a_source_goes_on_where_it_was(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is logged again, numbers and times go on, and a destination in step reads the new changes alone."""
     before = logs(source)
@@ -172,6 +188,57 @@ def test_announcements_go_on_without_what_was_remembered(source: Path, monkeypat
     assert told(logs(source)["harvested"])[3:] == [(4, "updated", "two.txt")]
 
 
+@of_the_second
+def test_what_push_sets_remembered_goes_on(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A used key is known; a document that waited is no news twice and is not lost when its partner comes."""
+    before = logs(source)
+    with serving(source, monkeypatch) as server:
+        names = ("one.txt", "two.txt", "three.txt")
+        lines = [announced(source / "articles", name) for name in names]
+        body = "".join(json.dumps(one) + "\n" for one in lines).encode()
+        again = request(server.address, "/articles/changes", "POST", AUTHORIZED | {"Idempotency-Key": "first"}, body)
+        assert again.status == 200
+        (source / "harvested/two.txt").write_text("what it is now\n")
+        document: dict[str, object] = {"resource_set": "harvested", "location": {"value": "two.txt", "type": "rel_path"}}
+        document |= {"lastmod": "2026-01-01T00:01:00+0000", "length": 15}
+        answer = request(server.address, "/ingest/dit", "POST", AUTHORIZED, json.dumps(document).encode() + b"\n")
+        assert answer.status == 200
+        until(lambda: count(source, "harvested") > 3)
+    after = logs(source)
+    assert after["articles"] == before["articles"]
+    assert [one[1:] for one in told(after["harvested"])[3:]] == [("updated", "two.txt")]
+
+
+def announced(folder: Path, name: str) -> dict[str, object]:
+    body = (folder / name).read_bytes()
+    return {"path": name, "sha-256": hashlib.sha256(body).hexdigest(), "length": len(body)}
+
+
+@of_the_second
+def test_past_states_are_served_and_verified(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions that lay in packs are read, are counted and verified, and new ones come to them."""
+    texts = [f"the {number} of b\n".encode() for number in ("first", "second", "third")]
+    with serving(source, monkeypatch) as server:
+        assert mementos(server, "b.txt") == texts
+        assert mementos(server, "d/c.txt") == [b"the first of d/c\n"]
+        (source / "files/b.txt").write_text("the fourth of b\n")
+        (source / "files/d/c.txt").unlink()
+        until(lambda: count(source, "files") == 7)
+        until(lambda: mementos(server, "b.txt") == [*texts, b"the fourth of b\n"])
+    done = run_here("versions", source / "state", "--verify")
+    assert done.returncode == DONE, done.stderr
+
+
+def mementos(server: Process, path: str) -> list[bytes]:
+    """The bodies of all past states of a resource, by its TimeMap."""
+    resource = request(server.address, f"/files/resources/{path}")
+    (gate,) = re.findall(r'<([^>]*)>;[^,]*rel="[^"]*timemap', resource.headers["link"])
+    links = request(server.address, gate.removeprefix(SITE)).body.decode()
+    found = re.findall(r'<([^>]*)>;[^,]*rel="[^"]*memento"', links)
+    return [request(server.address, url.removeprefix(SITE)).body for url in found]
+
+
+@of_both
 def test_a_copy_goes_on_and_transfers_what_it_lacks(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transfer that failed is tried again; what is held is neither compared with the whole list nor sent again."""
     copy = source / "copy"
@@ -194,13 +261,15 @@ def test_a_copy_goes_on_and_transfers_what_it_lacks(source: Path, monkeypatch: p
     assert tree(copy) == held | {"files/missing.txt": b"cannot be had for a while\n"}
 
 
+@of_both
 def test_a_published_tree_is_published_again_in_place(left: Path) -> None:
     """Without news no document changes; with one, only it is added, and all that was said before still is."""
     tree_folder = left / "tree"
     command = ("publish", "--files", left / "photos", "--to", tree_folder, "--base-url", f"{SITE}/tree")
     before = tree(tree_folder)
     assert run_here(*command).returncode == DONE
-    assert {name: octets for name, octets in tree(tree_folder).items() if name != TREE_MARK.decode()} == before
+    mark = {TREE_MARK.decode(): (tree_folder / TREE_MARK.decode()).read_bytes()}  # the first had none
+    assert tree(tree_folder) == before | mark
     first = look(lambda url: (tree_folder / url.removeprefix(f"{SITE}/tree/")).read_bytes(), base=f"{SITE}/tree")
     (left / "photos/new.txt").write_text("new")
     assert run_here(*command).returncode == DONE
