@@ -199,8 +199,8 @@ def test_what_push_sets_remembered_goes_on(source: Path, monkeypatch: pytest.Mon
         again = request(server.address, "/articles/changes", "POST", AUTHORIZED | {"Idempotency-Key": "first"}, body)
         assert again.status == 200
         (source / "harvested/two.txt").write_text("what it is now\n")
-        document: dict[str, object] = {"resource_set": "harvested", "location": {"value": "two.txt", "type": "rel_path"}}
-        document |= {"lastmod": "2026-01-01T00:01:00+0000", "length": 15}
+        document: dict[str, object] = {"resource_set": "harvested", "lastmod": "2026-01-01T00:01:00+0000", "length": 15}
+        document |= {"location": {"value": "two.txt", "type": "rel_path"}}
         answer = request(server.address, "/ingest/dit", "POST", AUTHORIZED, json.dumps(document).encode() + b"\n")
         assert answer.status == 200
         until(lambda: count(source, "harvested") > 3)
