@@ -1,5 +1,5 @@
-"""The contract suite lies outside of the tests: let pytest explain its assertions, too."""
+"""The contract suite lies in modules that are no test files: let pytest explain its assertions, too."""
 
 import pytest
 
-pytest.register_assert_rewrite("headwater.testing.catalog")
+pytest.register_assert_rewrite("tests.contract")

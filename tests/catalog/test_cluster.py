@@ -20,8 +20,8 @@ from headwater.catalog.interface import Delete, Metadata
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
-from headwater.testing.catalog import CatalogContract, machine_for
-from headwater.testing.catalog.cases import START, opened, up
+from tests.contract.catalog import CatalogContract, machine_for
+from tests.contract.catalog.cases import START, opened, up
 from tests.support.engines import LAYOUT, ClusterBackend, access, prefix
 
 pytestmark = pytest.mark.long(80)

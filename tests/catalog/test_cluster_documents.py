@@ -31,8 +31,8 @@ from headwater.catalog.faults import Unacceptable
 from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
 from headwater.storage.cluster import SLICE_COUNT, Body
-from headwater.testing.catalog.cases import METADATA, up
-from headwater.testing.catalog.model import EVENTS
+from tests.contract.catalog.cases import METADATA, up
+from tests.contract.catalog.model import EVENTS
 
 PLACE = Place(7, 0, 500)
 

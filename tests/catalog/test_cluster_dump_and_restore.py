@@ -24,9 +24,9 @@ from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.spec.timestamps import from_microseconds
 from headwater.storage.cluster import Cluster
-from headwater.testing.catalog.cases import SMALL, at, opened, up
-from headwater.testing.catalog.model import observed
-from headwater.testing.catalog.moving import STORIES, PortableContract, told
+from tests.contract.catalog.cases import SMALL, at, opened, up
+from tests.contract.catalog.model import observed
+from tests.contract.catalog.moving import STORIES, PortableContract, told
 from tests.support.engines import LAYOUT, ClusterBackend, Scoped, access, prefix
 
 pytestmark = pytest.mark.long(25)

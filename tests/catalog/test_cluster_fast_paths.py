@@ -17,8 +17,8 @@ from headwater.catalog.interface import Accepted, Delete, Event
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.storage.cluster import Cluster
-from headwater.testing.catalog.cases import BIG, SMALL, at, opened, up
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.cases import BIG, SMALL, at, opened, up
+from tests.contract.catalog.model import observed
 from tests.support.engines import LAYOUT, access, prefix
 
 BATCHES: list[tuple[list[Event], StateUpdate]] = [

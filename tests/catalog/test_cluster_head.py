@@ -34,7 +34,7 @@ from headwater.catalog.interface import Limits
 from headwater.catalog.lease import ExpiredLease, FreeLease, HeldBy, HeldLease, Judgement
 from headwater.progress import silent
 from headwater.spec.records import ChangeKind
-from headwater.testing.catalog.cases import START
+from tests.contract.catalog.cases import START
 
 HEAD = SetHead(resource_set="s", stamps=("0",))
 LEASE = HeldBy("other", 10.0)

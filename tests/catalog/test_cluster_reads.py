@@ -16,7 +16,7 @@ from headwater.catalog.cluster.write import fast_record
 from headwater.catalog.cluster.write.set_writer import SetWriter
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable
-from headwater.testing.catalog.cases import START, at
+from tests.contract.catalog.cases import START, at
 from tests.support.engines import ClusterBackend
 
 pytestmark = pytest.mark.long(25)

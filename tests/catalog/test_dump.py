@@ -25,9 +25,9 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
 from headwater.storage.schema import Durability
-from headwater.testing.catalog.cases import SMALL, opened, up
-from headwater.testing.catalog.model import observed
-from headwater.testing.catalog.moving import STORIES, told
+from tests.contract.catalog.cases import SMALL, opened, up
+from tests.contract.catalog.model import observed
+from tests.contract.catalog.moving import STORIES, told
 from tests.support.examples import examples
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

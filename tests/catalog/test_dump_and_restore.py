@@ -17,9 +17,9 @@ from headwater.catalog.interface import Event, Limits, Portable, Rendered
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.schema import Durability
-from headwater.testing.catalog.cases import SMALL, at, opened, up
-from headwater.testing.catalog.model import EVENTS, MOMENTS, observed
-from headwater.testing.catalog.moving import STORIES, PortableContract, told
+from tests.contract.catalog.cases import SMALL, at, opened, up
+from tests.contract.catalog.model import EVENTS, MOMENTS, observed
+from tests.contract.catalog.moving import STORIES, PortableContract, told
 from tests.support.examples import examples
 
 

@@ -30,8 +30,8 @@ from headwater.storage.database_faults import (
     DatabaseUnreachable,
     NotADatabase,
 )
-from headwater.testing.catalog.cases import START, at, opened, up
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.cases import START, at, opened, up
+from tests.contract.catalog.model import observed
 
 FAT = Metadata(type="t/" + "t" * 2_000)
 

@@ -14,8 +14,8 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.schema import SCHEMA
 from headwater.catalog.verify import verify
 from headwater.spec.records import Link
-from headwater.testing.catalog.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up
+from tests.contract.catalog.model import observed
 
 DATA = Path(__file__).parent / "data"
 MARKS = "PRAGMA application_id = {0};\nPRAGMA user_version = {1};\n"

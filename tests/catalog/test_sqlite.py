@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from headwater.catalog.interface import Catalog, Limits
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.storage.schema import Durability
-from headwater.testing.catalog import CatalogContract, machine_for
+from tests.contract.catalog import CatalogContract, machine_for
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.long(10)

@@ -11,7 +11,7 @@ from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.testing.catalog.cases import START, opened, up
+from tests.contract.catalog.cases import START, opened, up
 
 LOOKS = 200
 

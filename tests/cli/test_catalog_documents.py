@@ -15,7 +15,7 @@ from headwater.catalog.interface import Catalog, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
-from headwater.testing.catalog.cases import opened, up
+from tests.contract.catalog.cases import opened, up
 from tests.http.announcing import OTHER, serving
 from tests.support.program import Done, run_here
 from tests.support.push_set import PREFIX, PushSet, change, resource

@@ -27,7 +27,7 @@ from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.schema import Schema
-from headwater.testing.catalog.cases import START, opened, up
+from tests.contract.catalog.cases import START, opened, up
 from tests.support.push_set import PushSet, change, resource
 from tests.support.serving import Process, request
 from tests.support.waiting import START as PUSH_START

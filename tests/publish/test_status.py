@@ -12,7 +12,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publication_state import OpenList, PublicationState, encode_publication
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.storage.schema import Durability
-from headwater.testing.catalog.cases import SMALL, START, at, opened, up
+from tests.contract.catalog.cases import SMALL, START, at, opened, up
 
 HOUR = dt.timedelta(hours=1)
 

@@ -21,7 +21,7 @@ from headwater.storage.gzip_member import GzipCompressor, header, read_label, re
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import NOTE, TEMPORARY, PendingWrite
 from headwater.storage.objects.interface import TEXT, XML, ZIP, CannotWrite, Coding
-from headwater.testing.store.backend import content, opened, read, stat
+from tests.contract.store.backend import content, opened, read, stat
 
 
 def files(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import ObjectStore
-from headwater.testing.store import StoreContract
+from tests.contract.store import StoreContract
 from tests.storage.memory_store import MemoryStore
 
 

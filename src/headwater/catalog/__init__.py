@@ -1,1 +1,1 @@
-"""The source's state: one interface, its backends, dump and restore. `headwater.testing` has its contract suite."""
+"""The state of a source: one interface, its backends, dump and restore. `tests/contract/catalog` is its suite."""

@@ -2,7 +2,7 @@
 
 An *object* is a name with octets. It has an identity form, and a gzip form beside it when its kind says so: two forms
 of one state, never of two. A *mark* is a short note of the writer's own that is kept with the object and changes with
-it. Nobody above a store knows how it keeps any of them. `headwater.testing.store` is the suite that an implementation
+it. Nobody above a store knows how it keeps any of them. `tests/contract/store` is the suite that an implementation
 has to pass.
 """
 

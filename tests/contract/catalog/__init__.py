@@ -1,4 +1,4 @@
-"""The public contract suite: what `interface` promises, as tests that every backend must pass.
+"""The contract suite: what `interface` promises, as tests that every backend must pass.
 
 A backend's own test module subclasses `CatalogContract`, gives it a fixture `backend` (see `model.Backend`), and runs
 `machine_for`. Needs pytest and hypothesis, which running programs do not.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import pytest
 
 from headwater.catalog.interface import Catalog
-from headwater.testing.catalog.cases import SMALL
-from headwater.testing.catalog.loading import LoadingContract
-from headwater.testing.catalog.model import Backend, machine_for
-from headwater.testing.catalog.paging import PagingContract
-from headwater.testing.catalog.reading import ReadingContract
-from headwater.testing.catalog.recording import RecordingContract
-from headwater.testing.catalog.state import StateContract
+from tests.contract.catalog.cases import SMALL
+from tests.contract.catalog.loading import LoadingContract
+from tests.contract.catalog.model import Backend, machine_for
+from tests.contract.catalog.paging import PagingContract
+from tests.contract.catalog.reading import ReadingContract
+from tests.contract.catalog.recording import RecordingContract
+from tests.contract.catalog.state import StateContract
 
 __all__ = ["Backend", "CatalogContract", "machine_for"]
 

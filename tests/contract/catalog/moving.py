@@ -25,7 +25,7 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
-from headwater.testing.catalog.cases import (
+from tests.contract.catalog.cases import (
     BIG,
     HEAVY,
     METADATA,
@@ -37,7 +37,7 @@ from headwater.testing.catalog.cases import (
     table,
     up,
 )
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.model import observed
 
 
 class PortableBackend(Protocol):

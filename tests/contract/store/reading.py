@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from headwater.storage.objects.interface import TEXT, XML, ZIP, Coding, ObjectKind, ObjectStore, octets_of
-from headwater.testing.store.backend import StoreBackend, opened, stat
+from tests.contract.store.backend import StoreBackend, opened, stat
 
 OCTETS = bytes(range(256)) * 2_000
 RANGES = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.storage.objects.interface import MARK_OCTETS, TEXT, XML, ZIP, Coding, ObjectKind, ObjectStore, octets_of
-from headwater.testing.store.backend import StoreBackend, content, opened, read, stat
+from tests.contract.store.backend import StoreBackend, content, opened, read, stat
 
 KINDS = [XML, TEXT, ZIP, ObjectKind("text/turtle", has_gzip=True), ObjectKind("application/n-quads", has_gzip=False)]
 BLOCK = 1 << 16

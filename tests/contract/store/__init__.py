@@ -1,4 +1,4 @@
-"""The public contract suite of object stores: what `storage.objects.interface` promises, as tests.
+"""The contract suite of object stores: what `storage.objects.interface` promises, as tests.
 
 A store's own test module subclasses `StoreContract` and gives it a fixture `backend` (see `backend.StoreBackend`).
 Needs pytest, which running programs do not.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from headwater.storage.objects.interface import ObjectStore
-from headwater.testing.store.backend import StoreBackend
-from headwater.testing.store.changing import ChangingContract
-from headwater.testing.store.naming import NamingContract
-from headwater.testing.store.reading import ReadingObjectsContract
+from tests.contract.store.backend import StoreBackend
+from tests.contract.store.changing import ChangingContract
+from tests.contract.store.naming import NamingContract
+from tests.contract.store.reading import ReadingObjectsContract
 
 __all__ = ["StoreBackend", "StoreContract"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.storage.objects.interface import RESERVED, XML, ZIP, BadName, ObjectStore
-from headwater.testing.store.backend import StoreBackend
+from tests.contract.store.backend import StoreBackend
 
 HOSTILE = {
     "empty": "",

@@ -33,7 +33,7 @@ from headwater.catalog.interface import (
 from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link
-from headwater.testing.catalog.cases import SMALL, START, TICK
+from tests.contract.catalog.cases import SMALL, START, TICK
 
 
 class Backend(Protocol):

@@ -9,7 +9,7 @@ import pytest
 from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
 from headwater.catalog.interface import Catalog, Delete, Event, Limits
 from headwater.catalog.verify import verify
-from headwater.testing.catalog.cases import (
+from tests.contract.catalog.cases import (
     BIG,
     HEAVY,
     START,
@@ -19,7 +19,7 @@ from headwater.testing.catalog.cases import (
     table,
     up,
 )
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.model import observed
 
 
 class LoadingContract:

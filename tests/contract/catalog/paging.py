@@ -7,7 +7,7 @@ import pytest
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Limits, Rendered
 from headwater.catalog.verify import verify
-from headwater.testing.catalog.cases import (
+from tests.contract.catalog.cases import (
     BARE,
     BIG,
     HEAVY,
@@ -18,7 +18,7 @@ from headwater.testing.catalog.cases import (
     opened,
     up,
 )
-from headwater.testing.catalog.model import Backend, observed
+from tests.contract.catalog.model import Backend, observed
 
 
 class PagingContract:

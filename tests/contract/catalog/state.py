@@ -12,8 +12,8 @@ from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
 from headwater.catalog.interface import Catalog, Delete, Event, SetState
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, NumberedChange, StateRow, StateUpdate
 from headwater.catalog.verify import verify
-from headwater.testing.catalog.cases import at, opened, table, up
-from headwater.testing.catalog.model import Backend, observed
+from tests.contract.catalog.cases import at, opened, table, up
+from tests.contract.catalog.model import Backend, observed
 
 T = TypeVar("T")
 

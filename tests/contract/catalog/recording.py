@@ -15,7 +15,7 @@ from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Metada
 from headwater.catalog.verify import verify
 from headwater.spec.datetimes import Coarse, parse_datetime
 from headwater.spec.records import ChangeKind, Link
-from headwater.testing.catalog.cases import (
+from tests.contract.catalog.cases import (
     BARE,
     BIG,
     HEAVY,
@@ -32,7 +32,7 @@ from headwater.testing.catalog.cases import (
     table,
     up,
 )
-from headwater.testing.catalog.model import observed
+from tests.contract.catalog.model import observed
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors, HealthCheck.too_slow]
 """Each backend runs the test in a class of its own, and each example makes a set of its own."""
