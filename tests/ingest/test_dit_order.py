@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from headwater.catalog.verify import verify
 from headwater.ingest.push.dit_memo import read_note
+from headwater.spec.timestamps import to_microseconds
 from tests.support.examples import examples
 from tests.support.push_set import PushSet, at, change, resource
+from tests.support.waiting import START
 
 A, B = "md5:" + "a" * 32, "md5:" + "b" * 32
 
@@ -441,5 +444,20 @@ def test_dit_a13_what_was_deleted_lends_no_digest_to_what_is_made_with_its_lastm
     assert fed.state() == {}
     fed.documents(resource("a", -500, "b"))
     assert versions(fed) == [("created", A), ("deleted", None), ("created", B)]
+    fed.settle(60)
+    assert fed.state() == {"a": B}
+
+
+def test_dit_a3_the_time_of_a_resource_never_goes_back(fed: PushSet) -> None:
+    """A late change whose file is newer is taken, and a change from between the two times is no newer for that."""
+    fed.documents(resource("a", 100), change("a", "created", 100))
+    fed.documents(resource("a", 200, "b"), change("a", "updated", 50, lastmod=at(200)))
+    assert fed.state() == {"a": B}
+    (held,) = fed.catalog.resources("s")
+    assert read_note(held.memo).at_us == to_microseconds(START + dt.timedelta(seconds=100))
+    fed.documents(resource("a", 60, "c"), change("a", "updated", 75, lastmod=at(60)))
+    fed.settle(60)
+    assert fed.state() == {"a": B}
+    fed.documents(change("a", "deleted", 80))
     fed.settle(60)
     assert fed.state() == {"a": B}

@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import take_documents
-from headwater.ingest.push.events.submission import BadKey, Submission
+from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission
 from tests.support.push_set import PushSet, change, resource
 from tests.support.waiting import until
 
@@ -135,3 +135,23 @@ def wait_for(state: Path, count: int, process: subprocess.Popen[bytes]) -> None:
             return any(one.last_seq >= count for one in catalog.sets())
 
     until(lambda: process.poll() is not None or recorded(), pause=0.01)
+
+
+@pytest.mark.parametrize("ahead", [999, 1_000, 1_700])
+def test_two_requests_with_one_key_take_nothing_twice(tmp_path: Path, ahead: int) -> None:
+    """The slower one is refused at whatever batch it meets what the other has taken."""
+    lines = [b'{"path":"%d","change":"updated"}\n' % number for number in range(2_500)]
+    fed = PushSet(tmp_path)
+    slow, fast = Submission(fed.feed, "key"), Submission(fed.feed, "key")
+    slow.push(b"".join(lines[:1_000]))
+    with pytest.raises(KeyUnderWay):
+        fast.push(b"".join(lines))
+    again = Submission(fed.feed, "key")
+    again.push(b"".join(lines[:ahead]))
+    again.push(b"".join(lines[ahead:]))
+    with pytest.raises(KeyUnderWay):
+        slow.push(b"".join(lines[1_000:]))
+    again.finish()
+    assert [uri for _, uri in fed.log()] == [f"{number}" for number in range(2_500)][: len(fed.log())]
+    assert fed.catalog.state("s").last_seq == 2_500
+    fed.close()

@@ -436,6 +436,35 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
     assert world.scan().updated == 1
 
 
+def test_what_a_hint_has_found_as_it_was_is_not_replaced_by_what_was_read_before(
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan has read another state, which is gone again when a hint finds the file as the set knows it."""
+    for name in ("x", "y"):
+        world.put(name, b"first", aged=True)
+    world.scan()
+    world.scan()
+    hinted = FolderScanner(world.catalog, SET, Folder(root=world.root), now)
+    hinted.share(world.scanner)
+    world.put("x", b"other")
+    breaths = [0]
+
+    def hint() -> None:
+        breaths[0] += 1
+        if breaths[0] == 2:  # the walk has ended, the files are about to be recorded
+            world.put("x", b"first", aged=True)
+            assert hinted.rescan([b"x"]).changes == 0
+            early = (hashing.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"other"), "")
+            monkeypatch.setattr(event_builder, "HashPool", _readings({b"x": early}))
+
+    world.breathe = hint
+    done = world.scan()
+    assert breaths[0] >= 2
+    assert done.unsettled == [b"x"]
+    assert world.told() == []
+    assert world.held() == world.truth()
+
+
 @pytest.mark.parametrize("outcome", [hashing.VANISHED, hashing.SPECIAL])
 def test_a_known_file_that_vanishes_before_it_is_read_is_looked_at_again(
     world: ScannedFolder, monkeypatch: pytest.MonkeyPatch, outcome: int
