@@ -440,18 +440,19 @@ def test_what_a_hint_has_found_as_it_was_is_not_replaced_by_what_was_read_before
     world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scan has read another state, which is gone again when a hint finds the file as the set knows it."""
-    for name in ("x", "y"):
+    for name in ("gone", "x", "y"):
         world.put(name, b"first", aged=True)
-    world.scan()
+    settle()
     world.scan()
     hinted = FolderScanner(world.catalog, SET, Folder(root=world.root), now)
     hinted.share(world.scanner)
+    world.remove("gone")
     world.put("x", b"other")
     breaths = [0]
 
     def hint() -> None:
         breaths[0] += 1
-        if breaths[0] == 2:  # the walk has ended, the files are about to be recorded
+        if breaths[0] == 2:  # the walk has ended, the files are about to be read
             world.put("x", b"first", aged=True)
             assert hinted.rescan([b"x"]).changes == 0
             early = (hashing.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"other"), "")
@@ -461,7 +462,7 @@ def test_what_a_hint_has_found_as_it_was_is_not_replaced_by_what_was_read_before
     done = world.scan()
     assert breaths[0] >= 2
     assert done.unsettled == [b"x"]
-    assert world.told() == []
+    assert world.told() == [("deleted", "gone")]
     assert world.held() == world.truth()
 
 
