@@ -51,12 +51,16 @@ def tree(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[None]:
-    """A user whom permission bits bind."""
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A user whom permission bits bind, with a folder for temporary files: that of the user before may be private."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     if os.getuid() == 0:
         os.seteuid(65534)
     yield
     os.seteuid(os.getuid())
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["index", "no index"])
