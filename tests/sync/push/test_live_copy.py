@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headwater.cli import run
 from headwater.copies.schema import FOLDER
 from headwater.errors import StoreFault
 from headwater.spec.kinds import Kind
@@ -171,6 +172,26 @@ def test_it_waits_for_other_runs_and_lets_them_have_the_folder(site: Site, dest:
         site.put("b.txt", b"two")
         apply(copy, site, payload(site, site.changes[-1]))
         assert (dest / "b.txt").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["and a run follows another", "and no run follows"])
+def test_what_is_forgotten_between_two_payloads_is_followed_no_more(site: Site, dest: Path, runs: bool) -> None:
+    """It goes by what others have left of the copy: nothing is recorded for a set that is not there."""
+    other = Site(site.source, "other")
+    other.put("o.txt", b"other")
+    other.publish()
+    site.publish_description("set", "other")
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        apply(copy, site, payload(site, site.changes[-1]))
+        assert run(["forget", str(dest), "--set", "set"]) == 0
+        if runs:
+            synchronise(SyncTask(url=site.source.base, destination=dest, options=SyncOptions(sets=("other",))))
+        site.put("b.txt", b"two")
+        with pytest.raises(KeyError):
+            apply(copy, site, payload(site, site.changes[-1]))
+    assert [(one.name, one.files) for one in copy_status(dest).sets] == [("other", 1)]
+    assert not list(dest.rglob("b.txt"))
 
 
 def test_a_set_that_is_not_there_is_told(site: Site, dest: Path) -> None:

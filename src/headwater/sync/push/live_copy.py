@@ -169,9 +169,10 @@ class _OpenCopy:
         self._task.each(done)
 
     def is_current(self) -> bool:
-        """Whether no other run has worked on the copy since this was opened."""
+        """Whether no other run has worked on the copy since this was opened, and no set was forgotten."""
         with self._database.read() as t:
-            return bool(t.value("SELECT max(id) FROM runs") == self._number)
+            is_last = bool(t.value("SELECT max(id) FROM runs") == self._number)
+            return is_last and all(_is_followed(t, number) for number in self._contexts)
 
     def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: Position) -> AppliedPayloads:
         """`LiveCopy.apply`."""
@@ -220,7 +221,9 @@ class _OpenCopy:
 
     def take_report(self) -> SyncReport | None:
         """`LiveCopy.take_report`."""
-        contexts, self._contexts = self._contexts, {}
+        with self._database.read() as t:
+            contexts = {number: one for number, one in self._contexts.items() if _is_followed(t, number)}
+        self._contexts = {}
         if not contexts:
             return None
         report = SyncReport(source=self._task.url, destination=str(self._root))
@@ -256,6 +259,10 @@ def _plan(t: Transaction, difference: Difference, set_id: int, now: int) -> None
     difference.restate_by_changes(t)
     keep_before_payload(t, set_id, now)
     difference.increment(t)
+
+
+def _is_followed(t: Transaction, set_id: int) -> bool:
+    return t.one("SELECT 1 FROM sets WHERE id = ?", (set_id,)) is not None
 
 
 def _row_of(rows: Sequence[SetRow], identity: str) -> SetRow:
