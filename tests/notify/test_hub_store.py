@@ -96,6 +96,24 @@ def test_word_of_somebody_known_is_not_taken_back_by_a_stranger_rs_nt_07(store: 
     assert said == [False, True, True, False]
 
 
+def test_a_topic_that_was_noted_again_while_it_was_fetched_is_fetched_once_more(tmp_path: Path) -> None:
+    """Also by the next start of the hub: what was fetched may be of before."""
+    topic = "http://t.example/a"
+    store = HubStore(tmp_path, HubLimits())
+    for noted_at in (1.0, 2.0):
+        with store.database.write() as tx:
+            store.note_changed(tx, [topic], noted_at, is_trusted=True)
+    with store.database.write() as tx:
+        store.fetched(tx, topic, 1.0)
+    store.close()
+    store = HubStore(tmp_path, HubLimits())
+    assert [(one.topic, one.noted_at) for one in store.changed()] == [(topic, 2.0)]
+    with store.database.write() as tx:
+        store.fetched(tx, topic, 2.0)
+    assert store.changed() == []
+    store.close()
+
+
 def told(store: HubStore, name: str, body: bytes, at: float, *, once: bool = False) -> AddedMessage | None:
     payload = Payload(topic=f"http://t.example/{name}", media_type="a/b", body=body, links=("<x>; rel=y",))
     with store.database.write() as tx:

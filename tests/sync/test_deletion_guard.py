@@ -91,6 +91,33 @@ def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Si
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 0, 30)
 
 
+@pytest.mark.parametrize("later", [True, False], ids=["consent in a later run", "consent in the same run"])
+@pytest.mark.parametrize("told_by", ["a Resource List", "a Change List"])
+def test_what_is_there_again_with_other_octets_is_not_deleted(
+    told_by: str, later: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """Its deletion has waited; it is fetched, and consent to deletions does not reach it any more."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    lists_only = told_by == "a Resource List"
+    if lists_only:
+        site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    lost = sorted(site.files)[15:]
+    for name in lost:
+        site.drop(name)
+    site.publish_list() if lists_only else site.publish_changes(0)
+    assert go(source.base, dest).one.held_back == 15
+    for name in lost:
+        site.put(name, b"another body of %s\n" % name.encode())
+    site.publish_list() if lists_only else site.publish_changes(0)
+    if later:
+        assert go(source.base, dest).status == DONE
+    ran = go(source.base, dest, max_delete=1.0)
+    assert (ran.status, ran.one.deleted, ran.one.held_back, tree(dest)) == (DONE, 0, 0, dict(site.files))
+
+
 @pytest.mark.parametrize("has_list", [True, False], ids=["with a Resource List", "without"])
 @pytest.mark.parametrize("harm", ["missing", "edited"])
 def test_a_repair_asks_for_nothing_that_is_to_be_deleted(

@@ -292,6 +292,25 @@ def test_without_a_hash_only_a_tag_goes_on(source: Source, big: tuple[Site, Rang
     assert tree(dest)["big"] == BIG
 
 
+@pytest.mark.parametrize(("boot", "asked"), [("before", [f"bytes={CUT}-"]), ("after", [None]), ("", [None])])
+def test_without_a_hash_a_part_of_before_a_power_loss_begins_anew(
+    source: Source, big: tuple[Site, Ranged], dest: Path, monkeypatch: pytest.MonkeyPatch, boot: str, asked
+) -> None:
+    """Parts are not flushed: what the disk has of one may be zeros, and nothing would tell."""
+    site, ranged = big
+    site.publish_list([site.resource("small"), f"<url><loc>{site.uri('big')}</loc><lastmod>{at(0)}</lastmod></url>"])
+    site.publish_changes(site.clock, entries=[])
+    monkeypatch.setattr(parts, "boot_id", lambda: "before")
+    go(source.base, dest)
+    if boot != "before":
+        the_part(dest).write_bytes(bytes(CUT))
+    monkeypatch.setattr(parts, "boot_id", lambda: boot)
+    heal(ranged)
+    assert go(source.base, dest).status == DONE
+    assert ranged.asked == asked
+    assert tree(dest)["big"] == BIG
+
+
 @pytest.mark.parametrize("redirected", [False, True])
 def test_without_a_hash_a_part_is_of_one_origin(
     source: Source, big: tuple[Site, Ranged], dest: Path, redirected: bool

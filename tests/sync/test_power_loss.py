@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.storage.database import Database
 from headwater.sync.copy import crash_recovery as ledger
 from headwater.sync.copy import file_tree as flushing
 from headwater.sync.update import applier as applier
@@ -199,6 +201,41 @@ def test_a_file_that_is_gone_is_not_asked_for_on_condition(source: Source, dest:
 
 class Killed(BaseException):
     """Ends a run as nothing else does."""
+
+
+@pytest.mark.parametrize("kind", [Site, Bare])
+def test_a_run_that_is_cut_while_it_finds_out_what_was_lost_leaves_that_to_the_next(
+    source: Source, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Site]
+) -> None:
+    """DST-F7: cut before each of its transactions, the first run after a power loss takes nothing for looked at."""
+    site = filled(source, kind)
+    write, left = Database.write, [0]
+
+    def cut(database: Database, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return write(database, **options)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(ledger, "boot_id", lambda: "before")
+        killed.setattr(ledger.CrashRecovery, "end", lambda _self, _number: None)
+        assert go(source.base, dest).status == DONE
+    damage(dest / "d1" / "f1")
+    monkeypatch.setattr(ledger, "boot_id", lambda: "after")
+    monkeypatch.setattr(Database, "write", cut)
+    for step in range(1, 1_000):
+        picture = tmp_path / str(step)
+        shutil.copytree(dest, picture)
+        left[0] = step
+        try:
+            go(source.base, picture)
+        except Killed:
+            assert go(source.base, picture).status == DONE, step
+        assert tree(picture) == dict(site.files), step
+        if left[0] > 0:
+            assert step > 5
+            return
 
 
 def test_what_was_deleted_and_is_back_after_a_power_loss_is_removed(

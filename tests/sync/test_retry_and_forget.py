@@ -103,6 +103,20 @@ def test_what_is_refused_is_told(source: Source, site: Site, dest: Path, ask: As
     assert run(["status", str(dest)]) == FAILED
 
 
+def test_what_has_failed_and_is_left_out_by_now_is_not_tried_again(source: Source, site: Site, dest: Path) -> None:
+    """DST-F6: the user's choice holds for what earlier runs have left, too."""
+    source.pages["/set/resources/f1.txt"] = Reply(b"", 500)
+    assert go(source.base, dest).one.failed == 1
+    source.pages["/set/resources/f1.txt"] = Reply(b"body 1\n")
+    source.forget()
+    for _ in range(2):
+        go(source.base, dest, exclude=("f1.txt",))
+        assert source.requests("/set/resources/f1.txt") == []
+        assert "f1.txt" not in tree(dest)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def test_retry_ends_every_wait(source: Source, site: Site, dest: Path, ask: Asked) -> None:
     """DST-F6, DST-F8: without it a `Retry-After` of an hour, and a follower's own clock, are kept."""
     source.pages["/set/resources/f2.txt"] = Reply(b"later", 503, headers={"Retry-After": "3600"})

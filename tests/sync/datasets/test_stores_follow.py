@@ -6,6 +6,7 @@ import hashlib
 import io
 import shutil
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pyoxigraph
 import pytest
 
 from headwater.patches.registry import N_QUADS_DIFF
+from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
+from headwater.triplestores.sparql_store import SparqlStore
 from tests.support.copying import DONE, SOURCE, STORE, USAGE, check, go
 from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url
 from tests.support.sparql_server import SparqlServer, sparql_server
@@ -563,3 +566,96 @@ def test_a_dataset_that_is_gone_or_called_otherwise_is_told(site: Site, dest: Pa
     ran = go(site.source.base, dest, store=str(stores), max_delete=1.0)
     assert any("has no RDF dataset any more" in notice.message for notice in ran.notices)
     assert in_store(stores / "set") == normalised(STATES[0])
+
+
+REFUSAL = (400, "text/plain", b"not now")
+
+
+class Killed(BaseException):
+    """Ends a run as nothing else does."""
+
+
+class Cut:
+    """Ends what runs at one of the calls by which a store is changed."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def count(self) -> bool:
+        """Note one more of them; whether it is the one, or one after it."""
+        self.left -= 1
+        return self.left <= 0
+
+
+def cut_embedded(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pyoxigraph.Store
+
+    class Dying:
+        read_only = staticmethod(real.read_only)
+
+        def __init__(self, *place: str) -> None:
+            self.store = real(*place)
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("update", "extend", "add", "remove", "bulk_load", "bulk_extend", "clear") and cut.count():
+                raise Killed
+            return getattr(self.store, name)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self.store)
+
+    monkeypatch.setattr(pyoxigraph, "Store", Dying)
+
+
+def said_and_held(kind: str, folder: Path, server: SparqlServer, dataset: str) -> tuple[str | None, set[bytes]]:
+    """The SHA-256 of the state that a store says that it has, if it says so, and the statements that it has."""
+    if kind == "embedded":
+        store = EmbeddedStore(folder / "oxigraph", read_only=True)
+        position = store.position
+        store.close()
+        return None if position is None else position.sha256, in_store(folder)
+    with closing(SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url))) as endpoint:
+        followed = SparqlStore(endpoint, dataset, dataset, server.update_url)
+        state, target = followed.state(), io.BytesIO()
+        followed.write_statements(target)
+    said = state.position.sha256 if state.position is not None and state.under_way is None else None
+    return said, set(target.getvalue().splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("kind", ["embedded", "endpoint"])
+def test_a_store_that_is_cut_at_any_update_says_no_more_than_it_has(
+    kind: str, site: Site, dest: Path, server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position is that of the statements at each moment, and the next run makes both those of the file (DST-F7).
+
+    Also where the number of statements stays: then nothing but the position tells that something is to be done.
+    """
+    names = [b'<http://example.org/%d> <http://example.org/p> "%%s" .\n' % number for number in range(9)]
+    options: dict[str, Any] = {"store": str(tmp_path / "s")}
+    if kind == "endpoint":
+        options = {"sparql": server.update_url, "sparql_query": server.query_url}
+    cut = Cut()
+    for step in range(1, 100):
+        site.put("dataset.nq", text_of({name % b"%d" % step for name in names}))
+        site.publish()
+        assert go(site.source.base, dest, **options).status == DONE
+        site.put("dataset.nq", text_of({name % b"new %d" % step for name in names}))
+        site.publish()
+        cut.left = step
+        with monkeypatch.context() as patch:
+            if kind == "embedded":
+                cut_embedded(cut, patch)
+            else:
+                server.fault = lambda kind, _: REFUSAL if kind == "update" and cut.count() else None
+            with suppress(Killed):
+                go(site.source.base, dest, **options)
+            server.fault = None
+        said, held = said_and_held(kind, tmp_path / "s" / "set", server, site.uri("dataset.nq"))
+        assert said in (None, hashlib.sha256(text_of(held)).hexdigest()), step
+        assert go(site.source.base, dest, **options).status == DONE
+        said, held = said_and_held(kind, tmp_path / "s" / "set", server, site.uri("dataset.nq"))
+        assert text_of(held) == site.files["dataset.nq"], step
+        assert said == hashlib.sha256(site.files["dataset.nq"]).hexdigest()
+        if cut.left > 0:
+            return
+    raise AssertionError("it is never done")
