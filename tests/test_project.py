@@ -48,14 +48,14 @@ LINES = {
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_690,
-    "sync": 27_371,
+    "sync": 27_370,
     "top": 1_259,
     "triplestores": 973,
     "versions": 2_285,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 744
+MOST_MODULES = 743
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -10,8 +10,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.faults import NotRemembered
 from headwater.sync.state.facts import forget_measure
-from headwater.sync.state.set_counts import failure_count, held_back_count
-from headwater.sync.state.set_rows import SetRow, sets
+from headwater.sync.state.set_rows import SetRow, failure_count, held_back_count, sets
 
 _MOST_SHOWN = 100
 _OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set

@@ -26,8 +26,7 @@ from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
 from headwater.sync.state.file_intents import intend
-from headwater.sync.state.set_counts import held_back_count
-from headwater.sync.state.set_rows import one_set
+from headwater.sync.state.set_rows import held_back_count, one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent

@@ -6,7 +6,7 @@ from headwater.errors import Exit
 from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.reports import FailedTransfer, gravest_status
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_counts import failure_count, held_back_count, held_count, unconfirmed_count
+from headwater.sync.state.set_rows import failure_count, held_back_count, held_count, unconfirmed_count
 from headwater.sync.update.set_context import SetContext
 
 _MOST_FAILURES = 100

@@ -22,8 +22,7 @@ from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_counts import unconfirmed_count
-from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, SetRow, unconfirmed_count
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
 from headwater.sync.update.increment import Increment
