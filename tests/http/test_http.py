@@ -493,6 +493,33 @@ def test_file_rewritten_while_it_is_sent_is_not_passed_off_as_the_listed_one(sma
     assert octets < 20_000_000
 
 
+@pytest.mark.parametrize("octets", [5_000, 60_000])
+def test_a_small_file_rewritten_as_it_is_opened_is_not_passed_off_either(
+    octets: int, small: Face, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same length: either the answer is cut off, or it does not say that it is the listed state."""
+    path = tmp_path / "files/small.bin"
+    path.write_bytes(bytes(octets))
+    settle()
+    small.source.run_once()
+    listed = small.get("/files/resources/small.bin")
+    assert (listed.status, listed.body) == (200, bytes(octets))
+    read = os.pread
+
+    def rewritten(descriptor: int, size: int, start: int) -> bytes:
+        if os.fstat(descriptor).st_size == octets and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            with path.open("r+b") as file:
+                file.write(b"changed")
+        return read(descriptor, size, start)
+
+    monkeypatch.setattr(os, "pread", rewritten)
+    with small.connect() as client:
+        client.sendall(b"GET /files/resources/small.bin HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        head, _, body = drain(client).partition(b"\r\n\r\n")
+    etag = listed.headers["etag"].encode()
+    assert etag not in head or body != b"changed" + bytes(octets - 7)
+
+
 def test_large_file_is_whole(small: Face, tmp_path: Path) -> None:
     assert small.get("/files/resources/big.bin").body == (tmp_path / "files/big.bin").read_bytes()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import gzip
 import json
@@ -233,6 +234,31 @@ def test_a_key_survives_a_restart(tmp_path: Path) -> None:
         other = [*lines[:-1], {"path": "other", "change": "updated"}]
         assert fed.post("/s/changes", other, idempotency_key="k1").status == 422
         assert len(fed.log()) == 1_500
+
+
+@pytest.mark.parametrize(("sent", "status"), [(0, 408), (30, 408), (31, 200)])
+def test_a_body_that_is_shorter_than_it_says_is_not_taken(tmp_path: Path, sent: int, status: int) -> None:
+    """Whatever server is below the application: it may take the end of a connection for that of a body."""
+    body = json.dumps({"path": "in"}).encode().rjust(30) + b"\n"
+    scope = {
+        "type": "http", "method": "POST", "path": "/s/changes", "raw_path": b"/s/changes", "query_string": b"",
+        "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "headers": [
+            (b"host", b"x"), (b"content-length", b"31"), (b"authorization", f"Bearer {TOKEN}".encode())
+        ],
+    }  # fmt: skip
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body[:sent], "more_body": False}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    with serving(tmp_path) as fed:
+        asyncio.run(fed.app(scope, receive, send))
+        assert told[0]["status"] == status
+        if sent == 0:
+            assert not fed.log()
 
 
 REFUSED = [

@@ -314,6 +314,18 @@ def test_a_gap_that_nothing_bridges_is_told(source: Source, site: Site, dest: Pa
     assert go(source.base, dest).status == DONE
 
 
+@pytest.mark.parametrize(("when", "status"), [(199, UNDETERMINED), (200, DONE)])
+def test_a_list_of_the_end_of_a_gap_closes_it(when: float, status: int, source: Source, site: Site, dest: Path) -> None:
+    """DST-5.1: changes from then on are told; what was before is in the list."""
+    go(source.base, dest)
+    site.clock = 200
+    site.put("after", b"a")  # 201
+    site.publish_changes(200)
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_list(when=when)
+    assert go(source.base, dest).status == status
+
+
 @pytest.mark.parametrize("form", ["list", "index"])
 def test_a_gap_that_the_changes_close(form: str, source: Source, site: Site, dest: Path) -> None:
     """DST-5.1: the Change Lists cover the time again, while the Resource List stays old: what was missed is done."""

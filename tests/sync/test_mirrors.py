@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,34 @@ def test_mirrors_are_asked_before_the_source(way: Any, source: Source, site: Sit
         assert (asked(other, "/m/"), asked(other, "/second/")) == ((MANY, 0) if way == "on" else (0, 0))
         assert asked(source, "/set/resources/") == (0 if way == "on" else MANY)
         assert go(source.base, dest, mirrors=way, baseline=True).one.unchanged == MANY
+
+
+def test_a_long_body_of_a_mirror_that_breaks_off_is_gone_on_with(source: Source, site: Site, dest: Path) -> None:
+    """DST-S2, DST-F1: a mirror is not asked twice for nothing, but what has come of it is worth another request."""
+    body = random.Random(5).randbytes(3_000_000)
+    asked_for: list[str | None] = []
+
+    def breaking_off(handler: Handler) -> Reply:
+        wanted = handler.headers.get("Range")
+        asked_for.append(wanted)
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        fields = {"Content-Length": str(len(body) - start), "ETag": '"one"'}
+        if start:
+            fields["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        head = f"HTTP/1.1 {'206 P' if start else '200 OK'}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in fields.items())
+        return Reply(script=lambda one: one.send(f"{head}\r\n".encode() + body[start : start + 1_200_000]))
+
+    with Source() as other:
+        other.pages["/m/big"] = breaking_off
+        site.publish_list(
+            [url(site.uri("big"), hash=sha(body), length=len(body), links=ln("duplicate", f"{other.base}/m/big"))]
+        )
+        site.publish_changes(10.0)
+        source.pages["/set/resources/big"] = Reply(body)
+        ran = go(source.base, dest)
+    assert (ran.status, ran.one.from_mirrors, tree(dest)) == (Exit.DONE, 1, {"big": body})
+    assert asked_for == [None, "bytes=1200000-", "bytes=2400000-"]
+    assert source.requests("/set/resources/big") == []
 
 
 @pytest.mark.parametrize(("trusted", "sent"), [(False, b"body 0"), (True, b"as the mirror has it")])

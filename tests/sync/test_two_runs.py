@@ -6,18 +6,21 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress
-from headwater.storage.lock import lock_exclusive, lock_shared
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
 from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, follow
+from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
-from tests.support.copying import DONE, STORE, check, go
+from tests.support.copying import DONE, STORE, check, go, run_over
 from tests.support.fake_source import Site, Source
 
 
@@ -110,3 +113,25 @@ def test_what_a_killed_run_left_is_cleared(source: Source, dest: Path, lock: Pat
     assert go(source.base, dest).status == DONE
     assert not temp.exists() or not os.listdir(temp)
     assert (elsewhere / "kept").exists()
+
+
+def test_a_first_run_in_vain_holds_its_folder_until_the_last_of_it_is_gone(
+    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another first run that begins in that moment would lose its state and its lock under its feet."""
+    lock, unlink, removed = dest / ".headwater" / "lock", os.unlink, []
+
+    def watched(path: Any, **options: Any) -> None:
+        if not options and Path(path).parent == lock.parent:
+            removed.append(Path(path).name)
+            if lock.exists():
+                with pytest.raises(LockHeld):
+                    lock_exclusive(lock)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    options = TransportOptions(stopped=lambda: (lock.parent / "state.sqlite").exists())
+    with Transport(options) as wire, pytest.raises(Interrupted):
+        run_over(wire, source.base, dest)
+    assert {"state.sqlite", "lock"} <= set(removed)
+    assert not dest.exists()

@@ -59,6 +59,23 @@ def test_a_stale_change_list_undoes_nothing_and_a_new_one_does_nothing_twice(
         assert text(dest / "f0.txt") == "second"
 
 
+def test_after_a_gap_the_list_is_asked_for_until_it_can_be_read(source: Source, hub: Hub, dest: Path) -> None:
+    """RS-CN-06: a poll that came to nothing closes no gap; the next one is not that of minutes later."""
+    site = pushed_site(source, hub.url)
+    with following((source.base, dest), seconds=600.0) as copy:
+        copy.at_rest()
+        site.put("missed.txt", b"missed")
+        site.notification()  # is lost
+        site.put("new.txt", b"new")
+        site.serve("/set/changelist.xml", b"<urlset>")
+        assert hub.deliver(site.topic(), site.notification()) == 202
+        until(lambda: text(dest / "new.txt") == "new")
+        before = polls(site)
+        until(lambda: polls(site) > before + 4)
+        site.publish_changes(10.0)
+        until(lambda: text(dest / "missed.txt") == "missed")
+
+
 def test_a_change_payload_at_the_framework_callback_does_nothing(source: Source, hub: Hub, dest: Path) -> None:
     site = pushed_site(source, hub.url, kinds=(CHANGES, FRAMEWORK))
     with following((source.base, dest)) as copy:

@@ -210,6 +210,14 @@ def test_a_package_that_breaks_off_is_gone_on_with_by_ranges(dumps: Dumps, dest:
     assert (len(dumps.site.source.requests("/set/p.zip")), fetched(dumps)) == (4, [])
 
 
+def test_dst_p1_a_package_that_was_gone_on_with_is_held_to_its_hash(dumps: Dumps, dest: Path) -> None:
+    octets = dumps.package()
+    serve(dumps, octets, hash=sha(b"another"))
+    dumps.site.source.pages["/set/p.zip"] = broken_off(octets, ranges=True)
+    assert is_whole(dumps, dest, "DST-P1") == COUNT + 1
+    assert (len(dumps.site.source.requests("/set/p.zip")), fetched(dumps)) == (4, [])
+
+
 def test_a_package_that_breaks_off_after_every_octet_is_given_up(dumps: Dumps, dest: Path) -> None:
     """What each answer brings has to be worth a request: a source could have a thousand of them wait else."""
     octets = dumps.package()

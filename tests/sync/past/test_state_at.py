@@ -49,6 +49,8 @@ CASES: list[tuple[str, list[ToldChange], list[Sighting], ToldPeriods, StateAt]] 
     ("a change of an unknown time before", [was(10, "updated", 4, 49)], [], ALL, Changed(4)),
     ("a change that may be before or after", [was(40, "updated", 4, 60)], [Sighting(30, 30, 7)], ALL, Unknown()),
     ("a change at the very `at` of the list", [was(30, "updated", 4)], [Sighting(30, 30, 7)], ALL, Changed(4)),
+    ("listed just before the changes are told", [], [Sighting(30, 30, 7)], ToldPeriods(((31, 100),)), Unknown()),
+    ("listed as the changes begin to be told", [], [Sighting(30, 30, 7)], ToldPeriods(((30, 100),)), Listed(7)),
     ("nothing is told", [], [], NONE, Unknown()),
     ("a list of that very moment", [], [Sighting(50, 50, 7)], NONE, Listed(7)),
     ("changed next", [was(10, "created", 1), was(60, "updated", 2)], [], ALL, Changed(1, 60)),

@@ -13,7 +13,7 @@ from headwater.sync.copy_status import copy_status
 from headwater.sync.network.fetch import DeadlineMet
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, go, tree
 from tests.support.fake_source import Reply, Source, at, drip
-from tests.sync.past.history import History
+from tests.sync.past.history import History, moment_of
 
 USAGE = 2
 
@@ -66,6 +66,18 @@ def test_the_copy_is_what_the_set_was(past: History, tmp_path: Path, published: 
         assert ran.report is not None
         assert ran.report.as_of == at(when)
         assert not ran.one.unverified
+
+
+def test_a_change_list_that_ends_in_the_future_tells_of_none(past: History, tmp_path: Path, source: Source) -> None:
+    """DST-C7: by the source's own clock, also where ours is ahead of it."""
+    past.snapshot(90)
+    past.changelist(0, 200)
+    past.serve_versions()
+    url = past.publish()
+    source.date = lambda: moment_of(100)
+    for when, status in ((95, DONE), (150, UNDETERMINED)):
+        ran = go(url, tmp_path / str(when), at=at(when))
+        assert ran.status == status, (when, ran.error, ran.notices)
 
 
 def test_running_again_resumes_and_fetches_nothing_twice(past: History, tmp_path: Path, source: Source) -> None:

@@ -130,6 +130,19 @@ def test_what_was_told_before_is_passed_over(site: Site, dest: Path) -> None:
         assert site.source.requests() == []
 
 
+def test_the_last_change_of_a_payload_that_comes_again_is_not_done_again(site: Site, dest: Path) -> None:
+    """At the very time that was reached, where no hash is listed, only the count of what was done then tells."""
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        change = site.change
+        site.change = lambda *one, **more: change(*one, **more, hash=None, length=None)  # type: ignore[method-assign]
+        one = payload(site, site.changes[-1])
+        applied = apply(copy, site, one)
+        again = apply(copy, site, one, since=Position(time=applied.reached, at_time=applied.at_time))
+        assert (applied.reached, again.reached, again.failed) == (micros(site.now()), micros(site.now()), 0)
+        assert site.source.requests("/set/resources/a.txt") == ["/set/resources/a.txt"]
+
+
 def test_what_cannot_be_had_is_told_and_not_remembered(site: Site, dest: Path) -> None:
     """A payload is a hint: only a list's word makes a failure of it."""
     with live(site, dest) as copy:
