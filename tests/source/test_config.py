@@ -109,7 +109,10 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
             "versions: expected true or false, or text, or a table, got",
         ),
         ('state = "s"\n[[set]]\nfiles = "f"\narchive = "1 year"', "archive: expected true or false, got text"),
-        ('state = "s"\n[[set]]\nfiles = "f"\npatch = "html"', "patch 1: invalid value 'html', expected one of json"),
+        (
+            'state = "s"\n[[set]]\nfiles = "f"\npatch = "xml"',
+            "patch 1: invalid value 'xml', expected one of json, nquads",
+        ),
         ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "soon"', "retention_seconds: expected a number"),
         ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "0 d"', "retention_seconds: expected a number > 0"),
     ],

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog.state import StateUpdate
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.patches.registry import format_of_patch
-from headwater.publish.patches.published import patches_until
+from headwater.publish.patches.published import PublishedPatch, patches_until
 from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import Kind
@@ -44,7 +45,7 @@ class PatchedFolder:
         self.config = base / "source.toml"
         self.config.write_text(
             f"state = {json.dumps(str(self.state))}\nbase_url = {json.dumps(BASE)}\nsegment_entries = 6\n"
-            f'[[set]]\nfiles = {json.dumps(str(self.folder))}\npatch = ["json", "xml"]\nmax_delete = 1\n{more}'
+            f'[[set]]\nfiles = {json.dumps(str(self.folder))}\npatch = ["json"]\nmax_delete = 1\n{more}'
         )
         self.states: dict[str, bytes] = {}
 
@@ -70,9 +71,7 @@ class PatchedFolder:
 
     def patches(self) -> list[str]:
         """The names of the patches that lie there."""
-        return sorted(one.name for one in (self.state / "documents/files/patch").glob("*.*ml")) + sorted(
-            one.name for one in (self.state / "documents/files/patch").glob("*.json")
-        )
+        return sorted(one.name for one in (self.state / "documents/files/patch").glob("*.json"))
 
 
 def patch_of(entry: Entry) -> Link | None:
@@ -92,12 +91,12 @@ def test_each_update_has_the_patch_from_the_state_before(tmp_path: Path) -> None
     source = PatchedFolder(tmp_path, "change_dump = true\n")
     chance = random.Random(4)
     held = records(chance, 100)
-    for name in ("a.json", "b.xml", "c.bin"):
+    for name in ("a.json", "b.json", "c.bin"):
         source.write(name, content(name, held))
     source.publish()
     for number in range(5):
         held[chance.randrange(100)]["value"] = number
-        for name in ("a.json", "b.xml", "c.bin"):
+        for name in ("a.json", "b.json", "c.bin"):
             source.write(name, content(name, held))
         source.publish()
     (source.folder / "a.json").unlink()
@@ -141,10 +140,7 @@ def packed(source: PatchedFolder) -> int:
 
 
 def content(name: str, held: list[dict[str, object]]) -> bytes:
-    if name.endswith(".xml"):
-        rows = "".join(f"  <r id='{one['id']}'>{one['value']}</r>\n" for one in held)
-        return f"<?xml version='1.0'?>\n<rs xmlns='urn:x'>\n{rows}</rs>\n".encode()
-    return json.dumps(held, indent=1).encode() + b"\n"
+    return json.dumps(held, indent=2 if name.startswith("b") else 1).encode() + b"\n"
 
 
 def test_a_patch_goes_when_no_list_names_its_change(tmp_path: Path) -> None:
@@ -211,12 +207,38 @@ def test_without_the_octets_a_change_is_published_without_patch(tmp_path: Path, 
 
 def test_a_set_without_patches_keeps_nothing_for_them(tmp_path: Path) -> None:
     source = PatchedFolder(tmp_path)
-    source.config.write_text(source.config.read_text().replace('patch = ["json", "xml"]', "patch = []"))
+    source.config.write_text(source.config.read_text().replace('patch = ["json"]', "patch = []"))
     for value in (1, 2):
         source.write("a.json", content("a.json", [{"id": 1, "value": value}] * 50))
         source.publish()
     assert not (source.state / "versions").exists()
     assert all(patch_of(one) is None for one in source.changes())
+
+
+def test_xml_patches_of_an_earlier_version_stay_as_long_as_a_list_names_them(tmp_path: Path) -> None:
+    source = PatchedFolder(tmp_path)
+    held = records(random.Random(1), 50)
+    for number in range(3):
+        held[0]["value"] = number
+        source.write("a.json", content("a.json", held))
+        source.publish()
+    patch = b"<p/>"
+    with Source(read_config(source.config)) as running:
+        (first, *_) = patches_until(running.catalog, "files")
+        old = PublishedPatch(first.seq, "application/xml-patch+xml", hashlib.sha256(patch).hexdigest(), len(patch))
+        running.catalog.record("files", [], running._clock(), state=StateUpdate([old.row()]))
+    path = source.state / "documents" / old.name("files")
+    path.write_bytes(patch)
+    source.config.write_text(source.config.read_text() + 'mirrors = ["http://m.example/{path}"]\n')
+    held[0]["value"] = 9
+    source.write("a.json", content("a.json", held))
+    source.publish()  # other documents: the store is searched for what nobody needs
+    links = [link for one in source.changes() if (link := patch_of(one))]
+    assert [(link.type, source.read(link.href) == patch) for link in links] == [
+        ("application/xml-patch+xml", True),
+        ("application/json-patch+json", False),
+        ("application/json-patch+json", False),
+    ]
 
 
 @pytest.mark.parametrize("step", killed_publication.STEPS)

@@ -191,8 +191,8 @@ _DESCRIBING = (
     click.option(
         "--patch",
         multiple=True,
-        type=click.Choice(["json", "xml", "nquads"]),
-        help="Also publish patches of updated JSON, XML or N-Quads files (may be repeated); versions are kept for it.",
+        type=click.Choice(["json", "nquads"]),
+        help="Also publish patches of updated JSON or N-Quads files (may be repeated); versions are kept for it.",
     ),
     click.option(
         "--archive",

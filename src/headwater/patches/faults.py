@@ -9,11 +9,9 @@ LARGEST: Final = 16 << 20
 MOST_OPERATIONS: Final = 10_000
 """In one patch."""
 DEEPEST: Final = 200
-"""So many levels of arrays, objects or elements are descended into."""
-MOST_ATTRIBUTES: Final = 1_000
-"""Of one element."""
+"""So many levels of arrays and objects are descended into."""
 MOST_NODES: Final = 1_200_000
-"""What is held of all texts together, each some hundred octets: a value of JSON or an element counts as two."""
+"""What is held of all texts together, each some hundred octets: a value counts as two."""
 
 
 class PatchRefused(Exception):
@@ -40,4 +38,4 @@ class Effort:
         """Note nodes that are about to be held. Raises PatchRefused."""
         self._nodes_left -= nodes
         if self._nodes_left < 0:
-            raise PatchRefused("it has too many values or elements")
+            raise PatchRefused("it has too many values")

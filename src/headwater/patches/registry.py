@@ -44,18 +44,6 @@ def _apply_json(old: bytes, patch: bytes) -> bytes:
     return applying.apply(old, patch)
 
 
-def _make_xml(old: bytes, new: bytes) -> bytes | None:
-    from headwater.patches.xml import making
-
-    return making.make(old, new)
-
-
-def _apply_xml(old: bytes, patch: bytes) -> bytes:
-    from headwater.patches.xml import applying
-
-    return applying.apply(old, patch)
-
-
 def _make_nquads(old: bytes, new: bytes) -> bytes | None:
     from headwater.patches import nquads
 
@@ -76,14 +64,6 @@ JSON: Final = PatchFormat(
     _make_json,
     _apply_json,
 )
-XML: Final = PatchFormat(
-    "xml",
-    "application/xml-patch+xml",
-    "xml",
-    ("application/xml", "text/xml", "+xml"),
-    _make_xml,
-    _apply_xml,
-)
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.applying`)."""
 N_QUADS: Final = PatchFormat(
@@ -94,7 +74,7 @@ N_QUADS: Final = PatchFormat(
     _make_nquads,
     _apply_nquads,
 )
-FORMATS: Final = {one.media_type: one for one in (JSON, XML, N_QUADS)}
+FORMATS: Final = {one.media_type: one for one in (JSON, N_QUADS)}
 NAMES: Final = tuple(one.name for one in FORMATS.values())
 
 

@@ -115,7 +115,7 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dump_seconds: Seconds = 86_400.0
     change_dump: bool = False
     change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
-    patch: tuple[Literal["json", "xml", "nquads"], ...] = ()
+    patch: tuple[Literal["json", "nquads"], ...] = ()
     archive: bool = False
     archive_seconds: Seconds = 86_400.0
     archive_kept_seconds: Seconds = 31_536_000.0

@@ -33,7 +33,7 @@ class PublishedPatch(msgspec.Struct, frozen=True, array_like=True):
     def suffix(self) -> str:
         """That of its name."""
         known = FORMATS.get(self.media_type)
-        return known.suffix if known else "patch"
+        return known.suffix if known else "xml"  # an XML Patch of an earlier version
 
     def row(self) -> StateRow:
         """The row that it is remembered by."""
