@@ -157,11 +157,6 @@ CLASSIC_INDEX = _known(
     "The Resource List for old harvesters does not fit into one document: it is an index, which some cannot read.",
     "Divide the set into several of at most 50,000 resources if its readers know no index.",
 )
-OLD_SETTING = _known(
-    "HW-SIM-11",
-    "Settings of the older simulator that mean nothing here are left out.",
-    "Nothing; docs/simulate.md lists the supported keys.",
-)
 TURN_LOST = _known(
     "HW-OWN-11",
     "Another process has taken over the publishing of the source; this one is the standby.",

@@ -69,7 +69,7 @@ def from_values(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
 @overload
 def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
 def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any:
-    """A value of this type from dictionaries, lists, texts and numbers, as TOML or YAML gives them.
+    """A value of this type from dictionaries, lists, texts and numbers, as TOML gives them.
 
     Not `strict`: also numbers and truth values that are written as texts. Raises msgspec.ValidationError.
     """

@@ -218,19 +218,6 @@ def test_a_preset_is_less_than_an_option(tmp_path: Path, capfdbinary: pytest.Cap
     assert (told["sets"], told["changes"]) == (4, 135)
 
 
-def test_a_file_of_the_older_simulator_is_less_than_an_option(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    old = tmp_path / "old.yaml"
-    old.write_text("source: {number_of_resources: 40, max_events: 9, event_types: [create], name: x}")
-    words = ["simulate", "--config", str(old), "--changes", "5", "--warp", "max", "--no-serve"]
-    assert run([*words, "--state", str(tmp_path / "state"), "--json"]) == 0
-    said = capfdbinary.readouterr()
-    assert json.loads(said.out)["resources"] == 45
-    assert b"source.name" in said.err
-    assert b"HW-SIM-11" in said.err
-
-
 def test_other_settings_than_before_end_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--resources", "5", "--changes", "0", "--no-serve", "--catalog", str(tmp_path / "c.sqlite")]
     assert run(words) == 0
@@ -256,7 +243,6 @@ WRONG = {
     "no base URL": ["--base-url", "ftp://x"],
     "every address": ["--host", "0.0.0.0"],
     "below nothing": ["--resources", "-1"],
-    "no file": ["--config", "nothing.yaml"],
 }
 
 

@@ -9,7 +9,6 @@ import click
 import pytest
 
 from headwater.cli.source.simulate import command
-from headwater.simulate.old_settings import _Source
 from headwater.simulate.presets import PRESETS
 from tests.test_manual import blocks, check_console, scratch
 
@@ -36,7 +35,6 @@ def test_the_page_and_the_command_know_the_same() -> None:
     text = PAGE.read_text("utf-8")
     options = {name for one in command.params if isinstance(one, click.Option) for name in one.opts}
     assert set(re.findall(r"`(--[a-z-]+)[ `]", text)) <= options
-    assert {f"| `{name}` |" in text for name in _Source.__struct_fields__} == {True}
     choice = next(one.type for one in command.params if one.name == "preset")
     assert isinstance(choice, click.Choice)
     assert set(choice.choices) == set(PRESETS)

@@ -1,12 +1,9 @@
-"""Settings: what is understood, what is refused with advice, the presets, and the files of the older simulator."""
+"""Settings: what is understood, what is refused with advice, and the presets."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from headwater.simulate.old_settings import BadSettings, OldSettings, read_old_settings
 from headwater.simulate.presets import PRESETS, scaled, set_names
 from headwater.simulate.settings import (
     BadSimulation,
@@ -17,19 +14,6 @@ from headwater.simulate.settings import (
     read_mix,
     read_sizes,
 )
-
-OLD = """
-source:
-    name: A use case
-    number_of_resources: 1000
-    change_delay: 2
-    event_types: [create, update, delete]
-    average_payload: 1000
-    max_events: -1
-    stats_interval: 10
-resource_list_builder:
-    class: DynamicResourceListBuilder
-"""
 
 
 @pytest.mark.parametrize(
@@ -134,69 +118,3 @@ def test_a_scaled_preset_keeps_the_size_of_its_sets() -> None:
             scaled(whole, factor)
     with pytest.raises(BadSimulation):
         set_names(0)
-
-
-def test_settings_of_the_older_simulator(tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text(OLD)
-    assert read_old_settings(path) == OldSettings(
-        resources=1_000,
-        rate=0.5,
-        mix=ChangeMix(created=1, updated=1, deleted=1),
-        sizes=Sizes(1, 1_999),
-        changes=None,
-        unknown=("source.name", "source.stats_interval", "resource_list_builder"),
-    )
-
-
-def test_keys_may_stand_at_the_top_and_be_few(tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text("max_events: 10\nevent_types: [update]\naverage_payload: 0")
-    said = read_old_settings(path)
-    assert said == OldSettings(changes=10, mix=ChangeMix(updated=1), sizes=Sizes(0, 0))
-
-
-HOSTILE = {
-    "no YAML": "source: [",
-    "no mapping": "- a\n- b\n",
-    "empty": "",
-    "source is no mapping": "source: 5",
-    "a text for a number": "source: {number_of_resources: many}",
-    "a truth for a number": "source: {number_of_resources: true}",
-    "below zero": "source: {number_of_resources: -5}",
-    "no delay": "source: {change_delay: 0}",
-    "an endless delay": "source: {change_delay: .nan}",
-    "an event that is none": "source: {event_types: [create, explode]}",
-    "no event": "source: {event_types: []}",
-    "an alias": "a: &a [x]\nb: *a\n",
-    "aliases of aliases": "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
-    "a Python object": "source: !!python/object/apply:os.system ['true']",
-    "very deep": "a: " + "[" * 5_000 + "]" * 5_000,
-    "a number of very many digits": "source: {number_of_resources: " + "9" * 20_000 + "}",
-    "no such date": "source: {max_events: 2026-99-99}",
-    "very long": "# " + "x" * 70_000,
-    "two documents": "a: 1\n---\nb: 2\n",
-    "control characters": "a: \x01",
-    "a mapping as a key": "{a: b}: c",
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_file_that_cannot_be_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text(text)
-    with pytest.raises(BadSettings) as refused:
-        read_old_settings(path)
-    assert refused.value.where == str(path)
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match="cannot be read"):
-        read_old_settings(tmp_path / "nothing.yaml")
-
-
-def test_octets_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_bytes(b"a: \xff\xfe\xff")
-    with pytest.raises(BadSettings):
-        read_old_settings(path)

@@ -43,11 +43,6 @@ class Sizes(msgspec.Struct, frozen=True):
         if not 0 <= self.least <= self.most <= LARGEST:
             raise BadSimulation(f"sizes from {self.least} to {self.most} octets")
 
-    @classmethod
-    def around(cls, average: int) -> Sizes:
-        """Sizes from 1 octet to twice the average; none at all when that is 0."""
-        return cls(1, 2 * average - 1) if average > 0 else cls(0, 0)
-
 
 class ChangeMix(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of the changes; only their proportions count."""

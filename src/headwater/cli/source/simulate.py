@@ -47,12 +47,6 @@ _LOG_SECONDS = 10.0
 @click.option("--preset", type=click.Choice(["arxiv", "dbpedia", "core"]), help="As large and busy as a real source.")
 @click.option("--scale", type=float, metavar="X", help="With --preset: a factor for its size.  [default: 1]")
 @click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="YAML settings of the older ResourceSync simulator.",
-)
-@click.option(
     "--warp", metavar="X", help="Simulated time runs so many times as fast; max: as fast as possible.  [default: 1]"
 )
 @click.option("--start", metavar="TIME", help="When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
@@ -97,7 +91,7 @@ def command(
     """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
 
     Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
-    served until SIGTERM (status 0) or Ctrl-C (130). Settings have priority in the order options, FILE, preset.
+    served until SIGTERM (status 0) or Ctrl-C (130). Options have priority over the preset.
     """
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
@@ -107,7 +101,7 @@ def command(
     with ExitStack() as held:
         bars = held.enter_context(ExitStack())
         listener = bars.enter_context(listening())
-        world, course = _settings(options, listener)
+        world, course = _settings(options)
         if no_serve and state is None and catalog is None:
             raise UsageFault("--no-serve would keep nothing", advice="Add --state DIR or --catalog CATALOG.")
         if no_serve and course.warp is None and course.last is None and course.rate:
@@ -274,8 +268,8 @@ def _own_url(host: str, url: str) -> str:
     return url
 
 
-def _settings(options: dict[str, Any], listener: Listener) -> tuple[SourceSettings, ChangeSettings]:
-    """What is simulated: options before the file, the file before the preset, the preset before our defaults."""
+def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
+    """What is simulated: options before the preset, the preset before our defaults."""
     from headwater.simulate.presets import PRESETS, scaled, set_names
     from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix, read_sizes
 
@@ -287,8 +281,6 @@ def _settings(options: dict[str, Any], listener: Listener) -> tuple[SourceSettin
         values["sets"] = set_names(preset.set_count) if preset.set_count > 1 else (name,)
     if "scale" in given:
         raise UsageFault("--scale needs --preset", advice="Give the size by --resources, --sets and --rate.")
-    if path := given.pop("config", None):
-        values |= _old(path, listener)
     if "set_count" in given:
         if "sets" in given:
             raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
@@ -302,19 +294,6 @@ def _settings(options: dict[str, Any], listener: Listener) -> tuple[SourceSettin
         SourceSettings(**{name: values[name] for name in SourceSettings.__struct_fields__ if name in values}),
         ChangeSettings(**{name: values[name] for name in ChangeSettings.__struct_fields__ if name in values}),
     )
-
-
-def _old(path: Path, listener: Listener) -> dict[str, Any]:
-    """What a file of the older simulator says; what it says besides is told."""
-    from headwater import notices
-    from headwater.progress import Notice
-    from headwater.simulate.old_settings import read_old_settings
-
-    old = read_old_settings(path)
-    if old.unknown:
-        listener(Notice(notices.OLD_SETTING, f"unknown settings were ignored: {', '.join(old.unknown)}", str(path)))
-    fields = {name: getattr(old, name) for name in old.__struct_fields__ if name != "unknown"}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _warp(text: str) -> float | None:
