@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 7_290,
-    "cli": 7_734,
+    "cli": 7_713,
     "copies": 548,
     "datasets": 646,
     "files": 1_418,
@@ -39,23 +39,23 @@ LINES = {
     "ingest": 9_893,
     "notify": 4_541,
     "packages": 2_238,
-    "patches": 1_769,
+    "patches": 907,
     "processes": 523,
     "publish": 8_732,
     "rdf": 2_984,
-    "simulate": 1_259,
+    "simulate": 1_134,
     "source": 6_089,
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_690,
     "sync": 27_370,
-    "top": 1_259,
+    "top": 1_254,
     "triplestores": 973,
     "versions": 2_285,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 743
+MOST_MODULES = 737
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

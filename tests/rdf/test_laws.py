@@ -28,7 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Dataset:DeprecationWarning")  # 
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 NAMES = {"nquads": "nquads", "ntriples": "nt", "turtle": "turtle", "trig": "trig", "rdfxml": "xml", "jsonld": "json-ld"}
-NAMES |= {"n3": "n3"}
 
 IRIS = st.sampled_from([f"http://example.org/{name}" for name in ("a", "b#c", "d?e=f", "é", "%41", "x/y", "ж")])
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t\"\\'"), max_size=8)

@@ -36,7 +36,7 @@ class EmptyInput(SourceFault):
     code: ClassVar[str] = "HW-DAT-04"
     advice: ClassVar[str] = (
         "Check what the dataset is made of: of a folder, the files with a suffix of RDF (.nq, .nt, .ttl, .trig, .rdf,"
-        " .jsonld, .n3). If it is empty indeed, set may_be_empty = true in its [[set]] of a configuration."
+        " .jsonld). If it is empty indeed, set may_be_empty = true in its [[set]] of a configuration."
     )
 
 

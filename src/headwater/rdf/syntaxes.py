@@ -44,6 +44,7 @@ TRIG: Final = Syntax("trig", "TriG", ("application/trig", "application/x-trig"),
 RDF_XML: Final = Syntax("rdfxml", "RDF/XML", ("application/rdf+xml",), ("rdf", "xml", "owl"))
 JSON_LD: Final = Syntax("jsonld", "JSON-LD", ("application/ld+json",), ("jsonld",))
 N3: Final = Syntax("n3", "N3", ("text/n3", "text/rdf+n3"), ("n3",))
+"""Known in order to be refused: a file that is left out in silence would be missing from a dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,10 @@ class RdfInput:
         return self.name or str(self.path)
 
 
-SYNTAXES: Final = (N_QUADS, N_TRIPLES, TURTLE, TRIG, RDF_XML, JSON_LD, N3)
-NAMES: Final = {one.name: one for one in SYNTAXES}
-_BY_TYPE: Final = {media_type: one for one in SYNTAXES for media_type in one.media_types}
-_BY_SUFFIX: Final = {suffix: one for one in SYNTAXES for suffix in one.suffixes}
+SYNTAXES: Final = (N_QUADS, N_TRIPLES, TURTLE, TRIG, RDF_XML, JSON_LD)
+NAMES: Final = {one.name: one for one in (*SYNTAXES, N3)}
+_BY_TYPE: Final = {media_type: one for one in NAMES.values() for media_type in one.media_types}
+_BY_SUFFIX: Final = {suffix: one for one in NAMES.values() for suffix in one.suffixes}
 
 
 def syntax_of(media_type: str | None, name: str) -> Syntax | None:

@@ -130,7 +130,7 @@ def test_tim_10_the_description_is_made_of_the_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda one: one.name)
 @pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "gzip"])
-def test_tim_12_the_seven_syntaxes(tmp_path: Path, syntax: object, *, is_packed: bool) -> None:
+def test_tim_12_the_syntaxes(tmp_path: Path, syntax: object, *, is_packed: bool) -> None:
     """Whatever a dataset is written in, compressed or not, the published one is the same (TIM-A9, TIM-A16)."""
     assert syntax in SYNTAXES
     quads = [
@@ -169,6 +169,12 @@ def test_a_folder_of_files_is_one_dataset(tmp_path: Path) -> None:
     rounds.run()
     assert len(rounds.imported().lines) == 3
     (folder / "a.nt").unlink()
+    rounds.run()
+    assert len(rounds.imported().lines) == 2
+    put(folder / "d.n3", triples(1))  # known, and not read: it is not left out in silence
+    with pytest.raises(BadRdf, match="N3 is not read"):
+        rounds.run()
+    (folder / "d.n3").unlink()
     rounds.run()
     assert len(rounds.imported().lines) == 2
     assert len(entries(rounds.document("d/changelist.xml"))) == 3

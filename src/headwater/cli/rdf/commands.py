@@ -42,7 +42,7 @@ _NO_LINES = "no line of what was given as patch begins with + or -: nothing is c
 def command() -> None:
     """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
 
-    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML, JSON-LD or N3, of any size, and may be gzip; - is standard
+    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML or JSON-LD, of any size, and may be gzip; - is standard
     input. What a command writes appears when it is complete: on an error there is nothing on standard output, and no
     file is touched.
     """

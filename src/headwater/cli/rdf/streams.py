@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 STANDARD = "-"
 _READ = "read-"
-SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3")
+SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld")
 _PIECE = 1 << 20
 
 file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -145,7 +145,7 @@ def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: st
             found = N_QUADS
         if found is None:
             what = "what RDF syntax this is does not follow from its name"
-            raise UsageFault(what, where=name, advice=f"Name it with --syntax: {', '.join(NAMES)}.")
+            raise UsageFault(what, where=name, advice=f"Name it with --syntax: {', '.join(SYNTAX_NAMES)}.")
         inputs.append(RdfInput(path, found, base, name="standard input" if name == STANDARD else name))
     return inputs
 

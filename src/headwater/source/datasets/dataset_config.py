@@ -55,7 +55,7 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True):
     sparql: str | None = None
     sparql_authorization_env: str | None = None
     oxigraph: str | None = None
-    syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld", "n3"] | None = None
+    syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld"] | None = None
     base_iri: str | None = None
     blank_nodes: Literal["iris", "refuse"] = "iris"
     genid: str | None = None
