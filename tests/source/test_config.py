@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from headwater.publish.links.partners import DescribedRule
+from headwater.publish.links.rules import UrlRule
 from headwater.publish.site import BadSite
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
+from headwater.source.folder.scan_settings import scan_settings
 from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig
 from headwater.source.push_config import BadPushConfig
@@ -214,3 +218,93 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 )
 def test_whom_a_hub_delivers_to_is_said(allowed: bool | tuple[str, ...], words: str) -> None:
     assert HubConfig(allow_private=allowed).receivers == words
+
+
+VALUES: dict[str, object] = {
+    "name": "other",
+    "title": "A title",
+    "describedby": "http://example.org/about",
+    "include": ("*.pdf",),
+    "exclude": ("*.tmp",),
+    "hidden": True,
+    "hashes": ("sha-512",),
+    "canonical_hash": "beside",
+    "settle_seconds": 9.0,
+    "max_delete": 0.75,
+    "refresh_changes": 17,
+    "refresh_seconds": 17.0,
+    "renew_seconds": 17.0,
+    "segment_seconds": 17.0,
+    "rotation_seconds": 17.0,
+    "retention_seconds": 17.0,
+    "resource_base": "http://files.example/",
+    "on_demand": False,
+    "dump": True,
+    "dump_share": 0.5,
+    "dump_seconds": 17.0,
+    "change_dump": True,
+    "change_dump_seconds": 17.0,
+    "patch": ("json",),
+    "archive": True,
+    "archive_seconds": 17.0,
+    "archive_kept_seconds": 17.0,
+    "archive_octets": 17,
+    "archive_documents": 17,
+    "versions": True,
+    "package_entries": 17,
+    "package_octets": 17,
+    "mirrors": ("http://mirror.example/{path}",),
+    "variants": (".pdf",),
+    "described": (DescribedRule(content="{stem}.pdf", record="{stem}.xml"),),
+    "links": (UrlRule(rel="license", href="http://example.org/license"),),
+    "classic": True,
+    "classic_entries": 17,
+    "sitemap": True,
+    "licence": "http://example.org/licence",
+}
+"""Keys of a set, each with a value that is not its default."""
+READERS = {
+    "watch": "the worker of a set with a folder",
+    "rescan_seconds": "the worker of a set with a folder",
+    "poll_seconds": "the reader of an index",
+    "pair_seconds": "the reader of an index",
+    "profile": "the kind of the set",
+    "files": "the intake of a folder",
+    "feed": "push sets",
+    "copy": "the intake of a copy",
+    "copy_set": "the intake of a copy",
+    "resource_root": "contents of push sets",
+    "token": "access tokens",
+    "token_file": "access tokens",
+    "token_env": "access tokens",
+    "resource_sets": "targets of push",
+    "index": "the reader of an index",
+    "dataset": "the intake of a dataset",
+    "sparql": "the intake of a dataset",
+    "sparql_authorization_env": "the intake of a dataset",
+    "oxigraph": "the intake of a dataset",
+    "syntax": "the intake of a dataset",
+    "base_iri": "the intake of a dataset",
+    "blank_nodes": "the intake of a dataset",
+    "genid": "the intake of a dataset",
+    "dataset_seconds": "the worker of a dataset",
+    "may_be_empty": "the intake of a dataset",
+}
+"""Keys that neither the publisher nor the scan reads, and who does: tests of these hold them."""
+
+
+@pytest.mark.parametrize("key", [one.encode_name for one in msgspec.structs.fields(SetConfig)])
+def test_every_key_of_a_set_has_an_effect(tmp_path: Path, key: str) -> None:
+    """The publisher's settings, the scan or what is kept differ by it; no key is read and dropped."""
+
+    def effects(**more: Any) -> tuple[object, ...]:
+        kind: dict[str, Any] = {"profile": "rdf-dataset", "dataset": "d"} if key == "licence" else {"files": "f"}
+        one = SetConfig(**{"name": "set", **kind, **more})
+        config = SourceConfig(state=str(tmp_path), sets=(one,), base_url="http://source.example")
+        site = config.site()
+        scan = scan_settings(one, site, None, config) if one.is_scanned else None
+        return site.sets, scan, config.kept_versions
+
+    assert (key in VALUES) != (key in READERS)
+    if key in VALUES:
+        assert effects(**{key: VALUES[key]}) != effects()

@@ -395,3 +395,23 @@ def test_a_document_waits_for_no_clock_that_was_set_back(tmp_path: Path) -> None
     with Source(config, clock=clock) as source:
         source.start()
         until(lambda: says(source, "s", "/b<"), what="what waited before the source began")
+
+
+def test_the_list_of_a_quiet_set_is_renewed_once_a_period(tmp_path: Path) -> None:
+    """What a new destination replays does not grow for ever: `at` moves on though nothing changes."""
+    one = SetConfig(name="s00", feed="events", resource_base="http://f.example/", renew_seconds=3.0)
+    config = SourceConfig(state=str(tmp_path / "state"), sets=(one,), base_url="http://source.example")
+    with Source(config) as source:
+        source.start()
+        begin(source, "s00")
+        record(source, "s00", "one")
+        until(lambda: listed(source, "s00", "one") or says(source, "s00", "one"), what="the change")
+
+        def at() -> dt.datetime | None:
+            return decode_publication(source.catalog.state("s00").notes).at
+
+        last = source.catalog.state("s00").last_at
+        until(lambda: (found := at()) is not None and last is not None and found > last, what="a later list")
+        renewed = at()
+        time.sleep(1.0)
+        assert at() == renewed, "that is enough for a while"
