@@ -14,7 +14,7 @@ import apsw
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Rendered, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.storage.schema import Durability
+from headwater.storage.database import Durability
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BATCH = 10_000

@@ -30,14 +30,14 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 7_290,
+    "catalog": 7_182,
     "cli": 7_713,
-    "copies": 548,
+    "copies": 547,
     "datasets": 646,
     "files": 1_418,
     "http": 7_409,
     "ingest": 9_893,
-    "notify": 4_541,
+    "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
     "processes": 523,
@@ -47,15 +47,15 @@ LINES = {
     "source": 6_089,
     "sparql": 297,
     "spec": 4_105,
-    "storage": 2_690,
-    "sync": 27_370,
+    "storage": 2_651,
+    "sync": 27_369,
     "top": 1_254,
     "triplestores": 973,
-    "versions": 2_285,
+    "versions": 2_284,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 737
+MOST_MODULES = 721
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

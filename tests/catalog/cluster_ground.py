@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.catalog.catalog_url import open_catalog
+from headwater.catalog.cluster import writer
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.cluster.write import set_writer
 from headwater.progress import Notice, Progress
 from headwater.storage.cluster import Cluster
 from tests.catalog.recorder import LIMITS
@@ -67,5 +67,5 @@ def count_pauses(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         slept[threading.current_thread().name] += seconds
         time.sleep(seconds)
 
-    monkeypatch.setattr(set_writer, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     return slept

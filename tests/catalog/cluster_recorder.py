@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from headwater.catalog.catalog_url import open_catalog
-from headwater.catalog.cluster.write import fast_record
-from headwater.catalog.cluster.write.set_writer import SetWriter
+from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster.writer import SetWriter
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster
 from tests.catalog.recorder import LIMITS, START, batch, rows, say
@@ -64,7 +64,7 @@ def hold(step: str, count: int) -> None:
 
 if __name__ == "__main__":
     cluster.SLICE_COUNT = 10  # a batch of 37 changes takes four requests
-    fast_record.MOST_EVENTS = 1_000 if sys.argv[3] == "record-at-once" else 0
+    cluster_batch.MOST_EVENTS = 1_000 if sys.argv[3] == "record-at-once" else 0
     if len(sys.argv) > 6:
         hold(sys.argv[6], int(sys.argv[7]))
     main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

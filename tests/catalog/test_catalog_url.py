@@ -20,8 +20,7 @@ from headwater.catalog.catalog_url import (
     with_patience,
 )
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.storage.cluster import Node
-from headwater.storage.cluster_safety import authorization
+from headwater.storage.cluster import Node, authorization
 
 ONE = (("search", 9200),)
 PLACES: list[tuple[str, Place]] = [

@@ -13,7 +13,7 @@ from tools.engines.engine import Engine
 from headwater.catalog.cluster import schema
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.read.fast_newest import heads_mark
+from headwater.catalog.cluster.reads import heads_mark
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.faults import NewerSchema, Unacceptable
 from headwater.catalog.interface import Delete, Metadata

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import STAMPS, SetHead
-from headwater.catalog.cluster.write import fast_record
 from headwater.catalog.interface import Accepted, Metadata, Upsert
 from headwater.catalog.verify import verify
 from headwater.storage.cluster import Answer
@@ -85,7 +85,7 @@ def test_of_a_head_that_was_never_acknowledged_nothing_is_applied(
             return shown[0]
         return answer
 
-    monkeypatch.setattr(fast_record, "MOST_EVENTS", most)
+    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", most)
     monkeypatch.setattr(other.cluster, "ask", showing)
     assert other.record("s", [Upsert("here", Metadata())], START) == Accepted(1, 1)
     assert shown

@@ -157,7 +157,7 @@ def test_a_restore_that_was_killed_is_void_when_its_lease_is_over(
     origin = told(SqliteCatalog(tmp_path / "origin.db", SMALL))
     killed, other = make(lease_seconds=1.0), make()
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.cluster.write.set_writer.SetWriter.put", _only_lease(killed))
+        patch.setattr("headwater.catalog.cluster.writer.SetWriter.put", _only_lease(killed))
         with pytest.raises(_Killed):
             killed.restore(origin.dump("s"))
     assert other.sets() == []
@@ -176,7 +176,7 @@ class _Killed(BaseException):
 
 def _only_lease(catalog: ClusterCatalog) -> Callable[..., None]:
     """Stands in for `SetWriter.put`: takes the lease, and at the commit is gone."""
-    from headwater.catalog.cluster.write.set_writer import SetWriter
+    from headwater.catalog.cluster.writer import SetWriter
 
     put = SetWriter.put
 

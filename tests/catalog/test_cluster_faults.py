@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail
-from headwater.catalog.cluster.read import resources_and_changes as cluster_reads
-from headwater.catalog.cluster.write import fast_record
-from headwater.catalog.cluster.write.set_writer import SetBusy, SetWriter
+from headwater.catalog.cluster.writer import SetBusy, SetWriter
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
@@ -44,7 +44,7 @@ WAYS = ["record", "record-at-once"]
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batches of these tests lie in the head that commits them."""
-    monkeypatch.setattr(fast_record, "MOST_EVENTS", 1_000)
+    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", 1_000)
 
 
 @pytest.mark.parametrize("ways", [("record", "record"), ("record-at-once", "record-at-once"), WAYS])
@@ -235,7 +235,7 @@ def block(ground: Ground, kind: str, value: str) -> None:
 def test_requests_and_answers_that_are_lost_are_made_up_for(
     opensearch: Engine, ground: Ground, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
 ) -> None:
-    monkeypatch.setattr(fast_record, "MOST_EVENTS", most)
+    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", most)
     monkeypatch.setattr("headwater.storage.cluster._LONGEST_PAUSE", 0.1)
     ground.open().close()
     with Proxy(opensearch.url, seed) as proxy:
@@ -355,7 +355,7 @@ def test_what_a_call_finds_after_it_was_overtaken_does_not_count(
             paused.append(turn)
             quick.record("s", [Upsert("a", Metadata(length=7))], START)
 
-    monkeypatch.setattr(fast_record, "MOST_EVENTS", 0)
+    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", 0)
     monkeypatch.setattr(SetWriter, "_take", slowly)
     assert call(slow) == said
     assert paused

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.document_names import short
-from headwater.catalog.cluster.documents import Redo, StoredChange, StoredLocation, to_json
+from headwater.catalog.cluster.documents import Redo, StoredChange, StoredLocation, short, to_json
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
+    KnownHeads,
     PageBook,
     SetHead,
     Tail,
@@ -27,8 +27,7 @@ from headwater.catalog.cluster.head import (
     stamped,
     valid,
 )
-from headwater.catalog.cluster.read.head_cache import KnownHeads
-from headwater.catalog.cluster.write.set_writer import Writer
+from headwater.catalog.cluster.writer import Writer
 from headwater.catalog.faults import WrongPhase
 from headwater.catalog.interface import Limits
 from headwater.catalog.lease import ExpiredLease, FreeLease, HeldBy, HeldLease, Judgement

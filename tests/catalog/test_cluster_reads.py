@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 from tools.engines.engine import Engine
 
+from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
-from headwater.catalog.cluster.write import fast_record
-from headwater.catalog.cluster.write.set_writer import SetWriter
+from headwater.catalog.cluster.writer import SetWriter
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.contract.catalog.cases import START, at
@@ -103,7 +103,7 @@ def test_a_reader_sees_one_state_while_changes_are_recorded(
     read: Callable[[Catalog], list[Resource]],
     most: int,
 ) -> None:
-    monkeypatch.setattr(fast_record, "MOST_EVENTS", most)
+    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", most)
     catalog = on_opensearch.fresh()
     other = on_opensearch.again(catalog)
     catalog.create("s")

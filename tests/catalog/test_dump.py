@@ -24,7 +24,7 @@ from headwater.catalog.interface import Metadata, Portable
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
-from headwater.storage.schema import Durability
+from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL, opened, up
 from tests.contract.catalog.model import observed
 from tests.contract.catalog.moving import STORIES, told

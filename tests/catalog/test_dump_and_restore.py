@@ -16,7 +16,7 @@ from headwater.catalog.faults import SetMoved, UnknownSet
 from headwater.catalog.interface import Event, Limits, Portable, Rendered
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
-from headwater.storage.schema import Durability
+from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL, at, opened, up
 from tests.contract.catalog.model import EVENTS, MOMENTS, observed
 from tests.contract.catalog.moving import STORIES, PortableContract, told

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog import batch_planning
-from headwater.catalog.accepted_values import all_to_microseconds, to_optional
-from headwater.catalog.batch_planning import PageFill, Place, Places, Put
+from headwater.catalog.batch_planning import PageFill, Place, Places, Put, all_to_microseconds, to_optional
 from headwater.catalog.entry_size import LONGEST_URI, weight
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.first_load import fast_load

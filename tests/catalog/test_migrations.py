@@ -11,7 +11,7 @@ import pytest
 
 from headwater.catalog.interface import Catalog, Delete, Metadata, Rendered, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.catalog.sqlite.schema import SCHEMA
+from headwater.catalog.sqlite.rows import SCHEMA
 from headwater.catalog.verify import verify
 from headwater.spec.records import Link
 from tests.contract.catalog.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up

@@ -18,15 +18,15 @@ import pytest
 
 from headwater.catalog.sqlite import catalog as backend
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.catalog.sqlite.schema import SCHEMA
+from headwater.catalog.sqlite.rows import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
+from headwater.storage.database import Schema
 from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.schema import Schema
 from tests.contract.catalog.cases import START, opened, up
 from tests.support.push_set import PushSet, change, resource
 from tests.support.serving import Process, request

@@ -17,7 +17,7 @@ from typing import Any
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.write.set_writer import SetWriter
+from headwater.catalog.cluster.writer import SetWriter
 from headwater.errors import HeadwaterError
 from headwater.ingest.push.events.submission import Submission
 from headwater.ingest.push.feed import Feed

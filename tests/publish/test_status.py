@@ -11,7 +11,7 @@ from headwater.catalog.interface import Delete, Rendered
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publication_state import OpenList, PublicationState, encode_publication
 from headwater.publish.status import SourceSetStatus, set_statuses
-from headwater.storage.schema import Durability
+from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL, START, at, opened, up
 
 HOUR = dt.timedelta(hours=1)

@@ -22,7 +22,7 @@ from headwater.simulate.settings import ChangeMix, ChangeSettings, Sizes, Source
 from headwater.simulate.simulated_set import OtherSimulation, SimulatedSet
 from headwater.simulate.simulation import Simulation, share
 from headwater.spec.records import ChangeKind
-from headwater.storage.schema import Durability
+from headwater.storage.database import Durability
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 WORLD = SourceSettings(resources=40, sets=("files",), seed=3, sizes=Sizes(0, 900))

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseLocked
-from headwater.storage.sqlite.busy_wait import MOST_SECONDS, BusyWait
+from headwater.storage.sqlite.transaction import MOST_SECONDS, BusyWait
 from tests.storage.test_database import V1, add, words
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Durability, Schema, copy_database
 from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
@@ -26,8 +26,6 @@ from headwater.storage.database_faults import (
     SchemaTooNew,
     SchemaTooOld,
 )
-from headwater.storage.schema import Durability, Schema
-from headwater.storage.sqlite.database_copy import copy_database
 from headwater.storage.sqlite.transaction import Transaction
 
 ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"

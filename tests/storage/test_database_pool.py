@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.storage.database import Schema
 from headwater.storage.database_faults import DatabaseClosed
 from headwater.storage.database_pool import DatabasePool, PooledDatabase
-from headwater.storage.schema import Schema
 
 SCHEMA = Schema(application_id=0x48575420, migrations=("CREATE TABLE t(n INTEGER);",))
 MOST = 3

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from headwater.storage import durable
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Schema
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import TEMPORARY
 from headwater.storage.objects.interface import XML, ZIP, Coding
-from headwater.storage.schema import Schema
 from tests.support.disk import Disk, Loss
 
 pytestmark = pytest.mark.long(10)

@@ -20,8 +20,7 @@ from tools.engines.launch import free_port
 
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Interrupted
-from headwater.storage.database import Database
-from headwater.storage.schema import Durability
+from headwater.storage.database import Database, Durability
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.transfer import partial_downloads as parts
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree

@@ -8,8 +8,7 @@ import pytest
 from headwater.copies.schema import SCHEMA
 from headwater.spec.datetimes import parse_datetime
 from headwater.spec.records import Entry, Link
-from headwater.storage.database import Database
-from headwater.storage.schema import Schema
+from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer

@@ -1,4 +1,4 @@
-"""Plans one batch of events, over values: what is written, places on pages, numbers and times in the log.
+"""Plans one batch of events, over values: what can be kept, what is written, places on pages, numbers and times.
 
 Every backend asks this module and then writes down what it says, so that all give the same answers. Times are
 microseconds (`spec/timestamps`).
@@ -7,12 +7,12 @@ microseconds (`spec/timestamps`).
 from __future__ import annotations
 
 import bisect
+import datetime as dt
 import itertools
 from collections.abc import Sequence
 
 import msgspec
 
-from headwater.catalog.accepted_values import is_text, to_microseconds
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Event, Limits, Metadata, SetState, Upsert
@@ -25,7 +25,41 @@ from headwater.catalog.state import (
     StateRow,
     StateUpdate,
 )
+from headwater.spec import timestamps
 from headwater.spec.records import ChangeKind
+
+
+def is_text(text: str) -> bool:
+    """Whether the text has UTF-8 octets; a lone surrogate cannot even be asked for."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_microseconds(moment: dt.datetime) -> int:
+    """Microseconds since 1970. Raises Unacceptable for a time without a zone."""
+    try:
+        return timestamps.to_microseconds(moment)
+    except ValueError as cause:
+        raise Unacceptable(str(cause)) from cause
+
+
+def all_to_microseconds(all_: Sequence[dt.datetime | None]) -> list[int | None]:
+    """As `to_optional` of each."""
+    try:
+        return [None if moment is None else timestamps.to_microseconds(moment) for moment in all_]
+    except ValueError as cause:
+        raise Unacceptable(str(cause)) from cause
+
+
+def to_optional(moment: dt.datetime | None) -> int | None:
+    """As `to_microseconds`; None stays None."""
+    return None if moment is None else to_microseconds(moment)
+
 
 NO_METADATA = Metadata()
 

@@ -16,10 +16,9 @@ import msgspec
 
 from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import FOLDER, JOURNAL_ID, SCHEMA, STATE
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooOld
 from headwater.storage.lock import LockHeld, lock_exclusive
-from headwater.storage.schema import Durability
 from headwater.storage.sqlite.transaction import Transaction
 
 _AS_IT_IS = msgspec.structs.replace(SCHEMA, may_migrate=False)

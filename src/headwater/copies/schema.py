@@ -6,7 +6,7 @@ note there, in the transaction of every change to a row of `resources`, the path
 
 from __future__ import annotations
 
-from headwater.storage.schema import Schema
+from headwater.storage.database import Schema
 
 FOLDER = ".headwater"
 """The folder of the state, within the copy."""

@@ -1,4 +1,4 @@
-"""One SQLite file, opened the one safe way.
+"""One SQLite file of a schema, opened the one safe way, and copied in one committed state.
 
 One connection writes, guarded by a lock; any number of connections read at the same time, each from one snapshot, and
 neither waits for the other (WAL). Several processes may use the file: their writers take turns. The file must lie on a
@@ -15,9 +15,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from headwater.storage.database_faults import (
     DatabaseClosed,
@@ -29,11 +31,33 @@ from headwater.storage.database_faults import (
     SchemaTooNew,
     SchemaTooOld,
 )
-from headwater.storage.schema import Durability, Schema
-from headwater.storage.sqlite.busy_wait import BusyWait
-from headwater.storage.sqlite.database_copy import copy_database
-from headwater.storage.sqlite.database_file import create_file
-from headwater.storage.sqlite.transaction import Transaction, fault_of, rolled_back
+from headwater.storage.sqlite.transaction import BusyWait, Transaction, create_file, disk_is_full, fault_of, rolled_back
+
+
+class Durability(Enum):
+    """What a power loss may cost: FULL nothing committed, NORMAL the last commits. A killed process costs nothing."""
+
+    FULL = "FULL"
+    NORMAL = "NORMAL"
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """What a file of one kind holds: the application's mark in its header and the migrations, oldest first.
+
+    Migration number n (counted from 1) is an SQL script that brings a file from version n - 1 to n. A script that was
+    ever released is never changed: the next one mends it.
+    """
+
+    application_id: int
+    migrations: tuple[str, ...]
+    may_migrate: bool = True
+    """Whether an older file is brought to this version; else it is refused (SchemaTooOld)."""
+
+    @property
+    def version(self) -> int:
+        """The version that this program writes."""
+        return len(self.migrations)
+
 
 _VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
 _ROOM = 1 << 17  # what SQLite's shared memory and a few pages of its log take
@@ -368,3 +392,62 @@ def _is_current(path: Path, schema: Schema) -> bool:
     except OSError:
         return False
     return int.from_bytes(header[_VERSION_AT:], "big") == schema.version and len(header) == _HEADER_OCTETS
+
+
+_COPY_SECONDS = 30.0
+_FILE_COPIES = 10
+"""So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
+
+
+def copy_database(original: Path, copy: Path) -> None:
+    """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
+
+    Nothing is made or changed beside the original. Raises DatabaseFaults, and OSError where it cannot be read.
+    """
+    shared = Path(f"{original}-shm")
+    for _ in range(_FILE_COPIES):
+        if shared.exists():
+            break
+        before = _file_states(original)  # nobody has it open; to read it by SQLite would make what is shared, and a log
+        _copy_files(original, copy)
+        if not shared.exists() and _file_states(original) == before:
+            return  # else somebody has opened it meanwhile, and perhaps closed it again
+    try:
+        copy.unlink(missing_ok=True)
+        with (
+            contextlib.closing(apsw.Connection(str(original), flags=apsw.SQLITE_OPEN_READONLY)) as source,
+            contextlib.closing(apsw.Connection(str(copy))) as target,
+        ):
+            source.set_busy_handler(BusyWait(_COPY_SECONDS))
+            with target.backup("main", source, "main") as backup:
+                backup.step()
+    except apsw.Error as cause:  # another user's, of a run that was killed; or what SQLite shares has no room there
+        if not isinstance(cause, (apsw.CantOpenError, apsw.ReadOnlyError)) and not disk_is_full(original):
+            raise fault_of(cause, original) from cause
+        for _ in range(_FILE_COPIES):
+            before = _file_states(original)
+            _copy_files(original, copy)
+            if _file_states(original) == before:
+                return
+
+
+def _copy_files(original: Path, copy: Path) -> None:
+    from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
+
+    for suffix in ("", "-wal"):
+        Path(f"{copy}{suffix}").unlink(missing_ok=True)
+        if (file := Path(f"{original}{suffix}")).is_file():
+            with contextlib.suppress(FileNotFoundError):  # a log that was removed just now
+                copyfile(file, f"{copy}{suffix}")
+
+
+def _file_states(database: Path) -> list[tuple[int, int, int] | None]:
+    """What of the states of a database's files tells whether they have changed; None: there is no such file."""
+    found: list[tuple[int, int, int] | None] = []
+    for suffix in ("", "-wal"):
+        try:
+            state = os.stat(f"{database}{suffix}")
+            found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found

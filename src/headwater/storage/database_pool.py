@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Schema
 from headwater.storage.database_faults import DatabaseClosed
-from headwater.storage.schema import Schema
 from headwater.storage.sqlite.transaction import Transaction
 
 _WRITERS: Final = 8

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.storage.schema import Schema
+from headwater.storage.database import Schema
 from headwater.storage.sqlite.transaction import Transaction
 
 FILE: Final = "index.sqlite"

@@ -20,10 +20,9 @@ from typing import Final
 import msgspec
 
 from headwater.files.version_spool import HEADER
-from headwater.storage.database import Database
+from headwater.storage.database import Database, copy_database
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders
-from headwater.storage.sqlite.database_copy import copy_database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.versions import pack_index
 from headwater.versions.pack_appending import SUFFIX, AlreadyPacked, PackAppender, Record, pack_path

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.catalog.accepted_values import to_microseconds
+from headwater.catalog.batch_planning import to_microseconds
 from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
 from headwater.catalog.interface import Catalog, Delete, Event, SetState
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, NumberedChange, StateRow, StateUpdate

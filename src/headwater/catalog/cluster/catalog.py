@@ -16,21 +16,18 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import batch_planning
-from headwater.catalog.accepted_values import is_text, to_microseconds
+from headwater.catalog.batch_planning import is_text, to_microseconds
+from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster import restore as cluster_restore
+from headwater.catalog.cluster.batch import Batch, Extents
+from headwater.catalog.cluster.documents import writes_in_order
 from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.read.fast_newest import NewestNumbers
-from headwater.catalog.cluster.read.resources_and_changes import Reads
-from headwater.catalog.cluster.read.state_rows import RowReads
-from headwater.catalog.cluster.rows import writes_in_order
+from headwater.catalog.cluster.reads import NewestNumbers, Reads, RowReads
+from headwater.catalog.cluster.role_lease import RoleLease
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
-from headwater.catalog.cluster.write import batch as cluster_batch
-from headwater.catalog.cluster.write import fast_record
-from headwater.catalog.cluster.write.batch import Batch, Extents
-from headwater.catalog.cluster.write.role_lease import RoleLease
-from headwater.catalog.cluster.write.set_writer import SetWriter, Writer
+from headwater.catalog.cluster.writer import SetWriter, Writer
 from headwater.catalog.dump.parts import read_parts
 from headwater.catalog.dump.restore import Restoring
 from headwater.catalog.faults import Unacceptable, UnknownSet
@@ -193,9 +190,9 @@ class ClusterCatalog:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         rows = writes_in_order(batch_planning.row_writes(state))
         batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
-        if fast_record.may_take(batch):
+        if cluster_batch.is_few(batch):
             with self._lock(name):
-                accepted = fast_record.record(SetWriter(self._writer, name), self._extents, batch)
+                accepted = cluster_batch.record_few(SetWriter(self._writer, name), self._extents, batch)
             if accepted is not None:
                 return accepted
         return self._turn(name, lambda turn: cluster_batch.record(turn, self._extents, batch))

@@ -1,21 +1,34 @@
-"""Documents of resources and changes on a search cluster: values of the catalog as JSON, and back, exactly."""
+"""Documents of resources, changes and rows on a search cluster: values of the catalog as JSON, and back, exactly.
+
+Their ids are short ones, by digest, whatever they name.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import itertools
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypedDict
 
 import msgspec
 
-from headwater.catalog.accepted_values import to_microseconds
-from headwater.catalog.batch_planning import BatchResult, Logged, Place, Put
-from headwater.catalog.cluster.document_names import short
+from headwater.catalog.batch_planning import BatchResult, Logged, Place, Put, to_microseconds
 from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Resource, Upsert
+from headwater.catalog.state import RowKey, StateRow
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds
+
+DIGEST_OCTETS = 20
+
+
+def short(*texts: str) -> str:
+    """A name of 27 characters for texts of any length and alphabet: 160 bits of their digest."""
+    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=DIGEST_OCTETS).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
 
 to_json = msgspec.json.Encoder().encode
 
@@ -347,3 +360,56 @@ def _operation(id_: str, rev: int, document: bytes, index: str = "") -> bytes:
     where = b'"_index":"%b",' % index.encode() if index else b""
     action = b'{"index":{%b"_id":"%b","version":%d,"version_type":"external_gte"}}' % (where, id_.encode(), rev)
     return b"%b\n%b\n" % (action, document)
+
+
+_to_json = msgspec.json.Encoder().encode
+
+
+class RowWrite(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What becomes of one row: `value` None, it is deleted."""
+
+    kind: str
+    key: str
+    value: bytes | None = None
+    rank: int = 0
+
+
+class RowDocument(msgspec.Struct, frozen=True, gc=False):
+    """One row; `rev` is the revision of the batch that wrote it."""
+
+    resource_set: str
+    kind: str
+    key: str
+    rev: int
+    rank: int
+    value: bytes = b""
+
+    @property
+    def row(self) -> StateRow:
+        """The row as the catalog gives it."""
+        return StateRow(self.kind, self.key, self.value, self.rank)
+
+
+def writes_in_order(writes: dict[RowKey, StateRow | None]) -> tuple[RowWrite, ...]:
+    """The writes of a batch as a head says them."""
+    return tuple(
+        RowWrite(*key) if row is None else RowWrite(row.kind, row.key, row.value, row.rank)
+        for key, row in writes.items()
+    )
+
+
+def row_id(name: str, kind: str, key: str) -> str:
+    """The id of a row's document."""
+    return short(name, kind, key)
+
+
+def row_operations(name: str, writes: Iterable[RowWrite], rev: int, index: str) -> Iterator[bytes]:
+    """The bulk operations that write rows: over older revisions only, and over their own."""
+    for write in writes:
+        id_ = row_id(name, write.kind, write.key)
+        where = {"_index": index, "_id": id_, "version": rev, "version_type": "external_gte"}
+        if write.value is None:
+            yield _to_json({"delete": where}) + b"\n"
+        else:
+            document = RowDocument(name, write.kind, write.key, rev, write.rank, write.value)
+            yield _to_json({"index": where}) + b"\n" + _to_json(document) + b"\n"

@@ -1,4 +1,4 @@
-"""Requests to the four indices of a catalog on a search cluster."""
+"""Requests to the four indices of a catalog on a search cluster: documents by id, by search, by compare-and-set."""
 
 from __future__ import annotations
 
@@ -7,28 +7,87 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from headwater.catalog.accepted_values import is_text
-from headwater.catalog.cluster.document_names import short
+from headwater.catalog.batch_planning import is_text
 from headwater.catalog.cluster.documents import (
     JournalDocument,
+    RowDocument,
     StoredChange,
     StoredResource,
     change_id,
     done_operations,
     journal_id,
     resource_id,
+    row_id,
+    row_operations,
+    short,
 )
-from headwater.catalog.cluster.head import SetHead, Tail, valid
-from headwater.catalog.cluster.read.head_cache import KnownHeads
-from headwater.catalog.cluster.rows import RowDocument, row_id, row_operations
+from headwater.catalog.cluster.head import KnownHeads, SetHead, Tail, valid
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
-from headwater.catalog.cluster.versioned_documents import VersionedDocuments
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.lease import Version
 from headwater.catalog.state import RowKey, StateRow
-from headwater.storage.cluster import Cluster
-from headwater.storage.cluster_faults import ClusterUnreachable, Reason
+from headwater.storage.cluster import CONFLICT, Cluster
+from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
 from headwater.typed_decoding import json_decoder
+
+_NOT_FOUND = 404
+
+T = TypeVar("T")
+
+
+class VersionedDocument(msgspec.Struct, Generic[T], frozen=True):
+    """A document and its version."""
+
+    source: T
+    version: Version
+
+
+class _Versioned(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    source: T | None = msgspec.field(name="_source", default=None)
+    seq_no: int = msgspec.field(name="_seq_no", default=-1)
+    primary_term: int = msgspec.field(name="_primary_term", default=-1)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    seq_no: int = msgspec.field(name="_seq_no")
+    primary_term: int = msgspec.field(name="_primary_term")
+
+
+_written = json_decoder(_Written)
+
+
+class VersionedDocuments(Generic[T]):
+    """The documents of one kind in one index. Every method may raise ClusterFault."""
+
+    def __init__(self, cluster: Cluster, index: str, kind: type[T]) -> None:
+        self._cluster = cluster
+        self._index = index
+        self._decode = json_decoder(_Versioned[kind])  # type: ignore[valid-type]
+        self._encode = msgspec.json.Encoder().encode
+
+    def get(self, id_: str) -> VersionedDocument[T] | None:
+        """The document as it is now; None when there is none."""
+        answer = self._cluster.ask("GET", f"/{self._index}/_doc/{id_}", accept=(_NOT_FOUND,))
+        if answer.status == _NOT_FOUND and '"error"' in answer.body[:20]:
+            raise ClusterDamaged(answer.body[:500], where=self._index)
+        found = self._decode(answer.body)
+        return None if found.source is None else VersionedDocument(found.source, (found.seq_no, found.primary_term))
+
+    def put(self, id_: str, document: T, over: Version | None) -> Version | None:
+        """Write the document over this version, or (None) where there is none; its version.
+
+        None, and nothing is written, when there is another one by now: perhaps this very one, its answer lost.
+        """
+        if over is None:
+            path = f"/{self._index}/_create/{id_}?require_alias=true"
+        else:
+            path = f"/{self._index}/_doc/{id_}?if_seq_no={over[0]}&if_primary_term={over[1]}&require_alias=true"
+        answer = self._cluster.ask("PUT", path, self._encode(document), accept=(CONFLICT,))
+        if answer.status == CONFLICT:
+            return None
+        written = _written(answer.body)
+        return written.seq_no, written.primary_term
+
 
 WINDOW = 10_000
 """Documents of one search: `index.max_result_window` is so many."""
@@ -38,8 +97,6 @@ _WHOLE_HEADS = 200
 """In one answer: the head of a set of 135 million resources has 160 kB."""
 _PARTS = {"excludes": ["pages", "runs", "tail"]}
 _NUMBERS = ["resource_set", "last_seq", "opened_us", "hidden"]
-
-T = TypeVar("T")
 
 
 class _Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):

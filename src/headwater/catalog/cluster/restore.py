@@ -10,13 +10,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from headwater.catalog.accepted_values import to_optional
-from headwater.catalog.batch_planning import Run
-from headwater.catalog.cluster.documents import logged_operation, resource_document
+from headwater.catalog.batch_planning import Run, to_optional
+from headwater.catalog.cluster.documents import RowWrite, logged_operation, resource_document, row_operations
 from headwater.catalog.cluster.head import PageBook, RunBook, SetHead, stamped
-from headwater.catalog.cluster.rows import RowWrite, row_operations
 from headwater.catalog.cluster.write.fast_bodies import resource_bodies
-from headwater.catalog.cluster.write.set_writer import Overtaken, SetWriter
+from headwater.catalog.cluster.writer import Overtaken, SetWriter
 from headwater.catalog.dump.restore import RestoredPage, Restoring
 from headwater.catalog.faults import Contradiction, SetExists, UnknownSet
 from headwater.errors import StoreFault

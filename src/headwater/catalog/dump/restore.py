@@ -13,8 +13,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from headwater.catalog import invariants
-from headwater.catalog.accepted_values import to_microseconds
-from headwater.catalog.batch_planning import Logged, Place, Put, Run, row_writes
+from headwater.catalog.batch_planning import Logged, Place, Put, Run, row_writes, to_microseconds
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Contradiction, Unacceptable
 from headwater.catalog.interface import Change, Metadata, Page, Part, Resource, SetSnapshot, Upsert

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from headwater.catalog import batch_planning
-from headwater.catalog.accepted_values import is_text, to_microseconds
-from headwater.catalog.batch_planning import Run
+from headwater.catalog.batch_planning import Run, is_text, to_microseconds
 from headwater.catalog.faults import NewerSchema, Unacceptable, WrongPhase
 from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import (
@@ -30,14 +29,21 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
+    RowRange,
     SetHeader,
+    count_rows,
     head_of,
+    insert_rows,
     read_log,
     read_places,
+    read_rows,
+    read_rows_of,
     read_state,
+    sets_with_rows,
     write_arrivals,
     write_log,
     write_places,
+    write_rows,
     write_run,
 )
 from headwater.catalog.sqlite.dump_and_restore import read_parts, write_parts
@@ -45,6 +51,7 @@ from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,
     RESOURCE_COLUMNS,
+    SCHEMA,
     SEGMENT_COLUMNS,
     page_of,
     recorded_of,
@@ -52,21 +59,10 @@ from headwater.catalog.sqlite.rows import (
     segment_of,
     state_of,
 )
-from headwater.catalog.sqlite.schema import SCHEMA
-from headwater.catalog.sqlite.state import (
-    RowRange,
-    count_rows,
-    insert_rows,
-    read_rows,
-    read_rows_of,
-    sets_with_rows,
-    write_rows,
-)
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.spec.timestamps import from_microseconds
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
-from headwater.storage.schema import Durability
 from headwater.storage.sqlite.transaction import Transaction
 
 _LARGE = 100_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headwater.catalog.accepted_values import is_text, to_optional
+from headwater.catalog.batch_planning import is_text, to_optional
 from headwater.catalog.dump.restore import RestoredPage, Restoring
 from headwater.catalog.faults import Contradiction, SetExists, Unacceptable
 from headwater.catalog.interface import Part, SetSnapshot, SetState
-from headwater.catalog.sqlite.batch import head_of, read_state, write_run
+from headwater.catalog.sqlite.batch import every_row, head_of, insert_rows, read_state, write_run
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,
@@ -22,7 +22,6 @@ from headwater.catalog.sqlite.rows import (
     resource_of,
     segment_of,
 )
-from headwater.catalog.sqlite.state import every_row, insert_rows
 from headwater.storage.sqlite.transaction import Row, Transaction
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.storage.schema import Schema
+from headwater.storage.database import Schema
 
 _FIRST: Final = """
 CREATE TABLE topics(

@@ -17,9 +17,8 @@ from headwater.notify.subscriber.deliveries import QUEUED_OCTETS, QUEUED_PAYLOAD
 from headwater.notify.subscriber.progress import ChannelProgress
 from headwater.notify.subscriber.records import QueuedDelivery, Subscription, SubscriptionState
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database
+from headwater.storage.database import Database, Schema
 from headwater.storage.database_pool import DatabasePool, PooledDatabase
-from headwater.storage.schema import Schema
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.typed_decoding import from_json
 

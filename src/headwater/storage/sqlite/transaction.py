@@ -1,10 +1,12 @@
-"""Statements inside one transaction of a SQLite database, and what the driver's errors mean."""
+"""Statements inside one transaction of a SQLite database, waiting for a busy one, and the meaning of its errors."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,84 @@ from headwater.storage.database_faults import (
     DatabaseUnreachable,
     NotADatabase,
 )
-from headwater.storage.sqlite.database_file import disk_is_full
+
+LEAST_SECONDS = 0.000_5
+MOST_SECONDS = 0.01
+
+
+class BusyWait:
+    """A busy handler for one connection: True as long as it is worth trying again, for `seconds` altogether.
+
+    SQLite waits in pauses that grow to 100 ms within a few attempts. A transaction lasts a few milliseconds: where
+    several processes write all the time most of the time would be slept away.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self._until = 0.0
+
+    def __call__(self, attempts: int) -> bool:
+        """Wait a little, after so many attempts; False when the time is over."""
+        now = self._clock()
+        if attempts == 0:
+            self._until = now + self._seconds
+        left = self._until - now
+        if left <= 0:
+            return False
+        self._sleep(min(LEAST_SECONDS * (attempts + 1), MOST_SECONDS, left))
+        return True
+
+
+_SHARED_OCTETS = 65_536
+
+
+def create_file(path: Path) -> None:
+    """Make the file when it is not there, for this user only whatever the umask; its companions get the same mode.
+
+    Raises DatabaseReadOnly or DatabaseUnreachable.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as cause:
+        raise DatabaseUnreachable("the path of a database must be valid UTF-8", where=repr(path)) from cause
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    except OSError as cause:
+        kind = (
+            DatabaseReadOnly
+            if isinstance(cause, PermissionError) or cause.errno == errno.EROFS
+            else DatabaseUnreachable
+        )
+        raise kind(f"the database cannot be created: {cause.strerror}", where=str(path)) from cause
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # the name itself must survive a power loss
+    finally:
+        os.close(folder)
+
+
+def disk_is_full(path: Path) -> bool:
+    """Whether there is no room even for what SQLite shares between processes; it calls that an I/O error."""
+    try:
+        system = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return system.f_bavail * system.f_frsize < _SHARED_OCTETS
+
 
 Value = str | int | float | bytes | None
 Values = Sequence[Value] | Mapping[str, Value]

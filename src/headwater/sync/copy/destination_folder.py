@@ -13,10 +13,9 @@ from pathlib import Path
 from headwater.copies.schema import FOLDER, SCHEMA, STATE
 from headwater.errors import Exit
 from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
-from headwater.storage.database import Database, opened_to_read, private_copy
+from headwater.storage.database import Database, Durability, opened_to_read, private_copy
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
-from headwater.storage.schema import Durability
 from headwater.sync.faults import DestinationLocked, DestinationNotFree, DestinationUnusable, NoCopy, NoFolder
 from headwater.sync.state.run_history import last_run
 from headwater.sync.state.schema import PARTIAL_PREFIX

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.cluster.document_names import DIGEST_OCTETS
-from headwater.catalog.cluster.documents import StoredResource, redone_operation
+from headwater.catalog.cluster.documents import DIGEST_OCTETS, StoredResource, redone_operation
 from headwater.storage.cluster import SLICE_COUNT, Body
 
 IS_ON = True

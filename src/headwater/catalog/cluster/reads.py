@@ -3,19 +3,28 @@
 A search shows some state between that of the last refresh and now. The log says what has happened since the refresh:
 those resources are taken from the log, all others have not changed. So a read needs no lock, and no refresh as long as
 little has changed. What is not in the log (a load, new memos, a writer that was overtaken) makes a read begin anew.
+
+What the head says of rows counts before what lies in their index: it may not be there yet. A read of rows begins anew
+when rows were written meanwhile, which the head tells by its `state_version`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from headwater.catalog.cluster.documents import StoredChange, StoredResource, after_change
+import msgspec
+
+from headwater.catalog.batch_planning import is_row_key
+from headwater.catalog.cluster.documents import RowWrite, StoredChange, StoredResource, after_change
 from headwater.catalog.cluster.head import SetHead, applied, only_recorded, said, valid, void
 from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.write.set_writer import SetWriter
+from headwater.catalog.cluster.writer import SetWriter
 from headwater.catalog.interface import Change, Resource
+from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.typed_decoding import json_decoder
 
 _MOST_SINCE = 1_000
 """With more changes since the last refresh, another refresh costs less than reading them."""
@@ -25,7 +34,7 @@ _PAUSE = 0.02
 
 Documents = list[StoredResource]
 Since = dict[str, StoredResource]
-Alone = Callable[[str, Callable[[SetWriter], Documents]], Documents]
+Alone = Callable[[str, Callable[[SetWriter], Any]], Any]
 
 
 class Reads:
@@ -184,3 +193,206 @@ class Reads:
 
 def _committed(head: SetHead, documents: Documents) -> Documents:
     return [document for document in documents if valid(head, document.rev)]
+
+
+IS_ON = True
+"""False: every head is looked at each time."""
+
+_FORBIDDEN = 403
+
+
+class _Routing(msgspec.Struct, frozen=True):
+    node: str = ""
+
+
+class _SeqNo(msgspec.Struct, frozen=True):
+    local_checkpoint: int
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    seq_no: _SeqNo
+    routing: _Routing = _Routing()
+
+
+class _IndexStats(msgspec.Struct, frozen=True):
+    shards: dict[str, list[_Copy]]
+    uuid: str = ""
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    indices: dict[str, _IndexStats] = {}
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Up to which operation the copies of the heads' index have done everything, without holes: `copies` by node.
+
+    The highest number that was given out is no such mark: the operation that has it may be seen later.
+    """
+
+    index: str
+    copies: tuple[tuple[str, int], ...]
+
+    @property
+    def nodes(self) -> tuple[str, tuple[str, ...]]:
+        """Where the copies lie: numbers of operations can be compared as long as this is the same."""
+        return self.index, tuple(node for node, _ in self.copies)
+
+    @property
+    def done(self) -> int:
+        """Every copy has done all operations up to this one."""
+        return min(number for _, number in self.copies)
+
+
+_stats = json_decoder(_Stats)
+
+
+class NewestNumbers:
+    """What one handle knows of the newest changes. Use from any thread."""
+
+    def __init__(self, indices: Indices) -> None:
+        self._indices = indices
+        self._known: tuple[Mark | None, dict[str, int]] = (None, {})
+
+    def read(self) -> dict[str, int]:
+        """The number of the newest change of every open set, by name. Raises ClusterFault."""
+        mark = heads_mark(self._indices) if IS_ON else None
+        before, numbers = self._known
+        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
+            numbers = self._indices.newest()
+        elif mark != before:
+            numbers = numbers | self._indices.newest(before.done)
+        self._known = (mark, numbers)
+        return numbers.copy()
+
+
+def heads_mark(indices: Indices) -> Mark | None:
+    """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
+    shards = "indices.*.shards.*"
+    only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
+    path = f"/{indices.set}/_stats/docs?level=shards&filter_path={only}"
+    answer = indices.cluster.ask("GET", path, accept=(_FORBIDDEN,))
+    found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
+    copies = [(one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies]
+    if not copies or len(found.indices) != 1:
+        return None
+    return Mark(copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies)))
+
+
+T = TypeVar("T")
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """In which order rows of a kind are read, and up to which rank."""
+
+    kind: str
+    until: int | None
+    descending: bool
+
+    def is_within(self, row: RowWrite, after: StateRow | None, last: StateRow | None) -> bool:
+        """Whether a row lies behind `after`, not behind `last`, and within the bound."""
+        if self.until is not None and (row.rank < self.until if self.descending else row.rank > self.until):
+            return False
+        place = _place(row)
+        if self.descending:
+            return (after is None or place < _place(after)) and (last is None or place >= _place(last))
+        return (after is None or place > _place(after)) and (last is None or place <= _place(last))
+
+
+class RowReads:
+    """Reads of one handle; `alone` does something while holding the lease of a set. Use from any thread."""
+
+    def __init__(self, indices: Indices, alone: Alone) -> None:
+        self._indices = indices
+        self._alone = alone
+
+    def by_key(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows that are there."""
+        asked = list(dict.fromkeys(key for key in keys if is_row_key(key)))
+        found, since = self._read(name, lambda head: self._indices.rows_by_key(head, asked))
+        rows = {(row.kind, row.key): row for row in found}
+        for key in asked:
+            if key in since:
+                rows.pop(key, None)
+                _put(rows, since[key])
+        return rows
+
+    def of_kind(
+        self, name: str, kind: str, after: StateRow | None, until: int | None, limit: int, *, descending: bool = False
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
+        if limit < 1 or not is_row_key((kind, "-")):
+            self._indices.head(name)
+            return []
+        found: list[StateRow] = []
+        while len(found) < limit:
+            size = min(limit - len(found), WINDOW // 2)
+            page = self._page(name, _Order(kind, until, descending=descending), after, size)
+            found += page
+            if len(page) < size:
+                break
+            after = page[-1]
+        return found
+
+    def _page(self, name: str, order: _Order, after: StateRow | None, size: int) -> list[StateRow]:
+        wanted = 0
+
+        def fetch(head: SetHead) -> list[StateRow]:
+            nonlocal wanted
+            wanted = size + (len(head.tail.rows) if head.tail is not None else 0)
+            self._indices.refresh(self._indices.state)
+            return self._indices.rows_in_order(
+                head, order.kind, after, order.until, min(wanted, WINDOW), descending=order.descending
+            )
+
+        found, since = self._read(name, fetch)
+        horizon = found[-1] if len(found) == min(wanted, WINDOW) else None
+        rows = {(row.kind, row.key): row for row in found if (row.kind, row.key) not in since}
+        for write in since.values():
+            if write.kind == order.kind and order.is_within(write, after, horizon):
+                _put(rows, write)
+        return sorted(rows.values(), key=_place, reverse=order.descending)[:size]
+
+    def counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind."""
+
+        def fetch(head: SetHead) -> dict[str, int]:
+            self._indices.refresh(self._indices.state)
+            return self._indices.row_counts(head)
+
+        found, since = self._read(name, fetch)
+        return self._held(name, fetch) if since else found
+
+    def _read(self, name: str, fetch: Callable[[SetHead], T]) -> tuple[T, dict[RowKey, RowWrite]]:
+        """What `fetch` finds of the rows that are in their places, and what a head says of others."""
+        known = self._indices.known.get(name)
+        before = known.head if known is not None else self._indices.head(name)[0]
+        for attempt in range(_ATTEMPTS):
+            if attempt > 1:
+                time.sleep(_PAUSE * 2**attempt)
+            found = fetch(before)
+            head, _ = self._indices.head(name)
+            if head.state_version == before.state_version and head.dead == before.dead:
+                writes = before.tail.rows if before.tail is not None else ()
+                return found, {(write.kind, write.key): write for write in writes}
+            before = head
+        return self._held(name, fetch), {}
+
+    def _held(self, name: str, fetch: Callable[[SetHead], T]) -> T:
+        """What is found while nobody writes to the set, and nothing is left to be put into its place."""
+
+        def work(turn: SetWriter) -> T:
+            found = fetch(turn.head)
+            turn.release()
+            return found
+
+        found: T = self._alone(name, work)
+        return found
+
+
+def _put(rows: dict[RowKey, StateRow], write: RowWrite) -> None:
+    if write.value is not None:
+        rows[write.kind, write.key] = StateRow(write.kind, write.key, write.value, write.rank)
+
+
+def _place(row: StateRow | RowWrite) -> tuple[int, bytes]:
+    return row.rank, row.key.encode()

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
-from headwater.catalog.cluster.document_names import short
-from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.versioned_documents import VersionedDocument, VersionedDocuments
+from headwater.catalog.cluster.documents import short
+from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
 from headwater.catalog.lease import HeldBy, HeldLease, LeaseTerm, LeaseWatch
 
 _GRACE_SECONDS = 1.0
