@@ -168,6 +168,7 @@ class ResourceLists:
         publication = self._job.publication
         writing = tuple(sorted({*publication.writing, *plan.render}))
         pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        self._context.may_write()
         self._job.note(
             msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
         )
