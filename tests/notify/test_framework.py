@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.rendering.framework_notifications import (
+from headwater.publish.notifications import (
     document_changes,
     document_named,
     framework_documents,

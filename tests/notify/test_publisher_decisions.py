@@ -13,7 +13,7 @@ from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.errors import UsageFault
 from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, pause_seconds
-from headwater.publish.rendering.notifications import PAYLOAD_OCTETS, ToTell, change_payload
+from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config import read_config
 from headwater.source.events.publication import VisibleChanges

@@ -13,11 +13,11 @@ import pytest
 
 from headwater.catalog.interface import Delete
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.publish.context import always
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pool
 from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.renderer import always
 from headwater.publish.rendering.worker import RenderJob
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import CannotWrite
@@ -164,7 +164,7 @@ def test_a_publication_that_fails_ends_its_processes(
     world: PublishedCatalog, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """Nothing of what they had printed is seen, and no file or process stays."""
-    left = 3
+    left = 4
 
     def may_write() -> None:
         nonlocal left

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater import cli
-from headwater.publish.patches.maker import PatchMaker
+from headwater.publish.patches import PatchMaker
 from headwater.publish.rendering.change_lists import ChangeLists
 from headwater.publish.store_writer import StoreWriter
 

@@ -19,7 +19,7 @@ from headwater.catalog.state import StateUpdate
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.patches.registry import format_of_patch
-from headwater.publish.patches.published import PublishedPatch, patches_until
+from headwater.publish.patches import PublishedPatch, patches_until
 from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import Kind

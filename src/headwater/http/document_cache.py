@@ -16,9 +16,8 @@ import msgspec
 
 from headwater.http.responses import INERT, Head, line
 from headwater.http.routes import IMMUTABLE, REVALIDATE
-from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.site import ROBOTS
-from headwater.publish.store_writer import decode_mark
+from headwater.publish.store_writer import IntegrityCheck, decode_mark
 from headwater.storage.objects.interface import Coding, ObjectStore, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096

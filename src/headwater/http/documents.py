@@ -11,12 +11,12 @@ from headwater.http.responses import RequestFields, Response
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.capabilities import CAPABILITIES, CacheRule
-from headwater.publish.datasets.names import dataset_name
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
     SOURCE_DESCRIPTION,
     capability_list_name,
+    dataset_name,
     top_names,
 )
 from headwater.storage.objects.interface import Coding, OpenObject

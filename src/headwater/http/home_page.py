@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from html import escape
 
 from headwater.catalog.interface import SetState
-from headwater.publish.datasets.names import dataset_name
 from headwater.publish.site import (
     DUMP,
     ROBOTS,
     SOURCE_DESCRIPTION,
     SetSettings,
     Site,
+    dataset_name,
     offered,
 )
 from headwater.source.health import ObservableSource, shows, waits

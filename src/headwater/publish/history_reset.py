@@ -28,9 +28,9 @@ from headwater import notices
 from headwater.catalog.interface import Segment, SetSnapshot, SetState
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.progress import Notice
-from headwater.publish.context import PublishContext
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.rendering import documents
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.writer import DocumentWriter

@@ -36,12 +36,9 @@ from headwater.publish.archives.renderer import Archives
 from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.packer import ChangeDumpPlan
 from headwater.publish.change_dumps.renderer import ChangeDumps
-from headwater.publish.context import PublishContext, always, nobody
-from headwater.publish.datasets.renderer import DatasetDocuments
+from headwater.publish.dataset_documents import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset
-from headwater.publish.integrity import IntegrityCheck
-from headwater.publish.links.stale_pages import with_stale_pages
-from headwater.publish.patches.maker import PatchMaker
+from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     PublicationNotes,
@@ -56,8 +53,8 @@ from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
 from headwater.publish.rendering.dump_packer import DumpPacker, PackResult
 from headwater.publish.rendering.pool import RenderPool
-from headwater.publish.rendering.renderer import PublicationJob, Renderer, RenderResult
-from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, RenderResult, always, nobody
+from headwater.publish.rendering.resource_lists import ResourceLists, with_stale_pages
 from headwater.publish.resource_dumps.packer import ResourceDumpPlan
 from headwater.publish.resource_dumps.renderer import ResourceDumps
 from headwater.publish.site import (
@@ -69,7 +66,7 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.publish.views.classic import ClassicLists, must_refresh
 from headwater.publish.views.sitemap import Sitemaps
 from headwater.spec.timestamps import to_microseconds

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS
+from headwater.datasets.rows import DATASET_FILE
 from headwater.errors import UsageFault
 from headwater.publish.capabilities import (
     CAPABILITIES,
@@ -22,9 +23,11 @@ from headwater.publish.capabilities import (
     CHANGE_DUMP,
     CHANGE_LIST,
     CLASSIC_CAPABILITY_LIST,
+    DESCRIPTION_FILE,
     DIGEST,
     NUMBER,
     PART,
+    PATCH_SUFFIX,
     RESOURCE_DUMP,
     RESOURCE_LIST,
     SITEMAP,
@@ -32,8 +35,8 @@ from headwater.publish.capabilities import (
     Channel,
     part_name,
 )
+from headwater.publish.links.allowance import PATCH_LINK
 from headwater.publish.links.rules import NO_RULES, LinkRules
-from headwater.publish.patches.allowance import PATCH_LINK
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
 from headwater.spec.writing.xml_text import escape
@@ -378,3 +381,18 @@ def check_base_url(text: str) -> str:
     if "?" in text or "." in segments or ".." in segments or "//" in parts.path:
         raise BadSite(f"not a base URL: {text[:200]!r}")
     return text.rstrip("/")
+
+
+def dataset_name(set_name: str) -> str:
+    """The RDF dataset of a set that is one (TIM-07)."""
+    return f"{set_name}/{DATASET_FILE}"
+
+
+def description_name(set_name: str) -> str:
+    """What describes the RDF dataset (TIM-10)."""
+    return f"{set_name}/{DESCRIPTION_FILE}"
+
+
+def dataset_patch_name(set_name: str, seq: int, sha256: str) -> str:
+    """The patch of a change of the RDF dataset, by its SHA-256 (TIM-A1)."""
+    return f"{set_name}/patch/{seq:05d}-{sha256[:16]}.{PATCH_SUFFIX}"

@@ -12,10 +12,9 @@ from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import SetState
 from headwater.progress import Notice
 from headwater.publish import plan
-from headwater.publish.context import PublishContext
-from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.publication_state import PublicationState, decode_publication
 from headwater.publish.rendering import documents
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
@@ -27,7 +26,7 @@ from headwater.publish.site import (
     source_description_name,
     top_names,
 )
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.spec.writing.xml_text import escape
 from headwater.storage.objects.interface import TEXT, octets_of
 

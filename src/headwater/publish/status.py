@@ -12,8 +12,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Page, SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshots, times_of
-from headwater.publish.archives.bounds import sizes
-from headwater.publish.archives.documents import all_archived
+from headwater.publish.archives.documents import all_archived, sizes
 from headwater.publish.plan import is_stale
 from headwater.publish.publication_state import (
     ArchiveState,

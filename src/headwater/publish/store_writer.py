@@ -1,4 +1,7 @@
-"""Writes documents into a store, each with a mark of the history it belongs to, and remembers which have changed."""
+"""Writes documents into a store, each with a mark of the history it belongs to, and remembers which have changed.
+
+What is lost, damaged or replaced there since is found by labels and sizes alone (`IntegrityCheck`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import IO
 
 import msgspec
 
+from headwater.publish.rendering import documents
 from headwater.spec.records import Document, Entry
 from headwater.spec.timestamps import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
@@ -175,3 +179,40 @@ def read_range(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
     while start < end and (block := file.read(min(_BLOCK, end - start))):
         start += len(block)
         yield block
+
+
+class IntegrityCheck:
+    """Remembers the digests of the documents in a store. Safe for several threads that are about different sets."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.etags: dict[str, str] = {}
+        """The digests of what was put there, or found there first."""
+
+    def forget(self) -> None:
+        """Others may have published since: what is there now counts as left."""
+        self.etags.clear()
+
+    def is_as_left(self, name: str) -> bool:
+        """Whether a document is sound and the one that was left.
+
+        It is another one when a process that slept through its turn has put there what it had in hand (HW-OWN-11).
+        """
+        etag = self._store.noted_etag(name)
+        return etag is not None and self.etags.setdefault(name, etag) == etag
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a document is there, and vouched for or complete."""
+        return self._store.noted_etag(name) is not None or self.is_complete(name)
+
+    def is_complete(self, name: str) -> bool:
+        """Whether a document that nothing vouches for is whole: a crash fell between it and its gzip form.
+
+        It is shown as it is, and written again by the next publication.
+        """
+        held = self._store.open(name)
+        if held is None:
+            return False
+        with held:
+            room = len(documents.ENDINGS[0]) + 1
+            return held.read(max(0, held.octets - room), room).rstrip().endswith(documents.ENDINGS)

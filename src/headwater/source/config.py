@@ -17,10 +17,9 @@ from msgspec.structs import FieldInfo
 
 from headwater.catalog.catalog_url import anchored, place_of
 from headwater.errors import UsageFault
-from headwater.publish.datasets.names import description_name
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
-from headwater.publish.site import DEFAULT_SET, SetSettings, Site
+from headwater.publish.site import DEFAULT_SET, SetSettings, Site, description_name
 from headwater.quantities import kept_from, octets_from, seconds_from, spelled_out
 from headwater.source.notifications.hub_config import HubConfig
 from headwater.source.notifications.notify_config import NotifyConfig

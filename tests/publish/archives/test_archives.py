@@ -14,7 +14,7 @@ from headwater.catalog.interface import Delete
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish import plan
 from headwater.publish.archives import documents
-from headwater.publish.archives.bounds import within_bounds
+from headwater.publish.archives.documents import within_bounds
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     ArchivedChangeDump,

@@ -10,7 +10,7 @@ import pytest
 from headwater.catalog.state import StateUpdate
 from headwater.publish.links import added_links, allowance
 from headwater.publish.links.rules import LinkRules, UrlRule
-from headwater.publish.patches.published import PublishedPatch
+from headwater.publish.patches import PublishedPatch
 from headwater.publish.site import SetSettings
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind

@@ -21,7 +21,7 @@ from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset, UnusableInput
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.ingest.datasets import inputs, intake
-from headwater.publish.rendering.notifications import ToTell, change_payload
+from headwater.publish.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import SetConfig

@@ -1,9 +1,16 @@
-"""The names and the content of archives, and of the documents that they list. Pure: states in, records out."""
+"""The names and the content of archives, and of the documents that they list. Pure: states in, records out.
+
+Archives have bounds: documents go by age, count and octets, the oldest first (`within_bounds`).
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
+
+import msgspec
 
 from headwater.publish.capabilities import (
     ARCHIVES,
@@ -26,7 +33,7 @@ from headwater.publish.publication_state import (
     ArchiveState,
 )
 from headwater.publish.rendering.documents import change_package_entry, head_of, resource_package_entry, set_links
-from headwater.publish.site import Site, change_package_names, resource_package_names
+from headwater.publish.site import SetSettings, Site, change_package_names, resource_package_names
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry, Link
 
@@ -174,3 +181,66 @@ def change_list(site: Site, set_name: str, one: ArchivedChangeList) -> Document:
     """The head of an archived Change List: it is in no index any more (RS-ARC-31)."""
     links: tuple[Link, ...] = set_links(site, set_name, None)
     return head_of(Kind.CHANGE_LIST, links, from_=one.from_, until=one.until)
+
+
+MOST_PACKAGES = 10_000
+"""Packages that archived dumps may name: they are in the note that each publication writes."""
+
+
+def shown_at(one: Archived) -> dt.datetime:
+    """The moment up to which a document tells: its age begins there."""
+    return one.completed if isinstance(one, ArchivedResourceList | ArchivedResourceDump) else one.until
+
+
+def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) -> ArchiveState:
+    """The archives without what is too old, or too much: in whole documents, the oldest of all archives first.
+
+    A package that several documents name counts once, and stays while one of them does.
+    """
+    ordered = sorted(all_archived(state), key=lambda one: (shown_at(one), one.number))
+    uses: Counter[str] = Counter()
+    octets = packages = 0
+    for one in ordered:
+        for hash_, size in sizes(one):
+            octets += size if not uses[hash_] else 0
+            uses[hash_] += 1
+        packages += _package_count(one)
+    line = now - dt.timedelta(seconds=settings.archive_kept_seconds)
+    gone = 0
+    for one in ordered:
+        is_much = len(ordered) - gone > settings.archive_documents or octets > settings.archive_octets
+        if shown_at(one) >= line and not is_much and packages <= MOST_PACKAGES:
+            break
+        gone += 1
+        packages -= _package_count(one)
+        for hash_, size in sizes(one):
+            uses[hash_] -= 1
+            octets -= size if not uses[hash_] else 0
+    return without(state, ordered[:gone]) if gone else state
+
+
+def sizes(one: Archived) -> Iterator[tuple[str, int]]:
+    """What a document takes: an id, and octets, of each of its parts."""
+    if isinstance(one, ArchivedChangeList | ArchivedResourceList):
+        yield f"{type(one).__name__} {one.number}", one.octets
+    elif isinstance(one, ArchivedChangeDump):
+        yield from ((package.hash, package.octets) for package in one.packages)
+    else:
+        yield from ((package.hash, package.octets) for page in one.pages for package in page.packages)
+
+
+def _package_count(one: Archived) -> int:
+    if isinstance(one, ArchivedChangeDump):
+        return len(one.packages)
+    return sum(len(page.packages) for page in one.pages) if isinstance(one, ArchivedResourceDump) else 0
+
+
+def without(state: ArchiveState, gone: list[Archived]) -> ArchiveState:
+    """The archives without these documents."""
+    return msgspec.structs.replace(
+        state,
+        change_lists=tuple(one for one in state.change_lists if one not in gone),
+        change_dumps=tuple(one for one in state.change_dumps if one not in gone),
+        resource_lists=tuple(one for one in state.resource_lists if one not in gone),
+        resource_dumps=tuple(one for one in state.resource_dumps if one not in gone),
+    )

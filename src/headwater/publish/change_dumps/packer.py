@@ -16,11 +16,11 @@ from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.package_plan import PackagePlan
 from headwater.publish.change_dumps.packing import NotHad, Packing, pack
 from headwater.publish.change_dumps.renderer import change_dump_names, write_change_dump
-from headwater.publish.context import PublishContext
 from headwater.publish.links.added_links import AddedLinks
-from headwater.publish.patches.published import PublishedPatch, packed_patch
+from headwater.publish.patches import PublishedPatch, packed_patch
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState
 from headwater.publish.rendering.dump_packer import Due
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings, change_package_names
 from headwater.publish.store_writer import StoreWriter
 

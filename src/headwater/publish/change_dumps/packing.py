@@ -21,7 +21,7 @@ from headwater.publish.change_dumps.change_contents import ChangeContents
 from headwater.publish.change_dumps.package_plan import PackagePlan
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.links.link_sources import EntryPlace
-from headwater.publish.patches.published import PublishedPatch
+from headwater.publish.patches import PublishedPatch
 from headwater.publish.publication_state import ChangePackage
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.package_spool import MANIFEST_OCTETS, PackageSpool, package_spool

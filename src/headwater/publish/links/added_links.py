@@ -11,13 +11,14 @@ import msgspec
 
 from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Catalog, Change, Limits, Resource
-from headwater.publish.datasets.patch_links import OriginLinks, dataset_patch_links
 from headwater.publish.links.allowance import ROOM
 from headwater.publish.links.link_sources import (
     ChangeListLinks,
     EntryPlace,
     Links,
     LinkSource,
+    OriginLinks,
+    dataset_patch_links,
     link_sources,
     patch_links,
 )

@@ -8,11 +8,15 @@ are rendered with as many of the links as there is room for.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Final, NamedTuple
 
-from headwater.catalog.entry_size import FIXED_OCTETS
+from headwater.catalog.entry_size import DIGITS, FIXED_OCTETS, LENGTH_END, URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Limits
+from headwater.patches.registry import FORMATS
 from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
+from headwater.spec.namespaces import PATCH
+from headwater.spec.records import Link
 
 HEAD_OCTETS: Final = 65_536
 """What the head and the end of a document take at most."""
@@ -47,3 +51,19 @@ class Allowance(NamedTuple):
 
 
 NOTHING: Final = Allowance()
+
+
+_NAME_OCTETS: Final = (
+    len("/patch/") + DIGITS + len("-0123456789abcdef.") + max(len(one.suffix) for one in FORMATS.values())
+)
+_LONGEST = Link(
+    rel=PATCH,
+    href="http://a/" + "a" * (URI_PREFIX_OCTETS + _NAME_OCTETS),
+    hash=f"sha-256:{'0' * 64}",
+    length=LENGTH_END - 1,
+    modified=dt.datetime(2000, 1, 1, 1, 1, 1, 111111, tzinfo=dt.UTC),
+    type=max(FORMATS, key=len),
+)
+
+PATCH_LINK: Final = Allowance(link_octets(_LONGEST))
+"""Of one entry. The URL of a set's documents is bounded as that of its resources is."""

@@ -1,7 +1,7 @@
 """Where links that are added at rendering come from: a source for each kind of rule, which looks at many rows at once.
 
 To add a kind of link takes a record in `publish/links/rules.py`, with its allowance, and a source here. Patches follow
-from no rule but are made (`publish/patches/maker.py`); theirs is in `publish/patches/allowance.py`.
+from no rule but are made (`publish/patches.py`); theirs is in `publish/links/allowance.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.catalog.state import StateRow
+from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
 from headwater.files.patterns import Selection
 from headwater.publish.links.partners import DescribedRule, Variant, partner_links, partners, variants_of
 from headwater.publish.links.rules import LinkRules, UrlRule
-from headwater.publish.patches.published import patches_of
-from headwater.publish.site import Site
+from headwater.publish.patches import patches_of
+from headwater.publish.site import Site, dataset_patch_name
+from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 from headwater.spec.timestamps import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
@@ -164,3 +166,36 @@ def partner_finder(rules: LinkRules) -> Callable[[str], Iterable[str]] | None:
 def path_of(uri: str) -> str:
     """The path of a resource below the set's folder; of one whose URI is absolute, its whole path."""
     return urlsplit(uri).path.lstrip("/") if "://" in uri else uri
+
+
+class OriginLinks:
+    """The `via` of a republished dataset (DST-S9), in the Resource List alone: a change has one link (TIM-A2)."""
+
+    def __init__(self, name: str, catalog: Catalog) -> None:
+        self._name = name
+        self._catalog = catalog
+
+    def links(self, rows: Sequence[Resource] | Sequence[Change], place: EntryPlace) -> Sequence[tuple[Link, ...]]:
+        """As it is noted at this moment."""
+        origin = read_origin(self._catalog, self._name) if place is EntryPlace.RESOURCE_LIST else None
+        return [() if origin is None else (origin,)] * len(rows)
+
+
+def dataset_patch_links(site: Site, name: str, catalog: Catalog, changes: Sequence[Change]) -> dict[int, Link]:
+    """The links of changes to their patches, by the numbers of the changes; the first leads from nothing (TIM-A3).
+
+    Hash and length are those of the patch (TIM-A15).
+    """
+    patches = patches_at(catalog, name, [one.seq for one in changes])
+    return {
+        one.seq: Link(
+            rel=PATCH,
+            href=site.url(dataset_patch_name(name, one.seq, patches[one.seq].sha256)),
+            hash=f"sha-256:{patches[one.seq].sha256}",
+            length=patches[one.seq].octets,
+            modified=one.at,
+            type=PATCH_TYPE,
+        )
+        for one in changes
+        if one.seq in patches
+    }

@@ -20,8 +20,7 @@ from headwater.datasets.rows import read_dataset
 from headwater.publish.capabilities import CHANGE_LIST, Capability
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.link_sources import EntryPlace
-from headwater.publish.patches.maker import PatchMaker
-from headwater.publish.patches.published import patches_until
+from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.rendering import documents

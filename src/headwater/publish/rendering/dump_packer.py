@@ -17,9 +17,9 @@ import msgspec
 from headwater.catalog.interface import SetSnapshot
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.archives.documents import archive_names
-from headwater.publish.context import PublishContext
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import PublicationNotes, PublicationState, decode_publication
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import StoreWriter
 

@@ -1,5 +1,6 @@
-"""The protocol of a renderer: it writes the documents of some capabilities of one set, during one publication.
+"""What all parts of publishing work with, and the protocol of a renderer.
 
+A renderer writes the documents of some capabilities of one set, during one publication.
 To publish a further kind of document takes rows in `publish.capabilities` and a renderer in `publish.publisher`.
 """
 
@@ -11,14 +12,33 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Rendered, SetSnapshot
+from headwater.catalog.interface import Catalog, Rendered, SetSnapshot
+from headwater.progress import Listener, silent
 from headwater.publish.capabilities import Capability
-from headwater.publish.context import PublishContext
-from headwater.publish.integrity import IntegrityCheck
 from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState
-from headwater.publish.site import SetSettings
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.site import SetSettings, Site
+from headwater.publish.store_writer import IntegrityCheck, StoreWriter
+from headwater.storage.objects.interface import ObjectStore
+
+
+def always() -> None:
+    """Nobody else writes."""
+
+
+def nobody(_name: str | None, _documents: tuple[str, ...]) -> None:
+    """Nobody wants to know what was written."""
+
+
+class PublishContext(msgspec.Struct, frozen=True):
+    """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
+
+    catalog: Catalog
+    store: ObjectStore
+    site: Site
+    clock: Callable[[], dt.datetime]
+    listener: Listener = silent
+    may_write: Callable[[], None] = always
 
 
 class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):

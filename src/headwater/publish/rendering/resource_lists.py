@@ -13,10 +13,11 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Page, Rendered, SetSnapshot
+from headwater.catalog.interface import Catalog, Page, Rendered, SetSnapshot
 from headwater.progress import Progress
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
-from headwater.publish.links.stale_pages import as_stale
+from headwater.publish.links.link_sources import partner_finder
+from headwater.publish.links.rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents
@@ -222,3 +223,41 @@ def _stale(pages: Sequence[Page], plan: PagePlan, rows: tuple[Rendered, ...]) ->
     return sum(
         1 for page in pages if is_stale(page) and page.number not in fresh and (page.count or page.number in shown)
     )
+
+
+_CHANGES = 5_000
+_URIS = 1_000
+
+
+def with_stale_pages(
+    catalog: Catalog, rules: LinkRules, snapshot: SetSnapshot, publication: PublicationState, now: dt.datetime
+) -> PublicationState:
+    """The publication state with the pages that changes since the last look have made stale.
+
+    Raises the catalog's faults.
+    """
+    find, name, last = partner_finder(rules), snapshot.state.name, snapshot.state.last_seq
+    if find is None or publication.linked_seq >= last:
+        return publication
+    since, after = dict(publication.stale_links), publication.linked_seq
+    while after < last and (changes := catalog.changes(name, after, _CHANGES)):
+        uris = list(dict.fromkeys(other for one in changes for other in find(one.uri)))
+        for start in range(0, len(uris), _URIS):
+            for other in catalog.get(name, uris[start : start + _URIS]).values():
+                since.setdefault(other.page, now)
+        after = changes[-1].seq
+    return msgspec.structs.replace(publication, linked_seq=last, stale_links=tuple(sorted(since.items())))
+
+
+def as_stale(pages: Sequence[Page], publication: PublicationState) -> Sequence[Page]:
+    """The pages for planning: one with links that are not right any more is stale like one that an event touched."""
+    since = dict(publication.stale_links)
+    if not since:
+        return pages
+    return [_as_stale(page, since[page.number]) if page.number in since else page for page in pages]
+
+
+def _as_stale(page: Page, since: dt.datetime) -> Page:
+    if page.touched > page.rendered:
+        return page
+    return msgspec.structs.replace(page, touched=page.rendered + 1, stale_at=since)

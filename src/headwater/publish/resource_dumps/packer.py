@@ -13,11 +13,11 @@ from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Resource, SetSnapshot
 from headwater.progress import Notice
-from headwater.publish.context import PublishContext
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PagePackages, PublicationState, ResourceDumpState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.dump_packer import NotNamed
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.resource_dumps import dump_plan
 from headwater.publish.resource_dumps.dump_plan import PackingPlan
 from headwater.publish.resource_dumps.packing import PackedPage, PagePacking, pack_page

@@ -7,7 +7,7 @@ import datetime as dt
 import msgspec
 
 from headwater.publish.capabilities import CHANGE_CHANNEL
-from headwater.publish.rendering.notifications import ToTell, change_payload
+from headwater.publish.notifications import ToTell, change_payload
 from headwater.source.events.publication import VisibleChanges
 from headwater.source.notifications.hub_position import Begin, HubPosition, Resend, Tell, batch_pause, next_step
 from headwater.source.notifications.notification_stream import NotificationStream, NotifyContext

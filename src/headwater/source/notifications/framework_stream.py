@@ -13,9 +13,7 @@ import msgspec
 
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.capabilities import FRAMEWORK_CHANNEL, RESOURCE_DUMP
-from headwater.publish.publication_state import decode_publication
-from headwater.publish.publisher import published_names
-from headwater.publish.rendering.framework_notifications import (
+from headwater.publish.notifications import (
     DocumentChange,
     FrameworkDocument,
     document_changes,
@@ -23,6 +21,8 @@ from headwater.publish.rendering.framework_notifications import (
     framework_documents,
     framework_payload,
 )
+from headwater.publish.publication_state import decode_publication
+from headwater.publish.publisher import published_names
 from headwater.publish.site import capability_list_name, source_description_name
 from headwater.publish.store_writer import decode_mark
 from headwater.source.notifications.hub_position import LastPayload, batch_pause

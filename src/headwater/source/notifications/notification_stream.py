@@ -16,7 +16,7 @@ from headwater.catalog.interface import Catalog
 from headwater.catalog.state import StateUpdate
 from headwater.progress import Listener
 from headwater.publish.capabilities import Channel
-from headwater.publish.rendering.notifications import PAYLOAD_OCTETS
+from headwater.publish.notifications import PAYLOAD_OCTETS
 from headwater.publish.site import Site
 from headwater.source.notifications.hub_position import LastPayload, read_position, row_of
 from headwater.source.notifications.notify_config import NotifyConfig

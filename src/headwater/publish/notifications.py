@@ -1,7 +1,7 @@
-"""The payload of a Framework Notification: which documents of a set are new, changed or gone (RS-FN).
+"""The payloads of notifications, as octets that are sent to hubs: of changes of a set (RS-CN), of documents (RS-FN).
 
-What is told is the difference between the documents of which somebody was told and those that are there: pure functions
-of their names and digests.
+A Framework Notification tells which documents are new, changed or gone: the difference between those of which somebody
+was told and those that are there, by their names and digests.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Final
 
 import msgspec
 
+from headwater.catalog.interface import Catalog, Change
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
+from headwater.publish.links.added_links import AddedLinks, LinkRoom
+from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import head_of
-from headwater.publish.rendering.notifications import PAYLOAD_OCTETS
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     SOURCE_DESCRIPTION,
@@ -26,6 +29,62 @@ from headwater.publish.site import (
 from headwater.publish.store_writer import render_document
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry, Link
+
+PAYLOAD_OCTETS: Final = 1 << 20
+"""No payload is longer."""
+_LINK_OCTETS: Final = PAYLOAD_OCTETS // 2
+
+
+class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
+    """A Change Notification as it is sent: it ends with the change `last`, of the time `until`."""
+
+    last: int
+    until: dt.datetime
+    octets: bytes
+
+
+class ToTell(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of a set that follow `after`, up to `last`, `most` of them at most.
+
+    `from_` is where the interval of the notification before ended. The hub takes `most_octets`.
+    """
+
+    name: str
+    after: int
+    last: int
+    most: int
+    from_: dt.datetime
+    most_octets: int = PAYLOAD_OCTETS
+
+
+def change_payload(site: Site, catalog: Catalog, told: ToTell) -> ChangePayload:
+    """The notification of changes, in order (RS-CN-09).
+
+    Its `from` is where the one before ended, its `until` the time of its last change (RS-CN-05, RS-CN-07).
+    Raises the catalog's faults.
+    """
+    name = told.name
+    rows = catalog.changes(name, told.after, min(told.most, told.last - told.after))
+    while True:
+        until = rows[-1].at
+        head = documents.change_notification(site, name, told.from_, until)
+        octets = b"".join(render_document(head, _entries(site, catalog, name, rows), site.profile))
+        if len(octets) <= told.most_octets:
+            return ChangePayload(last=rows[-1].seq, until=until, octets=octets)
+        if len(rows) == 1:
+            head = documents.change_notification(site, name, until, until)
+            octets = b"".join(render_document(head, (), site.profile))
+            return ChangePayload(last=rows[0].seq, until=until, octets=octets)
+        rows = rows[: len(rows) // 2]
+
+
+def _entries(site: Site, catalog: Catalog, name: str, rows: list[Change]) -> list[Entry]:
+    """The entries as a Change List has them, with the links of the set's rules and to patches (RS-CN-10…14)."""
+    settings = site.settings(name)
+    added = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch))
+    linked = added.to(rows, EntryPlace.CHANGE_LIST, LinkRoom(_LINK_OCTETS))
+    return list(documents.change_entries(linked, site.resource_prefix(name), site.profile))
+
 
 DESCRIPTION: Final = "description"
 """The capability of a Source Description (RS-FN-06)."""
@@ -131,7 +190,7 @@ def framework_payload(
     """The notification of as many of the changes as it has room for."""
     while True:
         head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(_up(site, set_name, changes)))
-        octets = b"".join(render_document(head, _entries(site, changes, changed_at), site.profile))
+        octets = b"".join(render_document(head, _document_entries(site, changes, changed_at), site.profile))
         if len(octets) <= most_octets or len(changes) == 1:
             return FrameworkPayload(tuple(changes), octets)
         changes = changes[: len(changes) // 2]
@@ -148,7 +207,7 @@ def _up(site: Site, set_name: str, changes: Sequence[DocumentChange]) -> Iterato
         yield Link(rel="up", href=site.url(capability_list_name(set_name)))
 
 
-def _entries(
+def _document_entries(
     site: Site, changes: Iterable[DocumentChange], changed_at: Callable[[str], dt.datetime | None]
 ) -> Iterator[Entry]:
     for one in changes:

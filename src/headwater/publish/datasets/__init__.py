@@ -1,1 +1,0 @@
-"""The documents of an RDF dataset (TIM): the dataset itself, its patches, the links to them, what describes it."""
