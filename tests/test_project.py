@@ -49,7 +49,7 @@ LINES = {
     "spec": 4_105,
     "storage": 2_651,
     "sync": 27_369,
-    "top": 1_254,
+    "top": 1_150,
     "triplestores": 973,
     "versions": 2_284,
 }

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import pkgutil
 import subprocess
 import sys
 from importlib import import_module
@@ -15,10 +13,8 @@ from pathlib import Path
 
 import click
 
-import headwater
 from headwater.cli import COMMANDS
-from headwater.errors import Exit, HeadwaterError
-from headwater.notices import NOTICES
+from headwater.errors import Exit, exit_status_of, messages
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 STATUSES = {
@@ -81,8 +77,9 @@ def errors_introduction() -> str:
 
 def error_table() -> str:
     rows = [
-        f"| {kind.code} | {int(kind.exit_status)} | {first_sentence(kind)} | {kind.advice} |"
-        for kind in sorted(error_kinds(), key=lambda kind: (kind.code, kind.__name__))
+        f"| {one.code} | {int(exit_status_of(one))} | {cell(one.what)} | {cell(one.advice)} |"
+        for one in sorted(messages().values())
+        if not one.is_notice
     ]
     return "\n".join(["| code | exit status | what | what to do |", "|---|---|---|---|", *rows, ""])
 
@@ -95,43 +92,17 @@ def notices_introduction() -> str:
 
 
 def notice_table() -> str:
-    rows = [f"| {one.code} | {one.meaning} | {one.advice} |" for one in sorted(NOTICES.values())]
+    rows = [
+        f"| {one.code} | {cell(one.what)} | {cell(one.advice)} |"
+        for one in sorted(messages().values())
+        if one.is_notice
+    ]
     return "\n".join(["| code | what | what to do |", "|---|---|---|", *rows, ""])
 
 
-def first_sentence(kind: type[HeadwaterError]) -> str:
-    text = " ".join((kind.__doc__ or "").split())
-    return text.split(". ")[0].rstrip(".").replace("|", "\\|") + "."
-
-
-def error_kinds() -> set[type[HeadwaterError]]:
-    """Every error class that states a code of its own, in any module of the package, but for branches: classes that
-    only group others and are never raised themselves."""
-    for module in pkgutil.walk_packages(headwater.__path__, "headwater."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
-    kinds: set[type[HeadwaterError]] = set()
-    waiting = [HeadwaterError]
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if "code" in vars(kind):
-            kinds.add(kind)
-    kinds = {kind for kind in kinds if kind.__module__.startswith("headwater.")}
-    raised = raised_names()
-    return {kind for kind in kinds if kind.__name__ in raised or not kind.__subclasses__()}
-
-
-def raised_names() -> set[str]:
-    """The names that something of the package calls, or hands on to be called."""
-    names: set[str] = set()
-    for path in Path(headwater.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                names.add(node.func.id)
-            elif isinstance(node, ast.Dict):
-                names |= {value.id for value in node.values if isinstance(value, ast.Name)}
-    return names
+def cell(text: str) -> str:
+    """A text as a cell of a table has it."""
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
 """The error tree: one root, then one branch for each party that must act.
 
-Every error carries a stable `code`, one line of `advice`, and the exit status that a command ends with when nothing
-catches it. Expected outcomes are values, not exceptions: a failed transfer
-stands in the report.
+Every error has a stable `code`, by which `messages.txt` tells what to do, and the exit status that a command ends with
+when nothing catches it. `fault` makes one from its code; only what somebody catches has a class of its own. Expected
+outcomes are values, not exceptions: a failed transfer stands in the report.
 """
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from errno import errorcode
-from typing import ClassVar
+from functools import cache
+from pkgutil import get_data
+from typing import ClassVar, Final, NamedTuple
+
+_TEXT: Final = (get_data("headwater", "messages.txt") or b"").decode()
+"""Read at once: an error may be that no file can be opened any more."""
 
 
 class Exit(IntEnum):
@@ -26,6 +32,52 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+class KnownMessage(NamedTuple):
+    """One error or notice: its code, who must act, what has happened, and what to do."""
+
+    code: str
+    who: str
+    what: str
+    advice: str
+    rule: str | None = None
+    exit_status: int | None = None
+    http_status: int | None = None
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is said without failing."""
+        return self.who == "notice"
+
+
+def message(code: str) -> KnownMessage:
+    """The message of a code. Raises KeyError where there is none."""
+    return messages()[code]
+
+
+@cache
+def messages() -> dict[str, KnownMessage]:
+    """All of them, by their codes."""
+    found: dict[str, KnownMessage] = {}
+    _, _, table = _TEXT.partition("\n----\n")
+    for block in re.split(r"\n+(?=\S)", table.strip()):
+        head, _, rest = block.partition("\n  what: ")
+        what, _, advice = rest.partition("\n  do: ")
+        code, who, *more = head.split()
+        options = dict(one.split("=") for one in more)
+        if code in found:
+            raise ValueError(f"two messages have the code {code}")
+        found[code] = KnownMessage(
+            code,
+            who,
+            " ".join(what.split()),
+            " ".join(advice.split()),
+            options.get("rule"),
+            int(options.get("exit", 0)) or None,
+            int(options.get("http", 0)) or None,
+        )
+    return found
+
+
 class HeadwaterError(Exception):
     """What Headwater raises: `what` happened, `where`, what to do: `todo`. Raised as this class itself, it is a bug.
 
@@ -35,14 +87,26 @@ class HeadwaterError(Exception):
 
     code: ClassVar[str] = "HW-000"
     exit_status: ClassVar[Exit] = Exit.BUG
-    advice: ClassVar[str] = "This is a bug in Headwater: please report it with the lines on standard error."
+    advice: ClassVar[str] = ""
 
-    def __init__(self, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None):
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        rule: str | None = None,
+        advice: str | None = None,
+        code: str | None = None,
+    ):
+        """`code`: another one than that of its kind; `rule`, `advice`: others than those of the code."""
         super().__init__(what)
+        if code is not None:
+            self.code = code  # type: ignore[misc]
+        known = message(self.code)
         self.what = what
         self.where = where
-        self.rule = rule
-        self.todo = advice or self.advice
+        self.rule = rule or known.rule
+        self.todo = advice or self.advice or known.advice
 
     def __str__(self) -> str:
         """One line: what, where, the rule or code."""
@@ -55,7 +119,6 @@ class UsageFault(HeadwaterError):
 
     code = "HW-USE-01"
     exit_status = Exit.USAGE
-    advice = "Correct the command or the configuration; `--help` shows what is possible."
 
 
 class SourceFault(HeadwaterError):
@@ -63,7 +126,6 @@ class SourceFault(HeadwaterError):
 
     code = "HW-SRC-01"
     exit_status = Exit.SOURCE
-    advice = "Check the address in a browser; if it is right, the source's operator must fix it."
 
 
 class Undetermined(HeadwaterError):
@@ -71,7 +133,6 @@ class Undetermined(HeadwaterError):
 
     code = "HW-UND-01"
     exit_status = Exit.UNDETERMINED
-    advice = "Try again when the source is at rest."
 
 
 class StoreFault(HeadwaterError):
@@ -79,7 +140,20 @@ class StoreFault(HeadwaterError):
 
     code = "HW-STO-01"
     exit_status = Exit.STORE
-    advice = "Free space, fix permissions, or end the other process, then run the same command again."
+
+
+def fault(
+    code: str, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None
+) -> HeadwaterError:
+    """The error with this code, of the branch of who must act: `what` has happened, `where`.
+
+    `rule` and `advice` are those of the code unless others are given.
+    """
+    known = message(code)
+    error = _BRANCHES[known.who](what, where=where, rule=rule, advice=advice, code=code)
+    if known.exit_status is not None:
+        error.exit_status = Exit(known.exit_status)  # type: ignore[misc]
+    return error
 
 
 _OUR_DISK = frozenset(
@@ -109,4 +183,18 @@ class Interrupted(HeadwaterError):
 
     code = "HW-INT-01"
     exit_status = Exit.INTERRUPTED
-    advice = "Run the same command again: it continues where this one stopped."
+
+
+_BRANCHES: dict[str, type[HeadwaterError]] = {
+    "usage": UsageFault,
+    "source": SourceFault,
+    "undetermined": Undetermined,
+    "store": StoreFault,
+    "interrupted": Interrupted,
+    "bug": HeadwaterError,
+}
+
+
+def exit_status_of(known: KnownMessage) -> Exit:
+    """The status that a command ends with by an error of this message."""
+    return Exit(known.exit_status) if known.exit_status is not None else _BRANCHES[known.who].exit_status

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,10 +15,20 @@ import click
 import pytest
 
 import headwater
-from headwater import cli, errors
+from headwater import cli
 from headwater.cli import output
 from headwater.cli.shared_options import Octets, WholeSeconds
-from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault, Undetermined, UsageFault
+from headwater.errors import (
+    Exit,
+    HeadwaterError,
+    SourceFault,
+    StoreFault,
+    Undetermined,
+    UsageFault,
+    exit_status_of,
+    fault,
+    messages,
+)
 from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
 from tests.support.program import run_here
@@ -185,19 +196,27 @@ def test_an_error_says_what_where_code_rule_and_what_to_do(
     ]
 
 
-def test_every_error_class_has_a_code_of_its_own_branch_and_advice() -> None:
+def test_an_error_class_is_what_the_message_of_its_code_says() -> None:
     def tree(kind: type[HeadwaterError]) -> list[type[HeadwaterError]]:
         return [kind, *(deep for child in kind.__subclasses__() for deep in tree(child))]
 
+    import_all()
     for kind in tree(HeadwaterError):
-        assert re.fullmatch(r"HW-([A-Z]+-)?\d+", kind.code)
-        assert kind.advice
-        own = [
-            one for one in kind.__mro__ if one.__module__.startswith("headwater.") and one not in vars(errors).values()
-        ]
-        if own:  # a kind of a room, whose code says more than "the source" or "the store"
-            assert any("code" in vars(one) for one in own), kind
-            assert kind.advice != HeadwaterError.advice, kind
+        known = messages()[kind.code]
+        assert kind.exit_status == exit_status_of(known), kind
+        assert known.advice.endswith("."), known
+    for known in messages().values():
+        assert re.fullmatch(r"(HW-([A-Z]+-\d\d|000))|RS-\w+-\d\d", known.code)
+        if not known.is_notice:
+            error = fault(known.code, "it fails", where="here")
+            assert (error.code, error.todo, error.rule) == (known.code, known.advice, known.rule)
+            assert error.exit_status == exit_status_of(known)
+
+
+def import_all() -> None:
+    for module in pkgutil.walk_packages(headwater.__path__, "headwater."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

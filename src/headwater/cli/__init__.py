@@ -20,7 +20,7 @@ import click
 from click.shell_completion import shell_complete
 
 from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
-from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault
+from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
 from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -180,7 +180,7 @@ def _told(error: HeadwaterError, *, as_json: bool) -> int:
     """Tell an error, and return its exit status."""
     if isinstance(error, Interrupted):
         click.echo("interrupted", err=True)
-        if error.todo == Interrupted.advice:  # else there is nothing to go on with, or the command has said how
+        if error.todo == message(error.code).advice:  # else there is nothing to go on with, or the command has said how
             click.echo(f"  do: {error.todo}", err=True)
     else:
         complain(error)

@@ -27,7 +27,7 @@ from headwater.cli.source.announce import (
     sending,
 )
 from headwater.cli.source.push_target import end_load, push_target, push_target_options
-from headwater.errors import Exit, UsageFault
+from headwater.errors import Exit, UsageFault, message
 
 if TYPE_CHECKING:
     from headwater.ingest.push.events.line_counts import Account
@@ -239,7 +239,7 @@ def _announced(
         try:
             announce(url, texts, options, key=key, account=account, hear=_hearer(listener), listener=listener)
         except Unanswered as fault:
-            advice = go_on if fault.todo == Unanswered.advice else f"{fault.todo} {go_on}"
+            advice = go_on if fault.todo == message(Unanswered.code).advice else f"{fault.todo} {go_on}"
             raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
         except (KeyboardInterrupt, Terminated):
             click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
