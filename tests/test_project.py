@@ -31,12 +31,12 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 7_182,
-    "cli": 7_713,
+    "cli": 7_706,
     "copies": 547,
     "datasets": 646,
     "files": 1_418,
     "http": 7_408,
-    "ingest": 9_893,
+    "ingest": 9_648,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 708
+MOST_MODULES = 705
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

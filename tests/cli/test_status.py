@@ -28,7 +28,7 @@ from headwater.storage import cluster
 from headwater.storage.database import Schema
 from headwater.storage.objects.folder_store import FolderStore
 from tests.contract.catalog.cases import START, opened, up
-from tests.support.push_set import PushSet, change, resource
+from tests.support.push_set import PushSet, at, change, resource
 from tests.support.serving import Process, request
 from tests.support.waiting import START as PUSH_START
 from tests.support.waiting import until
@@ -98,12 +98,13 @@ def test_the_lag_is_that_of_changes_and_not_of_pages(tmp_path: Path, capsys: pyt
     assert told["pages_lag_seconds"] > 1_000
 
 
-def test_documents_that_wait_for_their_partners_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An event without its resource, and a resource without its event; one that is recalled goes on waiting."""
+def test_documents_that_were_set_aside_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A resource that is older than what is known, until its own change comes."""
     fed = PushSet(tmp_path)
-    fed.documents(change("a", "created", 1), resource("b", 1))
+    fed.documents(*(one for name in "abcd" for one in (resource(name, 9), change(name, "created", 9))))
+    fed.documents(resource("a", 1, "b"))
     fed.later(60)
-    fed.documents(resource("b", 1), resource("c", 1), change("d", "created", 2), resource("d", 2))
+    fed.documents(resource("b", 1, "b"), resource("c", 1, "b"))
     fed.close()
     assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
     told = json.loads(capsys.readouterr().out)
@@ -111,19 +112,20 @@ def test_documents_that_wait_for_their_partners_are_told(tmp_path: Path, capsys:
     age = (dt.datetime.fromisoformat(told["time"]) - PUSH_START).total_seconds()
     assert one == {"set": "s", "count": 3, "oldest_seconds": pytest.approx(age)}
     assert run(["status", str(tmp_path)]) == Exit.DONE
-    assert "documents that wait for their partners:\n  s: 3, the oldest for " in capsys.readouterr().out
+    assert "resource documents set aside until their changes come:\n  s: 3, the oldest for " in capsys.readouterr().out
 
 
-def test_what_has_found_its_partner_is_told_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_its_change_has_brought_back_is_told_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fed = PushSet(tmp_path)
-    fed.documents(change("a", "created", 1))
-    fed.later(1)
-    fed.documents(resource("a", 1))
+    fed.documents(resource("a", 9), change("a", "created", 9))
+    fed.documents(resource("a", 1, "b"))
+    fed.later(60)
+    fed.documents(change("a", "updated", 20, lastmod=at(1)))
     fed.close()
     assert run(["status", str(tmp_path / "catalog.sqlite"), "--json"]) == Exit.DONE
     assert json.loads(capsys.readouterr().out)["unpaired"] == []
     assert run(["status", str(tmp_path / "catalog.sqlite")]) == Exit.DONE
-    assert "partners" not in capsys.readouterr().out
+    assert "set aside" not in capsys.readouterr().out
 
 
 def test_sets_that_wait_and_a_full_disk_are_told(

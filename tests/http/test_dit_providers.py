@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
@@ -31,7 +28,6 @@ SETS = tuple(
     )
     for name, token in TOKENS.items()
 )
-SLOW = SetConfig(name="slow", feed="dit", token="s" * 32, resource_base="http://slow.example.org/", pair_seconds=600)
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +59,6 @@ def test_dit_21_each_provider_has_its_own_set(running: PushServer) -> None:
         wanted = [("created", f"http://{name}.example.org/a")]
         until(lambda: running.listed(name) == wanted, what="the provider's own change")  # noqa: B023
     until(lambda: described(running) == sorted(TOKENS), what="both sets in the Source Description")
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["own token", "one token for all"])
-def test_dit_a11_documents_wait_as_long_as_their_own_set_says(tmp_path: Path, shared: bool) -> None:
-    token = "p" * 32 if shared else "s" * 32
-    slow = msgspec.structs.replace(SLOW, token=token)
-    with serving(tmp_path, sets=(*SETS, slow)) as running:
-        alone: list[object] = [change("a", "created", 1, resource_set="slow")]
-        assert said(running.post("/ingest/dit", alone, token))["waiting"] == 1
-        feed = running.source.push_sets.targets()["slow"].feed
-        assert not feed.state.due(feed.clock() + dt.timedelta(seconds=300), 9)
-        assert feed.state.due(feed.clock() + dt.timedelta(seconds=601), 9)
 
 
 def test_dit_20_answers_come_from_documents_that_lie_ready(

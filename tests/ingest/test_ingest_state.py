@@ -21,16 +21,18 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
-from headwater.ingest.push.dit_pairs import Half, State, Unpaired
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.ingest.push.feed import Feed, IntakeBusy
 from headwater.ingest.push.ingest_state import (
     REQUEST_SECONDS,
     SEEN_SECONDS,
+    AsideCount,
+    AsideRow,
     Effects,
     IngestState,
     RequestProgress,
+    ResourceState,
     sweep,
     unpaired,
     unsettled,
@@ -125,8 +127,8 @@ shared = pytest.mark.parametrize("alone", ["opensearch", "elasticsearch"], indir
 MANY = [Upsert(f"{n}", Metadata()) for n in range(40)]
 
 
-def half(uri: str, due: float) -> Half:
-    return Half(due=later(due), state=State(uri=uri, metadata=Metadata(length=1)))
+def half(uri: str, due: float) -> AsideRow:
+    return AsideRow(due=later(due), state=ResourceState(uri=uri, metadata=Metadata(length=1)))
 
 
 def keep(catalog: Catalog, name: str, effects: Effects, now: dt.datetime = NOW) -> None:
@@ -143,16 +145,16 @@ def test_what_was_committed_is_known_by_every_handle(ground: Ground) -> None:
     other_catalog.create("t")
     state, other, foreign = IngestState(catalog, "s"), IngestState(other_catalog, "s"), IngestState(other_catalog, "t")
     effects = Effects(
-        seen={b"\x00k": 1},
+        seen={b"\x00k"},
         gone={"g": 7},
-        halves={"h1": half("h1", 2), "h2": half("h2", 1)},
+        aside={"h1": half("h1", 2), "h2": half("h2", 1)},
         statements={"a": (("describes", "b"), ("describes", "c")), "d": (("describes", "b"),)},
         positions={"f": b"10"},
     )
     keep(catalog, "s", effects)
     found = other.remembered(["g", "h", "h1", "b"], seen=[b"\x00k", b"x"], statements=["a", "b"])
     assert found.seen == {b"\x00k"}
-    assert (found.gone, found.halves) == ({"g": 7}, {"h1": half("h1", 2)})
+    assert (found.gone, found.aside) == ({"g": 7}, {"h1": half("h1", 2)})
     assert found.statements == {"a": (("describes", "b"), ("describes", "c"))}
     assert {uri: set(said) for uri, said in found.about.items()} == {"b": {("describes", "a"), ("describes", "d")}}
     assert list(other.due(None, 10)) == ["h2", "h1"]
@@ -160,7 +162,7 @@ def test_what_was_committed_is_known_by_every_handle(ground: Ground) -> None:
     assert list(other.due(later(1), 10)) == ["h2"]
     assert other.about(["c", "a"]) == {"c": (("describes", "a"),)}
     assert (other.position("f"), other.position("x")) == (b"10", None)
-    keep(other_catalog, "s", Effects(halves={"h2": None}, statements={"a": (("x", "c"),), "d": ()}))
+    keep(other_catalog, "s", Effects(aside={"h2": None}, statements={"a": (("x", "c"),), "d": ()}))
     assert list(state.due(None, 10)) == ["h1"]
     assert state.about(["b", "c"]) == {"c": (("x", "a"),)}
     assert state.statements(["a", "d"]) == {"a": (("x", "c"),)}
@@ -169,20 +171,20 @@ def test_what_was_committed_is_known_by_every_handle(ground: Ground) -> None:
 
 
 @everywhere
-def test_what_waits_is_counted_with_the_oldest_of_it(ground: Ground) -> None:
+def test_what_is_set_aside_is_counted_with_the_oldest_of_it(ground: Ground) -> None:
     """The oldest is not that which is due first; what an older version has kept does not say since when it waits."""
     catalog = ground()
     waiting = {f"h{n}": msgspec.structs.replace(half(f"h{n}", 5), since=later(-n)) for n in range(1, 4)}
     waiting["doubted"] = msgspec.structs.replace(half("doubted", 3_600), since=later(-60))
     for name, halves in (("s", {**waiting, "old": half("old", 1)}), ("t", {"old": half("old", 1)})):
-        keep(catalog, name, Effects(halves={**halves}))
+        keep(catalog, name, Effects(aside={**halves}))
         IngestState(catalog, name).due(None, 1)  # a cluster shows what was searched for before
-    assert unpaired(catalog) == {"s": Unpaired(5, later(-60)), "t": Unpaired(1, None)}
+    assert unpaired(catalog) == {"s": AsideCount(5, later(-60)), "t": AsideCount(1, None)}
     assert unsettled(catalog, later(1)) == {"s", "t"}
     assert not unsettled(catalog, NOW)
-    keep(catalog, "s", Effects(halves={"doubted": None}))
+    keep(catalog, "s", Effects(aside={"doubted": None}))
     IngestState(catalog, "s").due(None, 1)
-    assert unpaired(catalog)["s"] == Unpaired(4, later(-3))
+    assert unpaired(catalog)["s"] == AsideCount(4, later(-3))
 
 
 @everywhere
@@ -212,12 +214,12 @@ def test_what_is_too_old_is_taken_away(ground: Ground, monkeypatch: pytest.Monke
     monkeypatch.setattr(ingest_state, "SWEEP", 3)
     catalog = ground()
     state = IngestState(catalog, "s")
-    old = Effects(seen={b"%d" % n: 1 for n in range(8)}, gone={"old": 1})
+    old = Effects(seen={b"%d" % n for n in range(8)}, gone={"old": 1})
     keep(catalog, "s", old)
     keep(catalog, "s", Effects(progress=RequestProgress(key="key", lines=1, digest=b"d", part=b"p")))
     for number in range(4):
         progress = RequestProgress(key=f"new{number}", lines=1, digest=b"d", part=b"p")
-        keep(catalog, "s", Effects(seen={b"new": 1}, progress=progress), later(SEEN_SECONDS + 1 + number))
+        keep(catalog, "s", Effects(seen={b"new"}, progress=progress), later(SEEN_SECONDS + 1 + number))
     catalog.create("loading")
     catalog.load("loading", [], state=IngestState(catalog, "loading").update(old, NOW))
 
@@ -288,7 +290,7 @@ def test_what_another_has_remembered_meanwhile_is_not_forgotten(ground: Ground) 
 
     def overtaken(name: str, *arguments: Any, **named: Any) -> object:
         if not attempts:
-            keep(other, "s", Effects(seen={b"k": 1}))
+            keep(other, "s", Effects(seen={b"k"}))
         attempts.append(1)
         return record(name, *arguments, **named)
 
@@ -320,7 +322,7 @@ def test_a_sweep_lets_a_set_be_that_nobody_sees_or_that_is_opened(tmp_path: Path
     """Of a restore that has failed a cluster has rows, and no set: it is no matter of the batch that was recorded."""
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
     catalog.create("s")
-    old = Effects(gone={"g": 1}, halves={"h": half("h", 1)})
+    old = Effects(gone={"g": 1}, aside={"h": half("h", 1)})
     catalog.load("s", [], state=IngestState(catalog, "s").update(old, NOW))
     counted, load = catalog.sets_with_rows, catalog.load
     catalog.sets_with_rows = lambda *arguments: {"hidden": 1, **counted(*arguments)}  # type: ignore[method-assign]
@@ -334,7 +336,7 @@ def test_a_sweep_lets_a_set_be_that_nobody_sees_or_that_is_opened(tmp_path: Path
     assert catalog.row_counts("s") == {"gone": 1, "half": 1}
     sweep(catalog, later(SEEN_SECONDS + 5))
     assert catalog.row_counts("s") == {"half": 1}
-    assert unpaired(catalog) == {"s": Unpaired(1, None)}
+    assert unpaired(catalog) == {"s": AsideCount(1, None)}
     catalog.close()
 
 
@@ -486,7 +488,7 @@ def test_a_crash_before_rows_are_in_their_places_is_made_good(alone: Alone, monk
 
     state, mine = IngestState(other, "s"), IngestState(catalog, "s")
     for events, position in (([], b"9"), ([Upsert("a", Metadata())], b"9"), (MANY, b"1")):
-        catalog.record("s", [], NOW, state=mine.update(Effects(seen={b"k": 1}, positions={"f": b"1"}), NOW))
+        catalog.record("s", [], NOW, state=mine.update(Effects(seen={b"k"}, positions={"f": b"1"}), NOW))
         monkeypatch.setattr(Cluster, "bulk", killed)
         with pytest.raises(Killed):  # many events are sent before the head that commits them
             catalog.record("s", events, NOW, state=mine.update(Effects(positions={"f": b"9"}), NOW))

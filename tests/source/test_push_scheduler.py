@@ -19,8 +19,6 @@ from headwater.errors import StoreFault
 from headwater.http.home_page import home_page
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
-from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.intake import take_documents
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
@@ -42,8 +40,7 @@ from headwater.source.set_health import SetHealth
 from headwater.source.source import Source
 from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
-from tests.support.push_set import resource
-from tests.support.waiting import START, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(10)
 
@@ -365,36 +362,6 @@ def is_listed(source: Source, name: str, text: str) -> bool:
     assert held is not None
     with held:
         return text.encode() in held.read(0, held.octets)
-
-
-def test_a_document_waits_for_no_clock_that_was_set_back(tmp_path: Path) -> None:
-    """While the source works, and before it began."""
-    now = START
-    sets = (SetConfig(name="s", feed="dit", resource_base="http://f.example/", pair_seconds=0.5),)
-    config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
-
-    def announce(source: Source, *names: str) -> None:
-        target = source.push_sets.targets()["s"]
-        documents = [read_document(resource(name, 1)) for name in names]
-        take_documents(target.feed, list(enumerate(documents, 1)), patience=target.patience)
-
-    def clock() -> dt.datetime:
-        return now + dt.timedelta(seconds=time.monotonic() - began)
-
-    began = time.monotonic()
-    with Source(config, clock=clock) as source:
-        source.start()
-        source.push_sets.by_set["s"].open()
-        until(lambda: source.is_published("s"), what="the empty set")
-        announce(source, "a")
-        now -= dt.timedelta(hours=1)
-        until(lambda: says(source, "s", "/a<"), what="what waited when the clock was set back")
-    with Source(config, clock=clock) as source:
-        announce(source, "b")
-    now -= dt.timedelta(hours=1)
-    with Source(config, clock=clock) as source:
-        source.start()
-        until(lambda: says(source, "s", "/b<"), what="what waited before the source began")
 
 
 def test_the_list_of_a_quiet_set_is_renewed_once_a_period(tmp_path: Path) -> None:

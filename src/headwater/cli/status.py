@@ -205,7 +205,7 @@ def _configured(found: Iterable[_OfSet], where: CatalogArgument) -> list[_OfSet]
 def _unpaired(
     catalog: Catalog, where: CatalogArgument, names: tuple[str, ...], now: dt.datetime
 ) -> list[dict[str, object]]:
-    """The sets in which documents wait for their partners: how many, and how long the oldest has waited."""
+    """The sets in which documents were set aside until their changes come: how many, and since how long the oldest."""
     from headwater.ingest.push.ingest_state import unpaired
 
     found = unpaired(catalog)
@@ -258,7 +258,7 @@ def _show(report: dict[str, object], *, again: bool) -> None:
     unpaired = report["unpaired"]
     assert isinstance(unpaired, list)
     if unpaired:
-        click.echo("documents that wait for their partners:")
+        click.echo("resource documents set aside until their changes come:")
         show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
     assert isinstance(full, dict)
     for folder, free in full.items():

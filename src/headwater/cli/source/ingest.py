@@ -182,7 +182,6 @@ def _from_file(
     as_json: bool,
     options: dict[str, Any],
 ) -> Exit:
-    from headwater.ingest.dit.intake import settle
     from headwater.ingest.dit.submission import DitSubmission
     from headwater.ingest.push.events.submission import SubmissionLimits
     from headwater.progress import Notice
@@ -208,8 +207,6 @@ def _from_file(
             submission.push(block)
         submission.finish()
     end_load(feed, options)
-    if not options["dry_run"]:
-        settle(feed, None)
     tally = submission.tally
     _hint(name, events_are=True, taken=tally.documents - tally.rejected, listener=listener)
     if tally.documents == tally.foreign > 0:
@@ -303,15 +300,11 @@ def _from_index(
 ) -> Exit:
     from headwater.ingest.dit.index.follower import DitFollower
     from headwater.ingest.dit.index.index_url import index_at, index_credentials
-    from headwater.ingest.dit.intake import PATIENCE
 
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
     if pause is None:
         follower.read_to_end()
-        if follower.waits:  # the other of a pair may be on its way
-            time.sleep(PATIENCE.total_seconds())
-            follower.read_to_end()
         return _told(as_json, follower.tally, follower.tally.words, follower.tally.rejected)
     while True:
         if follower.poll():

@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.push.dit_memo import read_note
+from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec.records import ChangeKind, Link
 

@@ -1,10 +1,9 @@
-"""Takes documents of the DIT-ES protocol into a push set: resolves, joins, records, and keeps in mind what waits."""
+"""Takes documents of the DIT-ES protocol into a push set: resolves, joins, records."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -12,23 +11,32 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.dit.document_comparison import key_of, key_of_second_deletion, key_of_state, may_be_repeated
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
-from headwater.ingest.dit.pairing import DOUBT, Waits, join
-from headwater.ingest.push.dit_memo import Note, read_note
-from headwater.ingest.push.dit_pairs import Action, Fate, Half, Happening, JoinedBatch, KnownState, Present, State
+from headwater.ingest.dit.joining import (
+    Fate,
+    JoinedBatch,
+    KnownState,
+    Note,
+    Present,
+    join,
+    key_of,
+    key_of_second_deletion,
+    key_of_state,
+    may_be_repeated,
+    read_note,
+)
 from headwater.ingest.push.events.intake import refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
-from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.timestamps import to_microseconds
 
 PATIENCE: Final = dt.timedelta(seconds=5)
-"""How long one document of a pair waits for the other."""
 
 HISTORY = "a change from before the load: what it came to was loaded"
+
+_Item = ResourceState | ResourceChange
 
 
 class IntakeResult(msgspec.Struct, kw_only=True):
@@ -46,20 +54,19 @@ def take_documents(
     documents: Iterable[tuple[int, DitDocument]],
     *,
     positions: Mapping[str, bytes] | None = None,
-    patience: dt.timedelta = PATIENCE,
     snapshot: bool = False,
     in_order: bool = True,
 ) -> IntakeResult:
-    """Record what the documents say as one batch; those without their partner wait up to `patience`.
+    """Record what the documents say as one batch.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
     documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
-    set, too, and nothing waits. Documents that are not `in_order`, of several shards, are as an index shows them:
-    resources are as the last of the changes has left them. Raises what the catalog raises; then nothing was
-    recorded, and the same may be taken again.
+    set, too. Documents that are not `in_order`, of several shards, are as an index shows them: resources are as the
+    last of the changes has left them. Raises what the catalog raises; then nothing was recorded, and the same may be
+    taken again.
     """
     taken = IntakeResult()
-    items: list[State | Happening] = []
+    items: list[_Item] = []
     for order, (line, document) in enumerate(documents):
         taken.remarks += [(line, remark) for remark in document.remarks]
         try:
@@ -73,9 +80,7 @@ def take_documents(
         if feed.next_seq() is None:
             _load(feed, items, effects, taken)
         else:
-            known, now = _known(feed, items), feed.clock()
-            joined = join(items, known, now, Waits(patience=patience), final=snapshot, snapshot=snapshot)
-            _record(feed, joined, effects, taken)
+            _record(feed, join(items, _known(feed, items), feed.clock(), snapshot=snapshot), effects, taken)
 
     feed.attempt(take)
     taken.outcomes.sort(key=lambda one: one.line)
@@ -102,16 +107,19 @@ def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list
 
 
 def settle(feed: Feed, until: dt.datetime | None) -> int:
-    """Let go alone what has waited for its partner until then, with None all that waits; returns how many that were."""
+    """Forget the states that were set aside until then, with None all; returns how many that were.
+
+    What a version before 0.2 has left waiting for its partner is recorded.
+    """
 
     def let_go() -> int:
-        halves = feed.state.due(until, BATCH)
-        if not halves or feed.next_seq() is None:
+        rows = feed.state.due(until, BATCH)
+        if not rows or feed.next_seq() is None:
             return 0
-        known = _known(feed, [], halves)
-        doubt = DOUBT if until is not None else dt.timedelta()
-        _record(feed, join([], known, feed.clock(), Waits(doubt=doubt), final=True), Effects(), IntakeResult())
-        return len(halves)
+        known = _known(feed, [], rows)
+        effects = Effects(aside=dict.fromkeys(rows))
+        _record(feed, join([], known, feed.clock()), effects, IntakeResult())
+        return len(rows)
 
     total = 0
     while count := feed.attempt(let_go):
@@ -120,33 +128,16 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
 
 
 def shorten_waits(feed: Feed, patience: dt.timedelta) -> None:
-    """Have nothing wait for its partner longer than that from now, as it would where the clock has been set back.
-
-    For the first look of a process, and whenever the clock goes back.
-    """
-
-    def shorten() -> bool:
-        now = feed.clock()
-        later = (
-            (uri, half, half.waiting_at_most(now, patience, DOUBT))
-            for uri, half in feed.state.due_after(now + patience)
-        )
-        halves: dict[str, Half | None] = dict(islice(((uri, anew) for uri, half, anew in later if anew != half), BATCH))
-        if halves:
-            feed.write([], Effects(halves=halves))
-        return bool(halves)
-
-    while feed.attempt(shorten):
-        pass
+    """Nothing waits any longer."""
 
 
-def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> State | Happening:
+def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> _Item:
     uri = feed.locations.resolve(document.location)
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
     metadata = None if document.metadata is None else replace(document.metadata, links=links)
     if isinstance(document, ChangeDocument):
         feed.check(uri, metadata or Metadata(lastmod=document.lastmod))
-        return Happening(
+        return ResourceChange(
             uri=uri,
             change=document.change,
             lastmod=document.lastmod,
@@ -158,7 +149,7 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: I
         )
     metadata = replace(document.metadata, links=links)
     feed.check(uri, metadata)
-    return State(
+    return ResourceState(
         uri=uri,
         metadata=metadata,
         place=f"{document.location.type} {document.location.value}",
@@ -178,26 +169,26 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) ->
         return None
 
 
-def _known(feed: Feed, items: Sequence[State | Happening], halves: Mapping[str, Half] | None = None) -> KnownState:
-    uris = list(dict.fromkeys(one.uri for one in items)) if halves is None else list(halves)
-    deleted = {one.uri for one in items if isinstance(one, Happening) and one.change is ChangeKind.DELETED}
-    happenings = [one for one in items if isinstance(one, Happening)]
-    keys = [key for one in happenings if (key := key_of(one)) is not None]
-    remembered = feed.state.remembered(uris, seen=keys, statements=deleted)
+def _known(feed: Feed, items: Sequence[_Item], aside: Mapping[str, AsideRow] | None = None) -> KnownState:
+    uris = list(dict.fromkeys(one.uri for one in items)) if aside is None else list(aside)
+    changes = [one for one in items if isinstance(one, ResourceChange)]
+    keys = [key for one in changes if (key := key_of(one)) is not None]
+    remembered = feed.state.remembered(uris, seen=keys, statements={one.uri for one in changes})
     present = {uri: _present(resource) for uri, resource in feed.held(uris).items()}
     replaced = [
         key_of_state(one.uri, one.metadata)
         for one in items
-        if isinstance(one, State) and may_be_repeated(one, present.get(one.uri), is_gone=one.uri in remembered.gone)
+        if isinstance(one, ResourceState)
+        and may_be_repeated(one, present.get(one.uri), is_gone=one.uri in remembered.gone)
     ]
     replaced += [
         key_of_second_deletion(one)
-        for one in happenings
+        for one in changes
         if one.change is not ChangeKind.DELETED and one.uri in remembered.gone
     ]
     return KnownState(
         present=present,
-        halves=remembered.halves if halves is None else halves,
+        aside=remembered.aside if aside is None else aside,
         seen=remembered.seen | feed.state.remembered(seen=replaced).seen if replaced else remembered.seen,
         gone=remembered.gone,
         said=remembered.statements,
@@ -212,34 +203,28 @@ def _present(resource: Resource) -> Present:
 def _record(feed: Feed, joined: JoinedBatch, effects: Effects, taken: IntakeResult) -> None:
     effects.seen |= joined.seen
     effects.gone |= joined.gone
-    effects.halves |= dict.fromkeys(joined.ended)
-    effects.halves |= joined.halves
+    effects.aside |= joined.aside
     first = feed.next_seq()
     assert first is not None
-    newest = feed.write([_draft(one) for one in joined.actions], effects)
+    newest = feed.write(joined.drafts, effects)
     if joined.notes:
         notes = [(uri, note.memo()) for uri, note in joined.notes.items()]
         feed.catalog.remember(feed.name, notes, newest=newest)
-    for line, (fate, action) in joined.fates.items():
-        seq = None if action is None else first + action
+    for line, (fate, place) in joined.fates.items():
+        seq = None if place is None else first + place
         reason = None if fate is Fate.RECORDED else fate.value
-        taken.outcomes.append(Outcome(line=line, status=202 if fate is Fate.WAITING else 200, seq=seq, reason=reason))
+        taken.outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
     taken.merged += joined.merged
 
 
-def _draft(action: Action) -> Draft:
-    memo = action.note.memo() if action.metadata is not None else b""
-    return Draft(uri=action.uri, metadata=action.metadata, memo=memo, statements=action.statements, at=action.at)
-
-
-def _load(feed: Feed, items: Sequence[State | Happening], effects: Effects, taken: IntakeResult) -> None:
+def _load(feed: Feed, items: Sequence[_Item], effects: Effects, taken: IntakeResult) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts, outcomes = [], []
-    implied = feed.implied(one.uri for one in items if isinstance(one, State))
+    implied = feed.implied(one.uri for one in items if isinstance(one, ResourceState))
     for one in items:
-        if isinstance(one, Happening):
-            if (key := key_of(one)) is not None and one.at is not None:
-                effects.seen[key] = to_microseconds(one.at)
+        if isinstance(one, ResourceChange):
+            if (key := key_of(one)) is not None:
+                effects.seen.add(key)
             outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))
             continue
         memo = Note(ahead=True, kept=one.kept).memo()

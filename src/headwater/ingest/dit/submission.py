@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import BadDocument, DitDocument, read_document
 from headwater.ingest.dit.export_formats import Unwrapper, Wrapped
-from headwater.ingest.dit.intake import PATIENCE, resolvable, take_documents
+from headwater.ingest.dit.intake import resolvable, take_documents
 from headwater.ingest.dit.json_texts import Texts, decoded
 from headwater.ingest.dit.summary import Tally
 from headwater.ingest.push.events.intake import LineTooLong, refusal
@@ -110,8 +110,7 @@ class DitSubmission:
                 if self._dry_run:
                     self._tell(self._placed(resolvable(feed, batch[start : start + BATCH])), feed.name)
                     continue
-                patience = self._patience.get(feed.name, PATIENCE)
-                taken = take_documents(feed, batch[start : start + BATCH], patience=patience)
+                taken = take_documents(feed, batch[start : start + BATCH])
                 self._tell(self._placed(taken.outcomes), feed.name)
                 taken.remarks = [(self._origin[line][0], remark) for line, remark in taken.remarks]
                 self.tally.notice(taken, self._listener)

@@ -24,9 +24,8 @@ from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resour
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
 from headwater.ingest.held_deletions import DeletionGuard
-from headwater.ingest.push.dit_pairs import Statement
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
-from headwater.ingest.push.inverse_links import Draft, differences, implied_by, reciprocate
+from headwater.ingest.push.inverse_links import Draft, Statement, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import Link
 from headwater.versions.history import History

@@ -1,9 +1,9 @@
 """What a push set remembers between batches: rows of its state in the catalog, written in the transaction of changes.
 
-Kinds of rows: keys of change documents that were taken (`seen`), times of deletions (`gone`), documents that wait for
-their partner (`half`, ranked by the time they wait until), what resources say of others (`statement`, and by whom they
-are said of, `about`), how far an index was read (`position`), requests with an idempotency key and their answers in
-parts (`request`, `answer`). What is kept for a time is ranked by the time it was noted.
+Kinds of rows: keys of change documents that were taken (`seen`), times of deletions (`gone`), states of resources that
+were set aside (`half`, ranked by the time until which they are remembered), what resources say of others (`statement`,
+and by whom they are said of, `about`), how far an index was read (`position`), requests with an idempotency key and
+their answers in parts (`request`, `answer`). What is kept for a time is ranked by the time it was noted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from headwater.catalog.faults import Moved, UnknownSet
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import Catalog, Metadata, SetState
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
-from headwater.ingest.push.dit_pairs import Half, Statement, Unpaired
-from headwater.ingest.push.inverse_links import MOST_LINKS
+from headwater.ingest.push.inverse_links import MOST_LINKS, Statement
+from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
 from headwater.typed_decoding import from_msgpack
 
@@ -39,6 +39,59 @@ STATEMENT, ABOUT, REQUEST, ANSWER = "statement", "about", "request", "answer"
 
 T = TypeVar("T")
 _pack = msgspec.msgpack.Encoder().encode
+
+
+class ResourceState(msgspec.Struct, frozen=True, kw_only=True):
+    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none).
+
+    `doubted_until`: it was set aside because something newer seems to be known, and is remembered until then.
+    """
+
+    uri: str
+    metadata: Metadata
+    place: str = ""
+    statements: tuple[Statement, ...] = ()
+    stored_at: dt.datetime | None = None
+    kept: bytes = b""
+    order: int = 0
+    line: int = 0
+    doubted_until: dt.datetime | None = None
+
+
+class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One `change` document, resolved. `again`: an older version had it wait, so its key is known already.
+
+    One with a `seq` was written by a catalog: `own` is what it came to (DIT-A13).
+    """
+
+    uri: str
+    change: ChangeKind
+    lastmod: dt.datetime | None = None
+    at: dt.datetime | None = None
+    order: int = 0
+    line: int = 0
+    again: bool = False
+    seq: int = 0
+    own: Metadata | None = None
+
+
+class AsideRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A state of a resource that was set aside, until `due`, since `since`.
+
+    Versions before 0.2 had documents wait here for their partners: a state that is not doubted, or a `happening`.
+    """
+
+    due: dt.datetime
+    state: ResourceState | None = None
+    happening: ResourceChange | None = None
+    since: dt.datetime | None = None
+
+
+class AsideCount(msgspec.Struct, frozen=True):
+    """How many states of a set are set aside, and since when the oldest of those that say so is."""
+
+    count: int
+    since: dt.datetime | None
 
 
 class RequestProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +128,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effects(msgspec.Struct, kw_only=True):
-    """What is remembered of a batch. Times are microseconds; `halves` None: waits no longer."""
+    """What is remembered of a batch. Times are microseconds; `aside` None: no longer."""
 
-    seen: dict[bytes, int] = msgspec.field(default_factory=dict)
+    seen: set[bytes] = msgspec.field(default_factory=set)
     gone: dict[str, int] = msgspec.field(default_factory=dict)
-    halves: dict[str, Half | None] = msgspec.field(default_factory=dict)
+    aside: dict[str, AsideRow | None] = msgspec.field(default_factory=dict)
     statements: dict[str, tuple[Statement, ...]] = msgspec.field(default_factory=dict)
     positions: dict[str, bytes] = msgspec.field(default_factory=dict)
     progress: RequestProgress | None = None
@@ -90,7 +143,7 @@ class RememberedRows(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: frozenset[bytes] = frozenset()
     gone: dict[str, int] = {}
-    halves: dict[str, Half] = {}
+    aside: dict[str, AsideRow] = {}
     statements: dict[str, tuple[Statement, ...]] = {}
     about: dict[str, tuple[Statement, ...]] = {}
 
@@ -105,7 +158,7 @@ class IngestState:
     def remembered(
         self, uris: Iterable[str] = (), *, seen: Iterable[bytes] = (), statements: Iterable[str] = ()
     ) -> RememberedRows:
-        """Deletions, halves and what others say of these resources; which keys were taken; what `statements` say."""
+        """Deletions, states set aside and what others say of these resources; which keys are known; own statements."""
         resources = list(uris)
         keys: list[RowKey] = [(kind, uri) for uri in resources for kind in (GONE, HALF, ABOUT)]
         keys += [(STATEMENT, uri) for uri in statements]
@@ -114,7 +167,7 @@ class IngestState:
         return RememberedRows(
             seen=frozenset(key for text, key in taken.items() if (SEEN, text) in rows),
             gone=_values(rows, GONE, int),
-            halves=_values(rows, HALF, Half),
+            aside=_values(rows, HALF, AsideRow),
             statements=_values(rows, STATEMENT, tuple[Statement, ...]),
             about=_values(rows, ABOUT, tuple[Statement, ...]),
         )
@@ -127,16 +180,11 @@ class IngestState:
         """What others say of these resources: (relation, who says it)."""
         return self._read(ABOUT, uris, tuple[Statement, ...])
 
-    def due(self, until: dt.datetime | None, limit: int) -> dict[str, Half]:
-        """What has waited until then; with None all that waits. Oldest first."""
+    def due(self, until: dt.datetime | None, limit: int) -> dict[str, AsideRow]:
+        """What was to be remembered until then; with None all that is set aside. Oldest first."""
         until_us = None if until is None else to_microseconds(until)
         rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
-        return {row.key: from_msgpack(row.value, Half) for row in rows}
-
-    def due_after(self, moment: dt.datetime) -> Iterator[tuple[str, Half]]:
-        """What waits beyond a moment."""
-        for row in _every(self._catalog, self._name, HALF, StateRow(HALF, "", rank=to_microseconds(moment) + 1)):
-            yield row.key, from_msgpack(row.value, Half)
+        return {row.key: from_msgpack(row.value, AsideRow) for row in rows}
 
     def position(self, feed: str) -> bytes | None:
         """How far a feed was read."""
@@ -164,11 +212,11 @@ class IngestState:
         put += [StateRow(GONE, uri, _pack(at_us), now_us) for uri, at_us in effects.gone.items()]
         put += [StateRow(POSITION, feed, position) for feed, position in effects.positions.items()]
         delete: list[RowKey] = []
-        for uri, half in effects.halves.items():
-            if half is None:
+        for uri, aside in effects.aside.items():
+            if aside is None:
                 delete.append((HALF, uri))
             else:
-                put.append(StateRow(HALF, uri, _pack(half), to_microseconds(half.due)))
+                put.append(StateRow(HALF, uri, _pack(aside), to_microseconds(aside.due)))
         for row in self._said(effects.statements):
             if row.value:
                 put.append(row)
@@ -200,22 +248,22 @@ class IngestState:
 
 
 def unsettled(catalog: Catalog, until: dt.datetime | None) -> frozenset[str]:
-    """The sets in which something has waited until then, or with None at all; on a cluster as of a second ago."""
+    """The sets with states set aside until then, or with None with any; on a cluster as of a second ago."""
     return frozenset(catalog.sets_with_rows(HALF, None if until is None else to_microseconds(until)))
 
 
-def unpaired(catalog: Catalog) -> dict[str, Unpaired]:
-    """What waits for a partner, of each set in which something does."""
-    found: dict[str, Unpaired] = {}
+def unpaired(catalog: Catalog) -> dict[str, AsideCount]:
+    """What is set aside, of each set in which something is."""
+    found: dict[str, AsideCount] = {}
     for name in catalog.sets_with_rows(HALF):
         count, oldest = 0, None
         with suppress(UnknownSet):  # of a restore that has not ended, which nobody sees
             for row in _every(catalog, name, HALF):
                 count += 1
-                since = from_msgpack(row.value, _Since).since
+                since = from_msgpack(row.value, AsideRow).since
                 oldest = min((one for one in (since, oldest) if one is not None), default=None)
         if count:
-            found[name] = Unpaired(count, oldest)
+            found[name] = AsideCount(count, oldest)
     return found
 
 
@@ -278,12 +326,6 @@ def _request_rows(made: RequestProgress, now_us: int) -> Iterator[StateRow]:
 def _part(key: str, number: int) -> str:
     """The key of a part of an answer: no idempotency key has a space."""
     return f"{key} {number}"
-
-
-class _Since(msgspec.Struct, frozen=True):
-    """Of a half no more than since when it waits."""
-
-    since: dt.datetime | None = None
 
 
 def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str, T]:

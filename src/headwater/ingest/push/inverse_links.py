@@ -14,12 +14,14 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Metadata, Resource
-from headwater.ingest.push.dit_pairs import Statement
 from headwater.spec.records import Link
 
 INVERSE: Final = {"describedby": "describes", "describes": "describedby"}
 MOST_LINKS: Final = 500
 """Links that an entry gets in this way at most: readers bound what they take of one entry."""
+
+Statement = tuple[str, str]
+"""What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
 
 Address = Callable[[str], str]
 """The address of what the catalog knows by a URI."""

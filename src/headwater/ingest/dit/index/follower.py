@@ -17,7 +17,7 @@ from headwater.ingest.dit.export_formats import Wrapped
 from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
 from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
 from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard
-from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits, take_documents
+from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
 from headwater.ingest.dit.summary import Tally
 from headwater.ingest.push.events.intake import refusal
 from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
@@ -54,15 +54,13 @@ class DitFollower:
         self.index = index
         self.resource_sets = resource_sets
         self._polls = 0
-        self._patience = patience
         self._listener = listener
         self._stop = stop
         self._marks: list[_Mark] = []
         self._look_began: float | None = None
         """When the look began that has not been answered yet, however often it was repeated."""
-        self._polled_at: dt.datetime | None = None
-        self.read_until: dt.datetime | None = None
-        """What could be seen then was taken as of the last poll; None when there was more, or that is not known."""
+        self.read_until: float | None = None
+        """What could be seen then (monotonic seconds) was taken; None when there was more, or that is not known."""
 
     def poll(self) -> int:
         """Take what is new, the snapshot first when the set is loading; returns how many documents were taken.
@@ -74,7 +72,6 @@ class DitFollower:
         self._look_began = _seconds() if self._look_began is None else self._look_began
         shards = self.index.shards()
         before = self.tally.documents
-        self._shorten_waits()
         if not self.feed.is_open:
             self._load(shards)
             self._look_began = _seconds()
@@ -84,33 +81,19 @@ class DitFollower:
                 for shard in shards:
                     self._pass_over(shard)
             self._polls += 1
-            if self.read_until is not None:  # the partner of what has waited longer would have been found
-                settle(self.feed, self.read_until)
+            if self.read_until is not None:  # what belongs to a state that is set aside would have been found
+                settle(self.feed, self.feed.clock())
         return self.tally.documents - before
-
-    def _shorten_waits(self) -> None:
-        """Let nothing wait for a clock that was set back, since the last poll or before this process began."""
-        now = self.feed.clock()
-        if self._polled_at is None or now < self._polled_at:
-            shorten_waits(self.feed, self._patience)
-            self._marks.clear()
-        self._polled_at = now
 
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
-        began = self.feed.clock()
+        began = _seconds()
         while not self._stop():
             found = self.poll()
-            began = min(began, self.feed.clock())  # it may be set back
             if self.read_until is not None and self.read_until >= began:
                 return
             if not found:
                 time.sleep(_HELD_PAUSE)
-
-    @property
-    def waits(self) -> bool:
-        """Whether a document waits for its partner, from this run or one before."""
-        return bool(self.feed.state.due(self.feed.clock() + self._patience, 1))
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
@@ -139,7 +122,7 @@ class DitFollower:
             if self._stop():
                 return
 
-    def _follow(self, shards: Sequence[Shard]) -> dt.datetime | None:
+    def _follow(self, shards: Sequence[Shard]) -> float | None:
         """Take what is new from all shards, in the order of `datetime`.
 
         Returns since when all that could be seen has been taken; None when there is more, or none is known to be.
@@ -161,7 +144,7 @@ class DitFollower:
             if self._stop():
                 return None
             if not any(page.is_cut for page in pages):
-                return None if mark is None else mark.at - dt.timedelta(seconds=late)
+                return None if mark is None else mark.look.second - late
         return None
 
     def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
@@ -177,7 +160,7 @@ class DitFollower:
         held, now = held_seconds([one.shard.refresh_seconds for one in read]), _seconds()
         newest = {one.shard.feed: self._newest(one) for one in read} if len(read) > 1 else None
         took, self._look_began = now - (self._look_began or now), None
-        self._marks.append(_Mark(Look(now, took), self.feed.clock(), newest))
+        self._marks.append(_Mark(Look(now, took), newest))
         place, late = long_enough_ago([one.look for one in self._marks], held)
         self._marks = self._marks[place or 0 :]
         return (None if place is None else self._marks[0]), late
@@ -214,9 +197,7 @@ class DitFollower:
             chosen += one.found[:count]
             parsed += one.parsed[:count]
         documents, refused, foreign = sort_out(parsed, self.resource_sets)
-        taken = take_documents(
-            self.feed, documents, positions=positions, patience=self._patience, in_order=len(read) == 1
-        )
+        taken = take_documents(self.feed, documents, positions=positions, in_order=len(read) == 1)
         outcomes = [*refused, *taken.outcomes]
         self.tally.count(outcomes, foreign=foreign)
         self.tally.complain(_named(outcomes, chosen), self._listener)
@@ -228,7 +209,6 @@ class _Mark(msgspec.Struct, frozen=True):
     """What could be seen at a moment: the newest number of each shard; None where nothing has to be held back."""
 
     look: Look
-    at: dt.datetime
     newest: Mapping[str, int] | None
 
     def of(self, shard: Shard) -> int:

@@ -45,10 +45,9 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     """
     feed = follower.feed
     follower.read_to_end()
-    settle(feed, None)
+    settle(feed, None)  # what an older version has left
     before = feed.catalog.state(feed.name).last_seq
     found = _compared(follower)
-    settle(feed, None)
     after = feed.catalog.state(feed.name)
     vanished = [uri for uri in _uris_until(feed, before) if not _has(found, _mark(uri))]
     feed.guard = None  # this one sees all deletions at once

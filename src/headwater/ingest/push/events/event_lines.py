@@ -13,9 +13,8 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.push.dit_pairs import Statement
 from headwater.ingest.push.events.decoding_faults import in_plain_words
-from headwater.ingest.push.inverse_links import statements_of
+from headwater.ingest.push.inverse_links import Statement, statements_of
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash

@@ -1,0 +1,577 @@
+"""What `resource` and `change` documents do to a set, decided over values.
+
+A `resource` document is an upsert: it says what a resource is. A `change` document says what happened, and when; only
+it deletes. Two posts are not atomic (DIT-A11), so each document is applied as it comes:
+
+1. Changes are taken in the order of (datetime, arrival) (DIT-A3, DIT-A6), and each is logged once (DIT-A14). One with
+   the same (URI, datetime, change) as an earlier one is dropped where it changes nothing (DIT-A12).
+2. In one batch, a change and the state that it left are one event, when their `lastmod` agree (DIT-A13).
+3. A state that comes before its change is recorded at once, and its change is no news then. A change that comes before
+   its state states nothing that may be false; the state corrects that by another update.
+4. A change that is older than what is known undoes nothing. A state with an older `lastmod` than what is known is set
+   aside, and so is one that was recorded before its change, when a newer change comes to something else. A newer
+   change with the same `lastmod` brings it back; the next state of the resource takes its place.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from enum import Enum
+from itertools import groupby
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.catalog.interface import Metadata
+from headwater.ingest.push.ingest_state import AsideRow, ResourceChange, ResourceState
+from headwater.ingest.push.inverse_links import INVERSE, Draft, Statement, with_links
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import to_microseconds
+from headwater.typed_decoding import from_msgpack
+
+NEVER_US = -(1 << 63)
+CLOCK_SKEW = dt.timedelta(hours=1)
+"""How far a harvester's clock may be ahead of ours."""
+ASIDE = dt.timedelta(hours=1)
+"""How long a state that was set aside is remembered."""
+SETTLED = dt.timedelta(minutes=10)
+"""After so long no copy of a shard shows what was before."""
+
+_MARK = b"D1"
+_LEAST = dt.timedelta(microseconds=1)
+_WHEN_HELD = (ChangeKind.UPDATED, ChangeKind.DELETED, ChangeKind.CREATED)
+_WHEN_NOT = (ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED)
+
+
+class Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is noted beside a resource in the catalog, never published.
+
+    `ahead`: the state was recorded before its change. `at_us`: time of the newest change that was taken. `kept` are the
+    fields that the protocol does not know, as JSON (DIT-A19). `before_us`: an older file has taken the place of others,
+    and a state with a `lastmod` up to then is from before it; 0 where `lastmod` alone tells.
+    """
+
+    ahead: bool = False
+    at_us: int = NEVER_US
+    kept: bytes = b""
+    before_us: int = 0
+
+    def memo(self) -> bytes:
+        """The note as the catalog keeps it."""
+        return b"" if self == _NONE else _MARK + msgspec.msgpack.encode(self)
+
+
+_NONE = Note()
+
+
+def read_note(memo: bytes) -> Note:
+    """The note that a memo holds; another ingest's memo is none of ours."""
+    if not memo.startswith(_MARK):
+        return _NONE
+    try:
+        return from_msgpack(memo[len(_MARK) :], Note)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return _NONE
+
+
+class Present(msgspec.Struct, frozen=True):
+    """A resource as the set holds it."""
+
+    metadata: Metadata
+    note: Note
+
+
+class KnownState(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the URIs of a batch: live ones, states set aside, keys that were seen, deletions (µs).
+
+    `said` has their own statements, and `implied` the links that follow from what others say of them (DIT-24).
+    """
+
+    present: Mapping[str, Present] = {}
+    aside: Mapping[str, AsideRow] = {}
+    seen: frozenset[bytes] = frozenset()
+    gone: Mapping[str, int] = {}
+    said: Mapping[str, tuple[Statement, ...]] = {}
+    implied: Mapping[str, tuple[Link, ...]] = {}
+
+
+class Fate(Enum):
+    """What became of one document."""
+
+    RECORDED = "recorded"
+    UNCHANGED = "says what is known already"
+    DUPLICATE = "the same change was taken before"
+    SUPERSEDED = "something newer was taken before"
+    UNKNOWN = "the set does not hold the resource"
+
+
+class JoinedBatch(msgspec.Struct, kw_only=True):
+    """What a batch comes to: events in order, and what to keep in mind."""
+
+    drafts: list[Draft] = msgspec.field(default_factory=list)
+    fates: dict[int, tuple[Fate, int | None]] = msgspec.field(default_factory=dict)
+    """By the line of a document: its fate, and the index of its event."""
+    aside: dict[str, AsideRow | None] = msgspec.field(default_factory=dict)
+    seen: set[bytes] = msgspec.field(default_factory=set)
+    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    notes: dict[str, Note] = msgspec.field(default_factory=dict)
+    """Notes of resources that change without an event."""
+    merged: list[str] = msgspec.field(default_factory=list)
+    """URIs to which documents of several locations resolved (DIT-A9)."""
+
+
+def join(
+    items: Iterable[ResourceState | ResourceChange], known: KnownState, now: dt.datetime, *, snapshot: bool = False
+) -> JoinedBatch:
+    """What the documents do to the set.
+
+    With `snapshot` states are what is there now (DIT-03), also those that look older than what was known long ago.
+    """
+    joining = _Joining(known, now, snapshot=snapshot)
+    joining.take([*joining.recalled(), *items])
+    return joining.joined
+
+
+def key_of(one: ResourceChange) -> bytes | None:
+    """By what a change is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
+    if one.at is None:
+        return None
+    text = f"{to_microseconds(one.at)} {one.change.value} {one.uri}"
+    if one.seq:  # its time may have been written without the fraction that told it from another (DIT-A6)
+        text += f" {one.seq}"
+    return _digest(text)
+
+
+def key_of_second_deletion(one: ResourceChange) -> bytes:
+    """By what it is known that a resource was deleted more than once within the second of a change (DIT-A12)."""
+    return _digest(f"again {one.at} {one.uri}")
+
+
+def key_of_state(uri: str, metadata: Metadata) -> bytes:
+    """By what a state is known again that was replaced or deleted. Links count for nothing: others add some."""
+    told = [uri, *(getattr(metadata, name) for name in ("lastmod", "hash", "length", "type", "encoding", "changefreq"))]
+    return hashlib.blake2b(b"state " + msgspec.json.encode(told), digest_size=16).digest()
+
+
+def may_be_repeated(state: ResourceState, present: Present | None, *, is_gone: bool) -> bool:
+    """Whether no `lastmod` tells that a state is not one of before: nothing is there, or something with the same one.
+
+    Who announces changes announces each. Where none was ever announced, a resource may become what it was.
+    """
+    if present is None:
+        return is_gone
+    return present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
+
+
+class _Joining:
+    """One batch under way."""
+
+    def __init__(self, known: KnownState, now: dt.datetime, *, snapshot: bool) -> None:
+        self.joined = JoinedBatch()
+        self._known = known
+        self._now = now
+        self._snapshot = snapshot
+        self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
+        self._present: dict[str, Present | None] = {}
+        self._deletions: dict[str, list[ResourceChange]] = {}
+
+    def recalled(self) -> list[ResourceState | ResourceChange]:
+        """What an older version has left waiting for its partner."""
+        items: list[ResourceState | ResourceChange] = []
+        for uri, row in self._known.aside.items():
+            if row.state is not None and row.state.doubted_until is None:
+                items.append(replace(row.state, order=-1, line=0))
+                self.joined.aside[uri] = None
+            if row.happening is not None:
+                items.append(replace(row.happening, order=-1, line=0, again=True))
+                self.joined.aside[uri] = None
+        return items
+
+    def take(self, items: Sequence[ResourceState | ResourceChange]) -> None:
+        """Take the changes in their order, each with its state; then the states that are left."""
+        states = self._merged(one for one in items if isinstance(one, ResourceState))
+        changes = [one for one in items if isinstance(one, ResourceChange)]
+        repeated = {id(one) for one in changes if not one.again and not self._is_first(one)}
+        changes = _in_order(changes, self._now, lambda uri: self._held(uri) is not None)
+        own = _matched(states, changes, repeated)
+        last = {(one.uri, one.at): one for one in changes if id(one) in repeated}
+        for change in changes:
+            if id(change) in repeated:
+                if change.change is ChangeKind.DELETED:
+                    self._deletions.setdefault(change.uri, []).append(change)
+                is_event = self._changes_something(change, is_last=last[change.uri, change.at] is change)
+                if not is_event or self._held(change.uri) is not None:
+                    own.pop(id(change), None)  # its state is judged as one that comes alone
+                if not is_event:
+                    continue
+            if change.change is ChangeKind.DELETED:
+                self._delete(change)
+            else:
+                self._upsert(change, own.get(id(change)))
+        taken = {id(one) for one in own.values()}
+        for uri, pool in states.items():
+            for place, state in enumerate(pool):
+                if id(state) not in taken:
+                    is_outdone = any(_is_outdone(state, other) for other in pool[place + 1 :])
+                    self._tell(state.line, Fate.SUPERSEDED) if is_outdone else self._take_state(uri, state)
+
+    def _merged(self, items: Iterable[ResourceState]) -> dict[str, list[ResourceState]]:
+        """The states of each URI; two documents with different locations that tell of one state are one (DIT-A9)."""
+        states: dict[str, list[ResourceState]] = {}
+        for state in items:
+            pool = states.setdefault(state.uri, [])
+            last = pool[-1] if pool else None
+            if last is not None and last.place != state.place and _agree(last.metadata, state.metadata.lastmod):
+                self.joined.merged.append(state.uri)
+                self._tell(last.line, Fate.SUPERSEDED)
+                pool[-1] = _both(last, state)
+            else:
+                pool.append(state)
+        return states
+
+    # States
+
+    def _take_state(self, uri: str, state: ResourceState) -> None:
+        """Record a state without its change, unless it says what is known, or is older."""
+        present, metadata = self._held(uri), self._whole(state)
+        at_us = present.note.at_us if present is not None else self._gone(uri)
+        if present is not None and present.metadata == metadata:
+            self._tell(state.line, Fate.UNCHANGED)
+            if state.kept != present.note.kept:  # other unknown fields are no event, and kept all the same (DIT-A19)
+                self._renote(uri, present, replace(present.note, kept=state.kept))
+            self._set_aside(uri, None)
+        elif (
+            self._is_before_a_deletion(state)
+            or (at_us >= self._settled_us and _is_older(state, present, at_us))
+            or (not self._snapshot and self._is_repeated(state, present))
+        ):
+            self._tell(state.line, Fate.SUPERSEDED)
+            self._set_aside(uri, state)
+        else:
+            self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
+
+    def _is_repeated(self, state: ResourceState, present: Present | None) -> bool:
+        """Whether it says what has been replaced or deleted since (DIT-A12)."""
+        key, uri = key_of_state(state.uri, state.metadata), state.uri
+        is_gone = uri in self._known.gone or uri in self.joined.gone
+        is_known = key in self._known.seen or key in self.joined.seen
+        return is_known and may_be_repeated(state, present, is_gone=is_gone)
+
+    def _is_before_a_deletion(self, state: ResourceState) -> bool:
+        """Whether it came before a deletion of this batch, and is not stored or modified later."""
+        moment = _moment_of(state)
+        return any(
+            one.order > state.order and not (moment is not None and one.at is not None and moment > one.at)
+            for one in self._deletions.get(state.uri, ())
+        )
+
+    def _set_aside(self, uri: str, state: ResourceState | None) -> None:
+        if state is None and uri not in self._known.aside:
+            self.joined.aside.pop(uri, None)
+            return
+        until = self._now + ASIDE
+        kept = None if state is None else replace(state, doubted_until=until, line=0)
+        self.joined.aside[uri] = None if kept is None else AsideRow(due=until, state=kept, since=self._now)
+
+    def _aside(self, change: ResourceChange) -> ResourceState | None:
+        """The state that was set aside and has the change's `lastmod`."""
+        known = self._known.aside.get(change.uri)
+        row = self.joined.aside.get(change.uri, known)
+        state = None if row is None or row.due < self._now else row.state
+        return state if state is not None and state.metadata.lastmod == change.lastmod else None
+
+    # Changes
+
+    def _is_first(self, change: ResourceChange) -> bool:
+        key = key_of(change)
+        if key is None:
+            return True
+        if key in self._known.seen or key in self.joined.seen:
+            self._tell(change.line, Fate.DUPLICATE)
+            return False
+        self.joined.seen.add(key)
+        return True
+
+    def _changes_something(self, change: ResourceChange, *, is_last: bool) -> bool:
+        """Whether something known has happened once more within its second, so that it changes something (DIT-A12).
+
+        Where there is a second deletion, it removes what was made before it within that second, and what is known came
+        after it. A state that was recorded before its change has it now. Of several in one batch the last one counts.
+        """
+        uri, at_us, present = change.uri, self._us(change), self._held(change.uri)
+        again = key_of_second_deletion(change)
+        if change.seq or at_us != (self._gone(uri) if present is None else present.note.at_us):
+            return False
+        if change.change is not ChangeKind.DELETED:
+            if present is not None and present.note.ahead:
+                return True
+            is_known = again in self._known.seen or again in self.joined.seen
+            return is_last and is_known and (present is None or self._aside(change) is not None)
+        if not is_last or present is None or present.note.ahead:
+            return False
+        self.joined.seen.add(again)
+        return True
+
+    def _upsert(self, change: ResourceChange, state: ResourceState | None) -> None:
+        uri, at_us = change.uri, self._us(change)
+        present = self._held(uri)
+        known_us = present.note.at_us if present is not None else self._gone(uri)
+        newest_us = max(at_us, known_us)
+        late = (change.at is not None and at_us < known_us) or self._is_old(present, change)
+        lines = (change.line,) if state is None else (change.line, state.line)
+        told = change.own if state is None else self._whole(state)
+        if late and present is None:
+            self._tell_all(lines, Fate.SUPERSEDED)
+        elif late and present is not None and (state is None or _is_older(state, present, known_us)):
+            self._log(present.metadata, present.note, change)  # the newer state stays
+            self._tell_all(lines[1:], Fate.SUPERSEDED)
+        elif present is not None and _was_ahead(present, change, told):
+            kept = present.note.kept if state is None else state.kept
+            self._renote(uri, present, Note(at_us=newest_us, kept=kept, before_us=present.note.before_us))
+            self._tell_all(lines, Fate.UNCHANGED)
+        elif change.own is not None and state is None:
+            kept = b"" if present is None else present.note.kept
+            self._log(change.own, Note(at_us=newest_us, kept=kept), change)
+        elif (found := state or self._aside(change)) is not None:
+            self._put(found, Note(at_us=newest_us, kept=found.kept), change.at, *lines)
+        else:
+            self._alone(change, present, newest_us)
+
+    def _alone(self, change: ResourceChange, present: Present | None, newest_us: int) -> None:
+        """A change whose state has not come: nothing is stated that may be false (DIT-A13).
+
+        What belongs together stays linked both ways (DIT-24): its own statements stand until its state says otherwise.
+        """
+        if present is not None and present.metadata.lastmod == change.lastmod:
+            metadata, kept = present.metadata, present.note.kept
+        else:
+            self._remember_ahead(change.uri, present)
+            links = () if present is None else tuple(one for one in present.metadata.links if one.rel in INVERSE)
+            implied = self._known.implied.get(change.uri, ())
+            metadata, kept = with_links(Metadata(lastmod=change.lastmod, links=links), implied), b""
+        self._log(metadata, Note(at_us=newest_us, kept=kept), change)
+
+    def _delete(self, change: ResourceChange) -> None:
+        uri, at_us = change.uri, self._us(change)
+        present = self._held(uri)
+        late = present is not None and change.at is not None and at_us < present.note.at_us
+        if late or self._is_behind(present, change.at):
+            self._tell(change.line, Fate.SUPERSEDED)
+            return
+        self._deletions.setdefault(uri, []).append(change)
+        self.joined.gone[uri] = max(at_us, self._gone(uri))
+        if present is None:
+            self._tell(change.line, Fate.UNKNOWN)
+            return
+        self.joined.seen.add(key_of_state(uri, present.metadata))
+        self._remember_ahead(uri, present)
+        self._act(Draft(uri=uri, metadata=None, statements=(), at=change.at), change.line)
+        self._present[uri] = None
+
+    def _remember_ahead(self, uri: str, present: Present | None) -> None:
+        """Set aside what was recorded before its change: that may still come, of a history after its snapshot."""
+        if present is None or not present.note.ahead or present.metadata.lastmod is None:
+            return
+        said = self._known.said.get(uri, ())
+        rels = {rel for rel, _ in said}
+        links = tuple(one for one in present.metadata.links if one.rel not in INVERSE or one.rel in rels)
+        metadata = replace(present.metadata, links=links)
+        state = ResourceState(uri=uri, metadata=metadata, statements=said, kept=present.note.kept, order=-1)
+        self._set_aside(uri, state)
+
+    def _is_behind(self, present: Present | None, moment: dt.datetime | None) -> bool:
+        """Whether this lies before a state that came before its change; a `lastmod` still to come tells nothing."""
+        if present is None or not present.note.ahead or moment is None or present.metadata.lastmod is None:
+            return False
+        return moment < present.metadata.lastmod <= self._now
+
+    def _is_old(self, present: Present | None, change: ResourceChange) -> bool:
+        """Whether a change lies before a state that came before its change: its file, and its own time as well.
+
+        One of an older file and a later time counts: an older file may have taken the place of a newer.
+        """
+        return self._is_behind(present, change.lastmod) and (
+            change.at is None or self._is_behind(present, change.at - _LEAST)
+        )
+
+    def _us(self, change: ResourceChange) -> int:
+        """The time of a change; one from far in the future counts as now, or nothing could ever come after it."""
+        if change.at is None:
+            return NEVER_US
+        return to_microseconds(self._now if change.at > self._now + CLOCK_SKEW else change.at)
+
+    # Effects
+
+    def _put(self, state: ResourceState, note: Note, at: dt.datetime | None, *lines: int) -> None:
+        metadata, present = self._whole(state), self._held(state.uri)
+        if present is not None and present.metadata.lastmod == metadata.lastmod:
+            self.joined.seen.add(key_of_state(state.uri, present.metadata))
+        self._set_aside(state.uri, None)
+        self._hold(Draft(uri=state.uri, metadata=metadata, statements=state.statements, at=at), note, *lines)
+
+    def _log(self, metadata: Metadata, note: Note, change: ResourceChange) -> None:
+        self._hold(Draft(uri=change.uri, metadata=metadata, at=change.at), note, change.line)
+
+    def _hold(self, draft: Draft, note: Note, *lines: int) -> None:
+        assert draft.metadata is not None
+        present = self._held(draft.uri)
+        until_us = _replaced_until(present, self._gone(draft.uri), draft.metadata.lastmod, self._now)
+        note = replace(note, before_us=until_us)
+        self._present[draft.uri] = Present(draft.metadata, note)
+        draft.memo = note.memo()
+        self._act(draft, *lines)
+
+    def _renote(self, uri: str, present: Present, note: Note) -> None:
+        self.joined.notes[uri] = note
+        self._present[uri] = Present(present.metadata, note)
+
+    def _act(self, draft: Draft, *lines: int) -> None:
+        self.joined.notes.pop(draft.uri, None)
+        self.joined.drafts.append(draft)
+        self._tell_all(lines, Fate.RECORDED, len(self.joined.drafts) - 1)
+
+    def _tell_all(self, lines: Iterable[int], fate: Fate, action: int | None = None) -> None:
+        for line in lines:
+            self._tell(line, fate, action)
+
+    def _tell(self, line: int, fate: Fate, action: int | None = None) -> None:
+        if line:
+            self.joined.fates[line] = (fate, action)
+
+    def _whole(self, state: ResourceState) -> Metadata:
+        """What it says, with the links that follow from what others say now (DIT-24)."""
+        return with_links(state.metadata, self._known.implied.get(state.uri, ()))
+
+    def _held(self, uri: str) -> Present | None:
+        return self._present[uri] if uri in self._present else self._known.present.get(uri)
+
+    def _gone(self, uri: str) -> int:
+        return self.joined.gone.get(uri, self._known.gone.get(uri, NEVER_US))
+
+
+def _matched(
+    states: Mapping[str, Sequence[ResourceState]], changes: Iterable[ResourceChange], repeated: Container[int]
+) -> dict[int, ResourceState]:
+    """The states of one batch by the `id` of the change that left them: from the last state and the last change on.
+
+    A state that came after a deletion is none of what was before the deletion.
+    """
+    of: dict[str, list[ResourceChange]] = {}
+    for change in changes:
+        if change.uri in states:
+            of.setdefault(change.uri, []).append(change)
+    matched: dict[int, ResourceState] = {}
+    for uri, alike in of.items():
+        for state in reversed(states[uri]):
+            fit: list[ResourceChange] = []
+            for change in reversed(alike):
+                if change.change is ChangeKind.DELETED:
+                    if change.order < state.order:
+                        break
+                elif change.own is None and id(change) not in matched and _agree(state.metadata, change.lastmod):
+                    fit.append(change)
+            if fit:
+                lastmod = state.metadata.lastmod
+                best = min(fit, key=lambda one: (id(one) in repeated, one.lastmod is None or one.lastmod != lastmod))
+                matched[id(best)] = state
+    return matched
+
+
+def _in_order(
+    changes: Iterable[ResourceChange], now: dt.datetime, is_held: Callable[[str], bool]
+) -> list[ResourceChange]:
+    """Changes by `datetime`, then by arrival, then as they can have happened to what is held or is not.
+
+    The last for documents of several shards, whose order of arrival nobody knows, within a second of the seed's dates.
+    """
+    ordered: list[ResourceChange] = []
+    live: dict[str, bool] = {}
+    count: Counter[tuple[str, ChangeKind]] = Counter()
+
+    def place(one: ResourceChange) -> tuple[dt.datetime, int]:
+        return one.at or now, one.order
+
+    def rank(one: ResourceChange) -> tuple[int, int]:
+        is_live = live[one.uri] if one.uri in live else is_held(one.uri)
+        count[one.uri, one.change] += 1  # deleted, created, deleted: they can have happened in turns only
+        return count[one.uri, one.change], (_WHEN_HELD if is_live else _WHEN_NOT).index(one.change)
+
+    for _, group in groupby(sorted(changes, key=place), key=place):
+        count.clear()
+        alike = sorted(group, key=rank)
+        live |= {one.uri: one.change is not ChangeKind.DELETED for one in alike}
+        ordered += alike
+    return ordered
+
+
+def _agree(metadata: Metadata, lastmod: dt.datetime | None) -> bool:
+    """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
+    return metadata.lastmod is None or lastmod is None or metadata.lastmod == lastmod
+
+
+def _was_ahead(present: Present, change: ResourceChange, told: Metadata | None) -> bool:
+    """Whether the set holds the change's state already, recorded before it: it is not logged again."""
+    agrees = present.note.ahead and _agree(present.metadata, change.lastmod)
+    return agrees and (told is None or told == present.metadata)
+
+
+def _moment_of(state: ResourceState) -> dt.datetime | None:
+    """When it was so, as far as it is said."""
+    return state.stored_at or state.metadata.lastmod
+
+
+def _is_outdone(state: ResourceState, other: ResourceState) -> bool:
+    """Whether a state is no newer than another one: by when they were stored, if both say so."""
+    if state.stored_at is not None and other.stored_at is not None:
+        return state.stored_at <= other.stored_at
+    if state.metadata.lastmod is None or other.metadata.lastmod is None:
+        return state.metadata.lastmod is None
+    return state.metadata.lastmod <= other.metadata.lastmod
+
+
+def _is_older(state: ResourceState, present: Present | None, gone_us: int) -> bool:
+    """Whether a state without its change is one from before what is known."""
+    if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
+        moment = _moment_of(state)
+        return moment is not None and to_microseconds(moment) < gone_us
+    mine, known = state.metadata.lastmod, present.metadata.lastmod
+    if mine is None or known is None:
+        return False
+    return mine < known or (mine != known and to_microseconds(mine) <= present.note.before_us)
+
+
+def _replaced_until(present: Present | None, gone_us: int, lastmod: dt.datetime | None, now: dt.datetime) -> int:
+    """Up to which `lastmod` other states are from before the one that comes now, of an older file (`Note.before_us`).
+
+    A `lastmod` that is still to come tells nothing.
+    """
+    if lastmod is None:
+        return 0
+    until_us = gone_us
+    if present is not None:
+        known = present.metadata.lastmod
+        until_us = max(present.note.before_us, to_microseconds(known) if known is not None and known <= now else 0)
+    return until_us if until_us > to_microseconds(lastmod) else 0
+
+
+def _both(first: ResourceState, second: ResourceState) -> ResourceState:
+    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
+    one, two = first.metadata, second.metadata
+    metadata = Metadata(
+        lastmod=two.lastmod or one.lastmod,
+        hash=two.hash or one.hash,
+        length=one.length if two.length is None else two.length,
+        type=two.type or one.type,
+        encoding=two.encoding or one.encoding,
+        changefreq=two.changefreq or one.changefreq,
+        links=tuple(dict.fromkeys((*one.links, *two.links))),
+    )
+    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
+    return replace(second, metadata=metadata, statements=statements, kept=second.kept or first.kept)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
