@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 7_182,
-    "cli": 7_706,
+    "cli": 7_703,
     "copies": 547,
     "datasets": 646,
     "files": 1_418,
@@ -44,7 +44,7 @@ LINES = {
     "publish": 8_617,
     "rdf": 2_984,
     "simulate": 1_134,
-    "source": 6_088,
+    "source": 5_904,
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_651,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 705
+MOST_MODULES = 682
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -14,8 +14,7 @@ import pytest
 from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.publish.store_writer import StoreWriter
-from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.push_config import BadPushConfig
+from headwater.source.config import BadPushConfig, SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.storage.objects.interface import CannotWrite
 from tests.publish.change_history import PackedChanges, read_change_dump

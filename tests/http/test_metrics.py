@@ -19,8 +19,8 @@ from headwater.http.metrics.page import FRESH_SECONDS, MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
 from headwater.http.metrics.text_format import Family, Histogram, exposition
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.events.publication import Publication
 from headwater.source.health import report
+from headwater.source.publication import Publication
 from headwater.source.source import Source
 from tests.support.serving import Process, face, request
 from tests.support.waiting import until

@@ -11,8 +11,8 @@ import pytest
 
 from headwater.cli import run
 from headwater.http.ingest.endpoint import bearer_token
-from headwater.source.config import SetConfig, read_config
-from headwater.source.push_config import BadPushConfig
+from headwater.source.config import BadPushConfig, SetConfig
+from headwater.source.config_file import read_config
 from headwater.source.tokens import BadToken
 from tests.support.published import look
 from tests.support.serving import Process, request

@@ -14,7 +14,7 @@ from headwater.errors import UsageFault
 from headwater.notify.http_client import HttpClient, OriginCredentials
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.http_proxy import HttpProxy, read_proxy
-from headwater.source.notifications.notify_config import BadNotifyConfig, NotifyConfig
+from headwater.source.hub_config import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
 from tests.notify.subscriber import Answer, Subscriber
 from tests.support.forward_proxy import ForwardProxy

@@ -14,7 +14,7 @@ from tools.engines.launch import free_port
 
 from headwater.notify.http_client import HttpClient
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.source.config import read_config
+from headwater.source.config_file import read_config
 from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber
 from tests.support.program import run_here

@@ -14,10 +14,8 @@ from headwater.publish.capabilities import FRAMEWORK_CHANNEL
 from headwater.source.config import SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import records
-from headwater.source.notifications.framework_stream import FrameworkStream
-from headwater.source.notifications.hub_position import latest_payload
-from headwater.source.notifications.notification_stream import NotifyContext
-from headwater.source.notifications.notify_config import NotifyConfig
+from headwater.source.hub_config import NotifyConfig
+from headwater.source.hub_streams import FrameworkStream, NotifyContext, latest_payload
 from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names

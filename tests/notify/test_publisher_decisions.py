@@ -15,9 +15,9 @@ from headwater.errors import UsageFault
 from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, pause_seconds
 from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
-from headwater.source.config import read_config
-from headwater.source.events.publication import VisibleChanges
-from headwater.source.notifications.hub_position import Begin, HubPosition, Resend, Step, Tell, batch_pause, next_step
+from headwater.source.config_file import read_config
+from headwater.source.hub_streams import Begin, HubPosition, Resend, Step, Tell, batch_pause, next_step
+from headwater.source.publication import VisibleChanges
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes
 

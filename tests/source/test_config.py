@@ -11,11 +11,10 @@ import pytest
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import UrlRule
 from headwater.publish.site import BadSite
-from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
-from headwater.source.folder.scan_settings import scan_settings
-from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
-from headwater.source.notifications.notify_config import NotifyConfig
-from headwater.source.push_config import BadPushConfig
+from headwater.source.config import BadConfiguration, BadPushConfig, SetConfig, SourceConfig
+from headwater.source.config_file import read_config
+from headwater.source.hub_config import LOOPBACK, HubConfig, NotifyConfig
+from headwater.source.scan_settings import scan_settings
 from headwater.spec.writer import Profile
 
 MANUAL = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -254,7 +253,7 @@ VALUES: dict[str, object] = {
     "package_entries": 17,
     "package_octets": 17,
     "mirrors": ("http://mirror.example/{path}",),
-    "variants": (".pdf",),
+    "variants": ("pdf", "html"),
     "described": (DescribedRule(content="{stem}.pdf", record="{stem}.xml"),),
     "links": (UrlRule(rel="license", href="http://example.org/license"),),
     "classic": True,

@@ -20,8 +20,8 @@ from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
 from headwater.ingest.copy.copy_status import copy_lags
-from headwater.source.copy.copy_sets import names_in_copy
-from headwater.source.read_only import ReadOnlySource
+from headwater.source.copy_sets import names_in_copy
+from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link
 from headwater.storage.database import Database
 from headwater.storage.database_faults import SchemaTooNew

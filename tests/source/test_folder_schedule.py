@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.source.folder.schedule import (
+from headwater.source.folder_schedule import (
     AT_ONCE,
     HELD_SECONDS,
     HINTED_SCANS,

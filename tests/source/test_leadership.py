@@ -31,10 +31,10 @@ from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
-from headwater.source.folder.pipeline import FolderPipeline
-from headwater.source.folder.scan_settings import scan_settings
+from headwater.source.folder_pipeline import FolderPipeline
 from headwater.source.health import report, report_without_catalog
 from headwater.source.leadership import Leadership
+from headwater.source.scan_settings import scan_settings
 from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source import Source
 from headwater.source.source_context import SourceContext

@@ -10,7 +10,8 @@ import pytest
 from headwater.errors import UsageFault
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
-from headwater.source.config import SourceConfig, read_config
+from headwater.source.config import SourceConfig
+from headwater.source.config_file import read_config
 from headwater.source.configured_source import open_catalog
 
 PAGE = Path(__file__).parents[2] / "docs" / "links.md"

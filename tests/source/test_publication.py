@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.source.events.publication import ListenerPosition, Publication, VisibleChanges
+from headwater.source.publication import ListenerPosition, Publication, VisibleChanges
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from headwater.ingest.push.events.intake import take_lines
 from headwater.ingest.push.events.lines import Line
 from headwater.patches.registry import format_of_patch
 from headwater.publish.patches import PublishedPatch, patches_until
-from headwater.source.config import SetConfig, SourceConfig, read_config
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.config_file import read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import Kind
 from headwater.spec.namespaces import PATCH

@@ -26,18 +26,16 @@ from headwater.publish import publication_state
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
+from headwater.source import push_publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
-from headwater.source.folder.scan_settings import FolderOverlap
 from headwater.source.health import report
-from headwater.source.push import push_publisher
-from headwater.source.push.index_poll import IndexPoll
-from headwater.source.push.push_set import PushSet
-from headwater.source.push.push_sets import PUBLISHING_THREADS
-from headwater.source.read_only import ReadOnlySource
-from headwater.source.scheduling.scheduler import TASK_THREADS
+from headwater.source.push_publisher import IndexPoll, PushSet
+from headwater.source.push_sets import PUBLISHING_THREADS
+from headwater.source.scan_settings import FolderOverlap
+from headwater.source.scheduler import TASK_THREADS
 from headwater.source.set_health import SetHealth
-from headwater.source.source import Source
+from headwater.source.source import ReadOnlySource, Source
 from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
 from tests.support.waiting import until

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.source.scheduling.scheduler import TASK_THREADS, Scheduler, Task, startable
-from headwater.source.scheduling.work_queue import WorkQueue
+from headwater.source.scheduler import TASK_THREADS, Scheduler, Task, WorkQueue, startable
 from tests.support.waiting import until
 
 

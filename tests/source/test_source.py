@@ -30,14 +30,14 @@ from headwater.ingest.set_problems import set_problems
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
-from headwater.source.config import SetConfig, SourceConfig, read_config
+from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.config_file import read_config
 from headwater.source.configured_source import utc_now
-from headwater.source.folder.folder_set import FolderSet
-from headwater.source.folder.pipeline import FolderPipeline
-from headwater.source.folder.scan_settings import FolderOverlap
+from headwater.source.folder_pipeline import FolderPipeline
+from headwater.source.folder_set import FolderSet
 from headwater.source.health import report
-from headwater.source.read_only import ReadOnlySource
-from headwater.source.source import Source
+from headwater.source.scan_settings import FolderOverlap
+from headwater.source.source import ReadOnlySource, Source
 from headwater.source.state_lock import Locked, StateLock
 from tests.ingest.test_walk import ODD_NAMES
 from tests.source.replay import Tree
@@ -194,7 +194,7 @@ def test_small_changes_do_not_wait_for_a_large_file(
     world: WatchedSource, found_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its digests take a while; what comes later and is small is recorded first."""
-    monkeypatch.setattr("headwater.source.folder.pipeline.APART_OCTETS", 1 << 20)
+    monkeypatch.setattr("headwater.source.folder_pipeline.APART_OCTETS", 1 << 20)
     read, small = hashing._feed, threading.Event()
 
     def slowly(descriptor: int, size: int, takers: list[Any], stop: Callable[[], bool] | None) -> int:
@@ -563,7 +563,7 @@ def test_lost_documents_are_restored(world: WatchedSource, monkeypatch: pytest.M
     world.put("a")
     with world.running():
         pass
-    monkeypatch.setattr("headwater.source.folder.folder_set.TICK_SECONDS", 0.2)
+    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 0.2)
     shutil.rmtree(world.state / lost)
     with Source(world.config()) as source:
         assert not (source.is_published("files") and source.is_site_published())
@@ -581,7 +581,7 @@ def test_pages_of_a_quiet_folder_follow_as_soon_as_it_is_configured(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`refresh_seconds` below the time between publications."""
-    monkeypatch.setattr("headwater.source.folder.folder_set.TICK_SECONDS", 3_600.0)
+    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 3_600.0)
     world.settings |= {"refresh_seconds": 1.0}
     world.put("a")
     with world.running():
@@ -596,7 +596,7 @@ def test_lost_documents_are_restored_however_busy_the_folder_is(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch, busy: str
 ) -> None:
     """What comes more often than the regular look does not put it off."""
-    monkeypatch.setattr("headwater.source.folder.folder_set.TICK_SECONDS", 1.0)
+    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 1.0)
     world.settings |= {"rescan_seconds": 0.1} if busy == "scans" else {}
     world.put("a")
     with world.running() as source:
@@ -665,8 +665,8 @@ def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by a hint, and nothing that comes back is a change: a full scan has to look."""
-    for module in ("folder_set", "schedule"):
-        monkeypatch.setattr(f"headwater.source.folder.{module}.HELD_SECONDS", 0.5)
+    for module in ("folder_set", "folder_schedule"):
+        monkeypatch.setattr(f"headwater.source.{module}.HELD_SECONDS", 0.5)
     for number in range(30):
         world.put(f"d/f{number}")
     world.put("other")

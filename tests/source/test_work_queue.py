@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.source.scheduling.work_queue import BUSY_SECONDS, LOW_EVERY, Priority, WorkQueue
+from headwater.source.scheduler import BUSY_SECONDS, LOW_EVERY, Priority, WorkQueue
 
 
 class Bench:

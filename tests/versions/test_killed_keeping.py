@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headwater.files.version_spool import VersionSpool
-from headwater.source.config import read_config
+from headwater.source.config_file import read_config
 from headwater.source.configured_source import open_catalog
 from headwater.source.dumps.version_collection import collect_versions
 from headwater.versions.history import History

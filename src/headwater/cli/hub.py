@@ -158,7 +158,7 @@ def _run(options: dict[str, Any]) -> Exit:
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.hub.server import HubServer, HubSetup
     from headwater.http.server.sockets import address_url, listen
-    from headwater.source.notifications.hub_config import HubConfig
+    from headwater.source.hub_config import HubConfig
 
     private = options["private"]
     given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}

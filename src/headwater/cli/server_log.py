@@ -24,7 +24,7 @@ from headwater.progress import Notice, Progress
 if TYPE_CHECKING:
     from headwater.http.access_record import AccessRecord
     from headwater.ingest.push.events.line_counts import Account
-    from headwater.source.events.publication import Publication
+    from headwater.source.publication import Publication
 
 
 _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again

@@ -24,7 +24,7 @@ from headwater.http.resources.handler import ContentHandler, FileHandler
 from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
 from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
-from headwater.source.protocol import ContentProvider, ServableSource
+from headwater.source.health import ContentProvider, ServableSource
 
 BLOCK_OCTETS, CROWDED_BLOCK_OCTETS = 1 << 18, 1 << 15
 CROWD = 128

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from headwater.errors import StoreFault
 from headwater.http.responses import Response, not_yet
-from headwater.source.protocol import ServableSource
+from headwater.source.health import ServableSource
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from headwater.http.responses import Response, line
 from headwater.http.routes import REVALIDATE, HttpRequest, Route
 from headwater.publish.capabilities import CHANNELS, Channel
 from headwater.publish.site import topic_url
-from headwater.source.notifications.hub_position import latest_payload
-from headwater.source.protocol import ServableSource
+from headwater.source.health import ServableSource
+from headwater.source.hub_streams import latest_payload
 
 
 class TopicEndpoint:

@@ -1,32 +1,31 @@
 """The configuration of a source: one record for the command line and the TOML file (`docs/configuration.md`).
 
-Unknown keys are refused with their path, so that a misspelt key never passes for a default.
+A set is a folder, is filled by push, is the copy of a destination, or is an RDF dataset; what belongs to one kind is
+refused of another.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
-from difflib import get_close_matches
-from enum import Enum, EnumType
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
-from msgspec.structs import FieldInfo
 
-from headwater.catalog.catalog_url import anchored, place_of
+from headwater.catalog.catalog_url import anchored, is_cluster, place_of
 from headwater.errors import UsageFault
+from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.site import DEFAULT_SET, SetSettings, Site, description_name
-from headwater.quantities import kept_from, octets_from, seconds_from, spelled_out
-from headwater.source.notifications.hub_config import HubConfig
-from headwater.source.notifications.notify_config import NotifyConfig
-from headwater.source.push_config import BadPushConfig, PushConfig
+from headwater.quantities import kept_from, octets_from, seconds_from
+from headwater.source.hub_config import HubConfig, NotifyConfig
+from headwater.source.tokens import AccessTokens, BadToken, read_tokens
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
-from headwater.typed_decoding import from_values
 from headwater.versions.retention import VersionRetention
 
 DEFAULT_HOST = "127.0.0.1"
@@ -34,24 +33,80 @@ DEFAULT_PORT = 8000
 ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 """Limits of packages made on demand, unless others are configured; a manifest has 50,000 entries (RS-LIM-05)."""
 
-_MOST_NAMED = 16  # keys of a small table; those of a large one are in the manual
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_ENUM = re.compile(r"Invalid enum value")
-_KINDS = {
-    "float": "a number",
-    "int": "a whole number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "null": "nothing",
-}
-
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+DATASET_KEYS: Final = (
+    "dataset",
+    "sparql",
+    "sparql_authorization_env",
+    "oxigraph",
+    "syntax",
+    "base_iri",
+    "blank_nodes",
+    "genid",
+    "licence",
+    "dataset_seconds",
+    "may_be_empty",
+)
+"""Keys that mean nothing to other sets."""
+UNFIT_KEYS: Final = (
+    "resource_base",
+    "retention_seconds",
+    "dump",
+    "change_dump",
+    "patch",
+    "archive",
+    "versions",
+    "mirrors",
+    "variants",
+    "described",
+    "links",
+    "classic",
+)
+"""Keys that would break what the profile promises: one link an entry, every change for ever, one Capability List."""
+_BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
+_FILE_SECONDS: Final = 1.0
+_STORE_SECONDS: Final = 60.0
+_ENDPOINT_SECONDS: Final = 300.0
+
+PUSH_KEYS = (
+    "index",
+    "pair_seconds",
+    "poll_seconds",
+    "resource_root",
+    "resource_sets",
+    "token",
+    "token_env",
+    "token_file",
+)
+FOLDER_KEYS = ("include", "exclude", "hidden", "hashes", "canonical_hash", "watch", "rescan_seconds", "settle_seconds")
+"""Keys of one kind of set that mean nothing to the other."""
+
+
+class BadDatasetConfig(UsageFault):
+    """A set with profile = "rdf-dataset" lacks what it is made of, or has a setting that does not go with it."""
+
+    code: ClassVar[str] = "HW-CFG-08"
+    advice: ClassVar[str] = "docs/datasets.md has an example, and says which keys do not go with a dataset, and why."
+
+
+class BadPushConfig(UsageFault):
+    """A set has none of `files`, `feed`, `copy` and `profile`, or several, or a setting of another kind."""
+
+    code: ClassVar[str] = "HW-CFG-03"
+    advice: ClassVar[str] = (
+        'Give a set `files = "DIR"`, or `copy = "DEST"`, or `feed = "events"` or "dit" and what belongs to it, or'
+        ' `profile = "rdf-dataset"` and `dataset = "PATH"`.'
+    )
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
+    """What each key is when it is not given; to find that out takes as long as to read the set."""
+    return {one.name: one.default for one in msgspec.structs.fields(kind)}
 
 
 class BadConfiguration(UsageFault):
@@ -59,6 +114,136 @@ class BadConfiguration(UsageFault):
 
     code: ClassVar[str] = "HW-CFG-01"
     advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
+
+
+class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a set's dataset is made of, and how."""
+
+    profile: Literal["rdf-dataset"] | None = None
+    dataset: str | None = None
+    sparql: str | None = None
+    sparql_authorization_env: str | None = None
+    oxigraph: str | None = None
+    syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld"] | None = None
+    base_iri: str | None = None
+    blank_nodes: Literal["iris", "refuse"] = "iris"
+    genid: str | None = None
+    licence: str | None = None
+    dataset_seconds: Seconds | None = None
+    may_be_empty: bool = False
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the set is an RDF dataset."""
+        return self.profile is not None
+
+    @property
+    def dataset_pause(self) -> float:
+        """Between two looks at what the dataset is made of."""
+        if self.dataset_seconds is not None:
+            return self.dataset_seconds
+        if self.sparql is not None:
+            return _ENDPOINT_SECONDS
+        return _FILE_SECONDS if self.dataset is not None else _STORE_SECONDS
+
+    def dataset_complaint(self) -> str | None:
+        """What is wrong with a set that is a dataset, by what it is made of; None: nothing."""
+        given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
+        if len(given) != 1:
+            return "a dataset is made of one of dataset, sparql and oxigraph"
+        if self.syntax is not None and self.dataset is None:
+            return "syntax is that of files: it belongs to dataset"
+        if self.base_iri is not None:
+            if self.dataset is None:
+                return "base_iri is for relative IRIs in files: it belongs to dataset"
+            if not _BASE.fullmatch(self.base_iri):
+                return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
+        if self.sparql_authorization_env is not None and self.sparql is None:
+            return "sparql_authorization_env belongs to sparql"
+        return None
+
+    def authorization(self, environment: Mapping[str, str]) -> str | None:
+        """What the endpoint is told in `Authorization`. Raises BadToken."""
+        name = self.sparql_authorization_env
+        if name is None:
+            return None
+        value = environment.get(name, "").strip()
+        if not value or not value.isprintable() or not value.isascii():
+            raise BadToken("the environment variable holds nothing that could be sent as Authorization", where=name)
+        return value
+
+
+class PushConfig(DatasetConfig, frozen=True, kw_only=True):
+    """The keys of a push set's `[[set]]`: where its resources lie, who may announce, which index is followed."""
+
+    files: str = ""
+    feed: Literal["events", "dit"] | None = None
+    copy: str | None = None
+    copy_set: str | None = None
+    resource_root: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    resource_sets: tuple[str, ...] = ()
+    index: str | None = None
+    poll_seconds: Seconds = 1.0
+    pair_seconds: Seconds = 5.0
+
+    def __post_init__(self) -> None:
+        if self.is_dataset and (complaint := self.dataset_complaint()):
+            raise BadDatasetConfig(complaint)
+        if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
+            if self.dataset or self.sparql or self.oxigraph:
+                raise BadDatasetConfig(
+                    'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
+                )
+            raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
+        others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
+        others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
+        others += [(("max_delete",), "set with a folder, or a push set")] if not (self.files or self.feed) else []
+        others += [(("copy_set",), "set with a copy")] if self.copy is None else []
+        others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
+        defaults = _defaults(type(self))
+        for keys, whose in others:
+            if wrong := next((one for one in keys if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+                raise BadPushConfig(f"{wrong} belongs to a {whose}")
+        unfit = UNFIT_KEYS if self.is_dataset else ()
+        if wrong := next((one for one in unfit if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
+            raise BadDatasetConfig(f"{wrong} does not go with a dataset")
+        if self.index is not None and self.feed != "dit":
+            raise BadPushConfig('only a set with feed = "dit" follows an index')
+
+    @property
+    def root(self) -> str | None:
+        """The folder whose files this server serves; None when they lie elsewhere."""
+        return self.files or self.copy or self.resource_root
+
+    @property
+    def shown(self) -> str:
+        """What people are told that is published."""
+        made_of = self.files or self.copy or self.dataset or self.sparql or self.oxigraph
+        return made_of or f"the push set {getattr(self, 'name', '')}"
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether a folder is scanned for its resources."""
+        return bool(self.files)
+
+    def locations(self, prefix: str) -> Locations:
+        """How the set's locations are resolved, below its URL prefix."""
+        return Locations(prefix, self.resource_root)
+
+    def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
+        """Who may announce to the set. Raises BadToken."""
+        return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
+
+    def anchored_paths(self, folder: Path) -> dict[str, str]:
+        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
+        names = ("files", "copy", "resource_root", "token_file", "dataset", "oxigraph")
+        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
+        if self.index is not None and is_cluster(self.index):
+            paths["index"] = anchored(self.index, folder)
+        return paths
 
 
 class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,111 +484,3 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 settings.links, urls=(*settings.links.urls, *rules), mementos=f"{base}/{one.name}/memento"
             ),
         )
-
-
-Config = TypeVar("Config", SetConfig, SourceConfig)
-
-_LISTS = ("exclude", "hashes", "hubs", "include", "mirrors", "patch", "resource_sets", "variants")
-
-
-def read_config(path: Path) -> SourceConfig:
-    """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
-    try:
-        data = tomllib.loads(path.read_bytes().decode())
-    except OSError as cause:
-        raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
-    data = spelled_out(data, _LISTS)
-    for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
-        name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
-        _read_set(table, f"{path}, [[set]] {number} {name!r}")
-    if "configuration" in data:
-        raise BadConfiguration("unknown key: configuration", where=str(path))
-    config = _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
-    return msgspec.structs.replace(config, configuration=str(path.absolute()))
-
-
-def _read_set(table: object, where: str) -> None:
-    one = _read(table, SetConfig, where)
-    try:
-        Site(base_url="http://localhost", sets=(one.settings(),))
-    except UsageFault as fault:
-        fault.where = where
-        raise
-
-
-def _read(data: object, kind: type[Config], where: str) -> Config:
-    """A record of this kind; whatever is wrong is said with its place. Raises UsageFault."""
-    try:
-        return from_values(data, kind)
-    except msgspec.ValidationError as cause:
-        raise BadConfiguration(refusal(str(cause), kind), where=where) from cause
-    except UsageFault as fault:
-        fault.where = f"{where}: {fault.where}" if fault.where else where
-        raise
-
-
-def refusal(words: str, kind: type[msgspec.Struct]) -> str:
-    """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
-    what, _, place = words.partition(" - at `$.")
-    place = place.rstrip("`").replace("[...]", "")
-    key = re.sub(r"\[(\d+)\]", lambda index: f" {int(index[1]) + 1}", place)
-    if unknown := _UNKNOWN.match(what):
-        names = [one.encode_name for one in _fields(kind, re.sub(r"\[\d+\]", "", place))]
-        meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
-        possible = f"; possible are {', '.join(names)}" if 0 < len(names) <= _MOST_NAMED else ""
-        what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else possible)
-    elif _ENUM.match(what) and (values := _values(kind, place)):
-        what = f"{what.replace('enum ', '')}, expected one of {', '.join(values)}"
-    elif key == "set" and what.endswith("got `object`"):
-        what = "write [[set]], in double brackets: there may be several"
-    elif missing := _MISSING.match(what):
-        what = f"{f'there is no [[{missing[1]}]] table' if missing[1] == 'set' else f'the key {missing[1]} is missing'}"
-    what = re.sub(r"`([a-z]+(?: \| [a-z]+)*)`", lambda told: _kinds(told[1]), what)
-    return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
-
-
-def _kinds(told: str) -> str:
-    return ", or ".join(_KINDS.get(name, name) for name in told.split(" | "))
-
-
-def _values(kind: type[msgspec.Struct], place: str) -> list[str]:
-    """The values that the key at this place may have, where they are a closed set."""
-    table, _, key = re.sub(r"\[\d+\]", "", place).rpartition(".")
-    types = [one.type for one in _fields(kind, table) if one.encode_name == key]
-    choices = [choice for one in types for choice in (one, *get_args(one))]
-    closed = [str(one.value) for choice in choices if isinstance(choice, EnumType) for one in list[Enum](choice)]
-    return closed or [text for choice in choices if get_origin(choice) is Literal for text in get_args(choice)]
-
-
-def _fields(kind: type[msgspec.Struct], key: str) -> tuple[FieldInfo, ...]:
-    """The keys that a table may have: this one, or the one that lies at a key of it, as `set.described`."""
-    for name in filter(None, key.split(".")):
-        of_name = [one for one in msgspec.structs.fields(kind) if one.encode_name == name]
-        tables = [table for one in of_name for table in _tables(one.type)]
-        if not tables:
-            return ()
-        kind = tables[0]
-    return msgspec.structs.fields(kind)
-
-
-def _tables(annotation: object) -> list[type[msgspec.Struct]]:
-    """The tables that a type allows: itself, those of a list of them, or of a choice."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return [annotation]
-    return [table for one in get_args(annotation) for table in _tables(one)]
-
-
-def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
-    sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
-    places = {
-        name: str(folder / Path(path).expanduser())
-        for name, path in (("state", config.state), ("documents", config.documents))
-        if path is not None
-    }
-    if config.catalog is not None:
-        places["catalog"] = anchored(config.catalog, folder)
-    notify = None if config.notify is None else config.notify.anchored(folder)
-    hub = None if config.hub is None else config.hub.anchored(folder)
-    return msgspec.structs.replace(config, sets=sets, notify=notify, hub=hub, **places)

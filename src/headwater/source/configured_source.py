@@ -24,10 +24,10 @@ from headwater.progress import Listener, silent
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
-from headwater.source.copy.copy_sets import CopySets
-from headwater.source.datasets.dataset_sets import DatasetSets
-from headwater.source.folder.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
-from headwater.source.push.push_sets import PushSets
+from headwater.source.copy_sets import CopySets
+from headwater.source.dataset_sets import DatasetSets
+from headwater.source.push_sets import PushSets
+from headwater.source.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
 from headwater.source.state_lock import StateUnusable
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore

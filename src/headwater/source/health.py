@@ -1,4 +1,4 @@
-"""The health report: for a load balancer a status, for a person what the source is doing.
+"""How others know a source: by protocols, and by the health report, for a load balancer a status, for a person words.
 
 All is well when every set's documents are served, and none has failed for a while to be brought up to date: with a full
 disk all that was published is served, and nothing that happens is told. A push set without a record waits for its
@@ -13,19 +13,21 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.catalog.content import ContentReader, RecordedResource
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
+from headwater.storage.objects.interface import ObjectStore
 
 FAILING_SECONDS = 10.0
 """What fails no longer than this is not told as unwell: it is tried again at once."""
 
 
 class ObservableSource(Protocol):
-    """What the report is made from."""
+    """What the report of its health is made from."""
 
     @property
     def site(self) -> Site:
@@ -56,6 +58,40 @@ class ObservableSource(Protocol):
 
     def health(self) -> Mapping[str, object]:
         """What the source says of itself: last scan, last publication, errors."""
+        ...
+
+
+class ServableSource(ObservableSource, Protocol):
+    """The source behind the face. What may ask the catalog is not called in the event loop."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where its documents lie."""
+        ...
+
+    @property
+    def copied_names(self) -> frozenset[str]:
+        """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
+        ...
+
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        ...
+
+    def takes(self, name: str, relative: bytes) -> bool:
+        """Whether the set's settings take a file at this path."""
+        ...
+
+
+class ContentProvider(ContentReader, Protocol):
+    """Whoever has the octets of resources that lie in no files, and what the catalog records of them."""
+
+    def is_at_hand(self, set_name: str, relative: str) -> bool:
+        """Whether `find` can tell without asking the catalog."""
+        ...
+
+    def find(self, set_name: str, relative: str) -> RecordedResource | None:
+        """A resource as the catalog holds it, or a later state than is published; None: there is none."""
         ...
 
 

@@ -32,28 +32,26 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
-from headwater.source.copy.copy_sets import has_copy
+from headwater.source.copy_sets import has_copy
 from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
 from headwater.source.dumps.packing_round import pack_round
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
-from headwater.source.events.publication import Publication, PublicationEvents
-from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
-from headwater.source.folder.scan_settings import StaticTree
+from headwater.source.folder_pipeline import FolderPipeline, PipelineResult
 from headwater.source.leadership import Leadership
-from headwater.source.scheduling.scheduler import Scheduler
-from headwater.source.scheduling.work_queue import WorkQueue
+from headwater.source.publication import Publication, PublicationEvents
+from headwater.source.scan_settings import StaticTree
+from headwater.source.scheduler import Scheduler, WorkQueue
 from headwater.source.set_health import SetHealth
 from headwater.source.source_context import SourceContext
-from headwater.source.state_lock import StateLock
+from headwater.source.state_lock import StateLock, make_state
 from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:
-    from headwater.source.copy.copy_set import CopySet
-    from headwater.source.copy.copy_task import CopyTask
-    from headwater.source.datasets.dataset_set import DatasetSet
-    from headwater.source.folder.folder_set import FolderSet
-    from headwater.source.notifications.notifier import Notifier
-    from headwater.source.push.push_set import PushSet
+    from headwater.source.copy_set import CopySet, CopyTask
+    from headwater.source.dataset_set import DatasetSet
+    from headwater.source.folder_set import FolderSet
+    from headwater.source.notifier import Notifier
+    from headwater.source.push_publisher import PushSet
 
 _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
@@ -173,7 +171,7 @@ class Source(ConfiguredSource):
         """
         if not self.copied_names:
             return []
-        from headwater.source.copy.static_copies import publish_copies
+        from headwater.source.copy_set import publish_copies
 
         copies = self._made_copies(lambda: False)
         if self._tree is None:
@@ -263,8 +261,8 @@ class Source(ConfiguredSource):
         if notify is None or self._tree is not None:
             return None
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
-        from headwater.source.notifications.notification_stream import NotifyContext
-        from headwater.source.notifications.notifier import Notifier
+        from headwater.source.hub_streams import NotifyContext
+        from headwater.source.notifier import Notifier
 
         context = NotifyContext(
             catalog=self.catalog,
@@ -306,7 +304,7 @@ class Source(ConfiguredSource):
 
     def _schedule_folders(self, scheduler: Scheduler) -> list[FolderSet]:
         # With it comes the watching, which one round does not need.
-        from headwater.source.folder.folder_set import FolderSet
+        from headwater.source.folder_set import FolderSet
 
         sets = [
             FolderSet(self._context, one, self._folders[one.name], scheduler)
@@ -401,6 +399,31 @@ class Source(ConfiguredSource):
     def sets_health(self) -> list[SetHealth]:
         """The same as records."""
         return [one.health for one in self._followed]
+
+
+class ReadOnlySource(ConfiguredSource):
+    """What `headwater serve --no-publish` serves. Any number of these may show one catalog and one document storage.
+
+    Until the publishing process has published a set, it counts as not there yet, as with a source that has just begun.
+    """
+
+    def __init__(self, config: SourceConfig, *, base_url: str | None = None, listener: Listener = silent) -> None:
+        super().__init__(config, base_url)
+        make_state(self._state)
+        self._open(utc_now, listener)
+        self._publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)
+
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents are there, in the shape that this configuration gives them."""
+        return self.is_site_published() and self._publisher.site_documents.is_published(name, state)
+
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        return self.is_site_published() and (name is None or self._publisher.site_documents.is_known_published(name))
+
+    def health(self) -> Mapping[str, object]:
+        """What this process knows of itself; how the sets are is read from the catalog."""
+        return {"role": "server", "sets": []}
 
 
 def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:

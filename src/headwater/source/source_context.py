@@ -11,7 +11,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Metadata
 from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
-from headwater.source.events.publication import PublicationEvents
+from headwater.source.publication import PublicationEvents
 from headwater.versions.history import History
 from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import Predecessors

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder.pipeline import PipelineResult
+from headwater.source.folder_pipeline import PipelineResult
 from headwater.source.source import Source
 from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, import_changes
 from tests.support.serving import Face, source_at_work

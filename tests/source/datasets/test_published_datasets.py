@@ -24,9 +24,8 @@ from headwater.ingest.datasets import inputs, intake
 from headwater.publish.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
-from headwater.source.config import SetConfig
-from headwater.source.folder.scan_settings import FolderOverlap
-from headwater.source.push_config import BadDatasetConfig
+from headwater.source.config import BadDatasetConfig, SetConfig
+from headwater.source.scan_settings import FolderOverlap
 from headwater.source.source import Source
 from headwater.triplestores.embedded_store import load_store
 from headwater.triplestores.positions import POSITION_GRAPH, StorePosition
@@ -364,7 +363,7 @@ def test_a_file_whose_time_lies_ahead_is_not_waited_for_until_then(
         time.sleep(0.02)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-    monkeypatch.setattr("headwater.source.datasets.dataset_set.time", clock)
+    monkeypatch.setattr("headwater.source.dataset_set.time", clock)
     tomorrow = time.time() + 86_400
     rounds = Rounds(tmp_path, file_set(tmp_path / "d.nt"))
     for count in (1, 2):

@@ -31,7 +31,7 @@ def follow_pushed(
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.subscriber.follow_push import PushOptions, follow_push
     from headwater.notify.hub.requests import objection_to_url
-    from headwater.source.notifications.hub_config import host_and_port
+    from headwater.source.hub_config import host_and_port
     from headwater.sync.follow import PollInterval
 
     if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):

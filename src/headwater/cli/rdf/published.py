@@ -103,6 +103,6 @@ def _patches(count: int) -> str:
 
 
 def _state_folder(place: Path) -> Path:
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
 
     return Path(read_config(place).state) if place.is_file() else place

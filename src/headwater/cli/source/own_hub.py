@@ -13,8 +13,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.http.hub.server import HubServer, HubSetup
 from headwater.http.server.sockets import AddressInUse, address_url, listen
-from headwater.source.notifications.hub_config import LOOPBACK, HubConfig
-from headwater.source.notifications.notify_config import NotifyConfig
+from headwater.source.hub_config import LOOPBACK, HubConfig, NotifyConfig
 
 if TYPE_CHECKING:
     from types import TracebackType

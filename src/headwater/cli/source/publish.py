@@ -33,8 +33,8 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.ingest.folder.dry_run import DryRun
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.folder.pipeline import PipelineResult
-    from headwater.source.folder.scan_settings import StaticTree
+    from headwater.source.folder_pipeline import PipelineResult
+    from headwater.source.scan_settings import StaticTree
 
 _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
@@ -189,7 +189,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             advice="Add --resources none, or leave out --resource-base.",
         )
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.folder.scan_settings import StaticTree
+    from headwater.source.scan_settings import StaticTree
     from headwater.spec.writer import Profile
 
     described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
@@ -213,8 +213,8 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
 def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[SetConfig, ...]:
     """A set for each of the copy, or for the one that is named. Raises UsageFault."""
     from headwater.source.config import SetConfig
-    from headwater.source.copy.copy_sets import published_names
-    from headwater.source.copy.static_copies import refuse_overlap
+    from headwater.source.copy_set import refuse_overlap
+    from headwater.source.copy_sets import published_names
 
     copy, wanted = given["copy"].absolute(), given.get("set_name")
     refuse_overlap(copy, given["out"])
@@ -227,7 +227,7 @@ def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[Set
 
 def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     """The source that a file describes; it says all that there is to say."""
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
 
     if given:
         option = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
@@ -395,7 +395,7 @@ def _forecast(name: str, result: DryRun) -> dict[str, object]:
 def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:
     from headwater.ingest.folder.dry_run import DryRun, dry_run
     from headwater.source.configured_source import CATALOG
-    from headwater.source.folder.scan_settings import scan_settings
+    from headwater.source.scan_settings import scan_settings
     from headwater.source.source import Source
 
     with listening() as listener:

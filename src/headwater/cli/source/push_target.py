@@ -65,7 +65,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.push.old_state_check import refuse_old_memory
     from headwater.ingest.push.resource_locations import Locations
     from headwater.source.configured_source import VERSIONS
-    from headwater.source.push.stopped_set import FeedPlace, keep_versions
+    from headwater.source.push_target import FeedPlace, keep_versions
     from headwater.versions.folder_store import FolderVersionStore
 
     name = options["set_name"]
@@ -105,7 +105,7 @@ def _locked(state: Path) -> StateLock:
 
 def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:
     """The state folder, the URL prefix and the configuration of the set, as far as they are known."""
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
 
     if options["config"] is None:
         if options["state"] is None:
@@ -126,7 +126,7 @@ def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalo
     import msgspec
 
     from headwater.cli.source.catalog_argument import CatalogArgument
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
     from headwater.source.configured_source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:

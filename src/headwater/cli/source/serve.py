@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from headwater.ingest.push.events.line_counts import Account
     from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
-    from headwater.source.read_only import ReadOnlySource
-    from headwater.source.source import Source
+    from headwater.source.source import ReadOnlySource, Source
 
 T = TypeVar("T")
 
@@ -265,8 +264,7 @@ def _opened(
     heard: Callable[[Progress | Notice], None] | None,
 ) -> Source | ReadOnlySource:
     """The source, until the end of `stack`: one that publishes and is `heard`, or else one that only serves."""
-    from headwater.source.read_only import ReadOnlySource
-    from headwater.source.source import Source
+    from headwater.source.source import ReadOnlySource, Source
 
     if heard is None:
         return stack.enter_context(ReadOnlySource(config, listener=log.progress))
@@ -383,7 +381,7 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
     from headwater.http.server.server import make_server
     from headwater.http.server.workers import FirstProcess, when_parent_ends
     from headwater.source.config import SourceConfig
-    from headwater.source.read_only import ReadOnlySource
+    from headwater.source.source import ReadOnlySource
 
     end: list[Callable[[], None]] = [lambda: os._exit(Exit.DONE)]
     when_parent_ends(lambda: end[-1]())

@@ -23,7 +23,7 @@ def configured(options: dict[str, Any]) -> SourceConfig:
     """The configuration that a file, or the options, or both give. Raises UsageFault."""
     import msgspec
 
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     path = given.pop("config", None)
@@ -76,7 +76,7 @@ def _fits(data: dict[str, Any]) -> bool:
 def _copied(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceConfig:
     """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
     _refuse(given, ("files", "dataset", "rescan"), "--copy")
-    from headwater.source.copy.copy_sets import published_names
+    from headwater.source.copy_sets import published_names
 
     copy = given["copy"].absolute()
     wanted = given.get("set_name")

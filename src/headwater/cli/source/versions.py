@@ -96,7 +96,7 @@ def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tup
     """The state folder, and what is kept in it: as the options say, or else the configuration."""
     import msgspec
 
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
     from headwater.versions.retention import VersionRetention
 
     state, retention = place, VersionRetention(seconds=_WEEK_SECONDS)
@@ -179,7 +179,7 @@ def _named_catalog(place: Path, catalog: str) -> str:
 
 def _kept_versions(place: Path) -> dict[str, VersionRetention] | None:
     """How long sets keep past states, by the configuration; None without one: then all that a history names stays."""
-    from headwater.source.config import read_config
+    from headwater.source.config_file import read_config
 
     return read_config(place).kept_versions if place.is_file() else None
 

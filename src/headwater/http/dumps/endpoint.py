@@ -39,7 +39,7 @@ from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
-from headwater.source.protocol import ServableSource
+from headwater.source.health import ServableSource
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.timestamps import to_microseconds
 

@@ -29,7 +29,7 @@ from headwater.ingest.push.events.line_counts import Account
 from headwater.ingest.push.events.lines import TooMuch
 from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.ingest.push.feed import Feed
-from headwater.source.push.target import PushTarget
+from headwater.source.push_target import PushTarget
 from headwater.source.tokens import LONGEST
 
 T = TypeVar("T")

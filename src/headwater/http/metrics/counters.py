@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.http.access_record import AccessRecord
 from headwater.http.metrics.shared_counters import WRITE_SECONDS, CounterSnapshot, SharedCounters
-from headwater.source.events.publication import Publication
+from headwater.source.publication import Publication
 
 if TYPE_CHECKING:
     from headwater.ingest.push.events.line_counts import Account

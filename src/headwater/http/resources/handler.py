@@ -22,7 +22,7 @@ from headwater.http.source_access import SourceAccess, not_published
 from headwater.ingest.content.file_content import GONE
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
-from headwater.source.protocol import ContentProvider
+from headwater.source.health import ContentProvider
 
 _CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
 

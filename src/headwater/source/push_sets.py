@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
     from headwater.catalog.catalog_url import Credentials
     from headwater.ingest.dit.index.follower import DitFollower
     from headwater.ingest.push.feed import Feed
-    from headwater.source.push.push_publisher import PushPublisher
-    from headwater.source.push.push_set import PushSet
-    from headwater.source.push.target import PushTarget
-    from headwater.source.scheduling.scheduler import Scheduler
+    from headwater.source.push_publisher import PushPublisher, PushSet
+    from headwater.source.push_target import PushTarget
+    from headwater.source.scheduler import Scheduler
     from headwater.source.source_context import SourceContext
+
 
 PUBLISHING_THREADS = 8
 """Threads, at most: publishing a change is mostly waiting for the disk."""
@@ -76,9 +76,7 @@ class PushSets:
         if not self.by_set:
             return []
         from headwater.ingest.dit.index.index_url import index_credentials
-        from headwater.source.push.index_poll import IndexPoll
-        from headwater.source.push.push_publisher import PushPublisher
-        from headwater.source.push.push_set import PushSet
+        from headwater.source.push_publisher import IndexPoll, PushPublisher, PushSet
 
         indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
         credentials = index_credentials(os.environ, indexes)
@@ -114,7 +112,7 @@ class PushSets:
         return {name: self._target(name) for name in self.by_set}
 
     def _target(self, name: str) -> PushTarget:
-        from headwater.source.push.target import PushTarget
+        from headwater.source.push_target import PushTarget
 
         config = self._configs[name]
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()

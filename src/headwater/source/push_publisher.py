@@ -3,6 +3,7 @@
 A task looks at them all, by one cheap question to the catalog, and puts what it has found in the work queue. News go
 first: pages, and sets of which nothing new is known, have a lower priority. A set has one publication under way at a
 time. Whatever fails in a set is shown by its `health`, tried again after a pause that grows, and holds up no other set.
+A set that follows an index has a task of its own, which takes what is new there and asks again after a pause.
 """
 
 from __future__ import annotations
@@ -12,22 +13,141 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
-from headwater.ingest.dit.intake import settle, shorten_waits
+from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits
 from headwater.ingest.held_deletions import DeletionsHeld
+from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import unsettled
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
 from headwater.publish.plan import Refresh
-from headwater.source.push.push_set import PushSet
-from headwater.source.scheduling.scheduler import Scheduler
-from headwater.source.scheduling.work_queue import Priority
+from headwater.source.scheduler import Priority, Scheduler
+from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source_context import SourceContext
+
+WAITING: Final = "waiting for its first records"
+LOADING: Final = "loading"
+READING: Final = "reading the index"
+FOLLOWING: Final = "following"
+
+
+class IndexReader(Protocol):
+    """An index that is followed."""
+
+    def poll(self) -> int:
+        """Take what is new; how many documents were looked at."""
+        ...
+
+
+class PushSet:
+    """One set. `index` makes what is polled every `poll_seconds`, given a callback that tells when to stop.
+
+    Documents wait for their partners up to `patience`.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        context: SourceContext,
+        index: Callable[[Callable[[], bool]], IndexReader] | None = None,
+        poll_seconds: float = 1.0,
+        patience: dt.timedelta = PATIENCE,
+    ) -> None:
+        self.name = feed.name
+        self.feed = feed
+        self.index = index
+        self.poll_seconds = poll_seconds
+        self.patience = patience
+        self.health = SetHealth(name=feed.name, phase=WAITING)
+        self.failures = Failures(self.health, context.clock, context.listener)
+        self.is_open = False
+        self.is_unsettled = False
+        self.is_misdated = False
+        """Documents may wait by a clock that was set back since."""
+        self.priority: Priority | None = None
+        """With which priority the set waits for its publication."""
+        self.is_worked = False
+        """Its publication is under way …"""
+        self.wanted: Priority | None = None
+        """… and another one is wanted when it has ended."""
+        self.seen_seq: int | None = None
+        """The newest change at the last look: another number is news."""
+        self.published_seq: int | None = None
+        self.published_at = 0.0
+        self.pages_left = 0
+        self.refresh_at = math.inf
+        """When pages that do not show everything are due."""
+        self.retry_at = 0.0
+        self._polled: IndexReader | None = None
+
+    def poll(self, stop: Callable[[], bool]) -> int:
+        """Take what is new in the index; how many documents were looked at."""
+        assert self.index is not None
+        self._polled = self._polled or self.index(stop)
+        return self._polled.poll()
+
+    def attempt(self, what: str, work: Callable[[], None]) -> float | None:
+        """Do some work; None when it went well, else how many seconds to wait before it is tried again."""
+        pause = self.failures.attempt(what, work)
+        self._show_phase()
+        return pause
+
+    def worked(self, what: str) -> None:
+        """Something that had failed goes well again."""
+        self.failures.worked(what)
+        self._show_phase()
+
+    def _show_phase(self) -> None:
+        if not self.failures:
+            self.health.phase = FOLLOWING if self.is_open else WAITING if self.index is None else LOADING
+
+
+class IndexPoll:
+    """One set's. `stop` tells a look under way to end, `news` is called when something was recorded."""
+
+    def __init__(
+        self,
+        push_set: PushSet,
+        clock: Callable[[], dt.datetime],
+        stop: Callable[[], bool],
+        news: Callable[[str], None],
+    ) -> None:
+        self._set = push_set
+        self._clock = clock
+        self._stop = stop
+        self._news = news
+        self._poll_at = 0.0
+        self._has_failed = False
+
+    def due_at(self) -> float:
+        """When the index is to be asked again."""
+        return self._poll_at
+
+    def is_long(self) -> bool:
+        """A first load takes as long as it takes, and an index that does not answer until it is given up."""
+        return not self._set.is_open or self._has_failed
+
+    def run(self) -> None:
+        """Take what is new; a failure is kept for `health`."""
+        self._set.health.phase = READING if self._set.is_open else LOADING
+        pause = self._set.attempt("index", self._poll)
+        self._has_failed = pause is not None
+        if pause is not None:
+            self._poll_at = time.monotonic() + pause
+
+    def _poll(self) -> None:
+        found = self._set.poll(self._stop)
+        self._poll_at = 0.0 if found else time.monotonic() + self._set.poll_seconds
+        self._set.health.scans += 1
+        self._set.health.scanned_at = self._clock()
+        if found:
+            self._news(self._set.name)
+
 
 TICK_SECONDS: Final = 30.0
 """Between publications of a set without news: what is due by time, and whatever was lost in the store …"""

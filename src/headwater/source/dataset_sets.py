@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
-from headwater.source.folder.pipeline import PipelineResult
-from headwater.source.folder.scan_settings import FolderOverlap
+from headwater.source.folder_pipeline import PipelineResult
+from headwater.source.scan_settings import FolderOverlap
 from headwater.source.source_context import SourceContext
 
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
     from headwater.ingest.datasets.inputs import DatasetInput
     from headwater.ingest.folder.dry_run import DryRun
-    from headwater.source.datasets.dataset_set import DatasetSet
-    from headwater.source.scheduling.scheduler import Scheduler
+    from headwater.source.dataset_set import DatasetSet
+    from headwater.source.scheduler import Scheduler
 
 
 class DatasetSets:
@@ -78,7 +78,7 @@ class DatasetSets:
         from headwater.ingest.datasets.copied_input import PathOrCopy
         from headwater.ingest.datasets.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
-        from headwater.source.datasets.dataset_set import DatasetSet
+        from headwater.source.dataset_set import DatasetSet
 
         rules = DatasetRules(
             blank_nodes=BlankNodes(config.blank_nodes),

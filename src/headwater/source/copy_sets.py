@@ -19,10 +19,10 @@ from headwater.source.config import SetConfig
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a part of a start
     from headwater.ingest.copy.intake import CopyIntake
-    from headwater.source.copy.copy_set import CopySet
-    from headwater.source.copy.copy_task import CopyTask
-    from headwater.source.scheduling.scheduler import Scheduler
+    from headwater.source.copy_set import CopySet, CopyTask
+    from headwater.source.scheduler import Scheduler
     from headwater.source.source_context import SourceContext
+
 
 _UNFIT = re.compile("[^a-z0-9._-]+")
 _LONGEST_NAME = 60
@@ -72,7 +72,7 @@ class CopySets:
         """The sets."""
         if not intakes:
             return []
-        from headwater.source.copy.copy_set import CopySet
+        from headwater.source.copy_set import CopySet
 
         for intake in intakes.values():
             intake.may_record = context.may_record
@@ -88,7 +88,7 @@ class CopySets:
             by_copy.setdefault(str(self._configs[one.name].copy), []).append(one)
         if not by_copy:
             return []
-        from headwater.source.copy.copy_task import CopyTask
+        from headwater.source.copy_set import CopyTask
 
         tasks = [CopyTask(Path(copy), some, listener) for copy, some in by_copy.items()]
         for task in tasks:

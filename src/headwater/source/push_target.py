@@ -1,19 +1,34 @@
-"""The versions of a push set that is filled while its server is stopped: kept and noted as the server does it."""
+"""A set as a target of push: who may send what where, and what is kept of it while the server is stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime as dt
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+import msgspec
 
 from headwater.catalog.interface import Event, Upsert
 from headwater.ingest.content.file_content import ContentRoot, FileContentReader
+from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.push.feed import Feed
 from headwater.progress import Listener
 from headwater.source.config import SetConfig
+from headwater.source.tokens import AccessTokens
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.interface import VersionStore
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
+
+
+class PushTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One set. `resource_sets` are its names in DIT documents, `news` is called when something was recorded."""
+
+    feed: Feed
+    tokens: AccessTokens
+    resource_sets: frozenset[str] = frozenset()
+    patience: dt.timedelta = PATIENCE
+    news: Callable[[], None] = lambda: None
 
 
 class FeedPlace(NamedTuple):

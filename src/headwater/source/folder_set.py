@@ -17,11 +17,11 @@ from headwater.ingest.folder.folder_settings import Folder
 from headwater.processes.pool import Stopped
 from headwater.progress import of_set
 from headwater.source.config import SetConfig
-from headwater.source.folder.pipeline import FolderPipeline, PipelineResult
-from headwater.source.folder.schedule import HELD_SECONDS, TICK_SECONDS, FolderSchedule, FolderWork
-from headwater.source.folder.set_watch import WATCH_PAUSE, SetWatch
-from headwater.source.scheduling.scheduler import Scheduler
+from headwater.source.folder_pipeline import FolderPipeline, PipelineResult
+from headwater.source.folder_schedule import HELD_SECONDS, TICK_SECONDS, FolderSchedule, FolderWork
+from headwater.source.scheduler import Scheduler
 from headwater.source.set_health import Failures, SetHealth
+from headwater.source.set_watch import WATCH_PAUSE, SetWatch
 from headwater.source.source_context import SourceContext
 
 ECHO_SECONDS: Final = 1.0

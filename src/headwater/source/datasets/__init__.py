@@ -1,1 +1,0 @@
-"""The sets of a source that publish an RDF dataset (TIM)."""

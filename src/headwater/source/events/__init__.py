@@ -1,1 +1,0 @@
-"""What becomes visible, as events, and those who are told of it."""

@@ -1,1 +1,0 @@
-"""Sets that are filled by push: their state, what publishes them, and what follows their indexes."""

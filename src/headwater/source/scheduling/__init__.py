@@ -1,1 +1,0 @@
-"""The scheduler of a source, and the queue of its short jobs."""
