@@ -296,13 +296,17 @@ READERS = {
 def test_every_key_of_a_set_has_an_effect(tmp_path: Path, key: str) -> None:
     """The publisher's settings, the scan or what is kept differ by it; no key is read and dropped."""
 
-    def effects(**more: Any) -> tuple[object, ...]:
+    def effects(**more: Any) -> list[object]:
         kind: dict[str, Any] = {"profile": "rdf-dataset", "dataset": "d"} if key == "licence" else {"files": "f"}
         one = SetConfig(**{"name": "set", **kind, **more})
         config = SourceConfig(state=str(tmp_path), sets=(one,), base_url="http://source.example")
         site = config.site()
-        scan = scan_settings(one, site, None, config) if one.is_scanned else None
-        return site.sets, scan, config.kept_versions
+        found: list[object] = [site.sets, config.kept_versions]
+        if one.is_scanned:
+            scan = scan_settings(one, site, None, config)
+            found += [scan.selection.takes(name) for name in (b"a.pdf", b"a.tmp", b".hidden")]
+            found += [getattr(scan, field.name) for field in msgspec.structs.fields(type(scan))[2:]]
+        return found
 
     assert (key in VALUES) != (key in READERS)
     if key in VALUES:
