@@ -44,7 +44,7 @@ LINES = {
     "publish": 8_617,
     "rdf": 2_984,
     "simulate": 1_134,
-    "source": 5_904,
+    "source": 5_839,
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_651,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -61,6 +61,11 @@ _SET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PLACEHOLDERS = {NUMBER: "[0-9]{5,}", PART: "[0-9]{3,}", DIGEST: "[0-9a-f]{16}"}
 
 
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 def _name_pattern(name: str) -> str:
     pattern = re.escape(name)
     for placeholder, expression in _PLACEHOLDERS.items():
@@ -89,64 +94,59 @@ class BadSite(UsageFault):
     advice: ClassVar[str] = "A base URL looks like https://example.org/sync; a set name like reports-2024."
 
 
-class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one set is presented and how eagerly its documents follow the catalog.
+class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one set is presented and how eagerly its documents follow the catalog: keys of its configuration.
 
-    A page is rendered again after `refresh_changes` events on it, or `refresh_seconds` after the first; a page that no
-    event touches after `renew_seconds`, so that its `at` (and with it the changes that a new destination must replay)
-    does not grow old. An open Change List is closed after `segment_seconds` (None: by count and size alone).
-    After `rotation_seconds` all pages are rendered anew and the open Change List closed at their `at` (DIT-28, DIT-A1);
-    closed ones leave the index when pages have shown them for `retention_seconds` (None: never).
-    With `dump` the octets of all resources are offered in packages, page by page; those of a page are made anew when
-    the share `dump_share` of it has changed, or when anything has and they are `dump_seconds` old.
-    With `change_dump` the octets of all changes are offered in packages of `package_entries` and `package_octets` at
-    most; the one of the open Change List is made anew every `change_dump_seconds`. `patch` are the kinds of patches
-    that are published of updates.
-    With `archive` past documents stay: Change Lists and packages that leave by retention, and every `archive_seconds`
-    the Resource List and the Resource Dump as they are. They are kept for `archive_kept_seconds`, and as long as there
-    are no more than `archive_documents` of them with `archive_octets` together, the oldest going first.
-    With `classic` there are lists for old harvesters beside the others, whose Change List has `classic_entries` changes
-    at most; with `sitemap` a plain Sitemap for search engines.
-    `resource_base` is the URL that relative URIs are below, when another server than ours holds the files.
-    `dumps` are the limits of packages made on demand, where the server of the set makes them; with `past_dumps` also of
-    resources as they were.
-    `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
-    `links` are the rules by which entries get links, beside those of their records, when they are rendered.
-    A set that is a `dataset` has one resource, an RDF dataset, whose changes lead to patches; `licence` is its own.
+    What each key means is in `docs/configuration.md`. A page is rendered again after `refresh_changes` events on it, or
+    `refresh_seconds` after the first, or after `renew_seconds`, so that its `at` (and with it the changes that a new
+    destination must replay) does not grow old. After `rotation_seconds` all pages are rendered anew and the open Change
+    List closed at their `at` (DIT-28, DIT-A1). None stands for never. `licence` is that of an RDF dataset.
     """
 
     name: str = DEFAULT_SET
     title: str | None = None
     describedby: str | None = None
     resource_base: str | None = None
+    refresh_changes: Count = 5_000
+    refresh_seconds: Seconds = 3_600.0
+    renew_seconds: Seconds = 604_800.0
+    segment_seconds: Seconds | None = None
+    rotation_seconds: Seconds | None = None
+    retention_seconds: Seconds | None = None
+    dump: bool = False
+    dump_share: Share = 0.05
+    dump_seconds: Seconds = 86_400.0
+    change_dump: bool = False
+    change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
+    patch: tuple[Literal["json", "nquads"], ...] = ()
+    archive: bool = False
+    archive_seconds: Seconds = 86_400.0
+    archive_kept_seconds: Seconds = 31_536_000.0
+    archive_octets: Count = 20_000_000_000
+    archive_documents: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 2_000
+    package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
+    package_octets: Count = 268_435_456
+    classic: bool = False
+    classic_entries: Annotated[int, msgspec.Meta(ge=2, le=50_000)] = 50_000
+    sitemap: bool = False
+    licence: str | None = None
+
+
+class SetSettings(SetOptions, frozen=True, kw_only=True):
+    """The options of a set, and what follows for it from the whole configuration.
+
+    `dumps` are the limits of packages made on demand, where the server of the set makes them; with `past_dumps` also of
+    resources as they were.
+    `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
+    `links` are the rules by which entries get links, beside those of their records, when they are rendered.
+    A set that is a `dataset` has one resource, an RDF dataset, whose changes lead to patches.
+    """
+
     dumps: DumpLimits | None = None
     past_dumps: bool = False
-    refresh_changes: int = 5_000
-    refresh_seconds: float = 3_600.0
-    renew_seconds: float = 7 * 86_400.0
-    segment_seconds: float | None = None
-    rotation_seconds: float | None = None
-    retention_seconds: float | None = None
-    dump: bool = False
-    dump_share: float = 0.05
-    dump_seconds: float = 86_400.0
-    change_dump: bool = False
-    change_dump_seconds: float = 300.0
-    patch: tuple[str, ...] = ()
-    archive: bool = False
-    archive_seconds: float = 86_400.0
-    archive_kept_seconds: float = 365 * 86_400.0
-    archive_octets: int = 20_000_000_000
-    archive_documents: int = 2_000
-    package_entries: int = 10_000
-    package_octets: int = 268_435_456
     links: LinkRules = NO_RULES
-    classic: bool = False
-    classic_entries: int = 50_000
-    sitemap: bool = False
     hubs: tuple[str, ...] = ()
     dataset: bool = False
-    licence: str | None = None
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):

@@ -20,7 +20,7 @@ from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.links.partners import DescribedRule
 from headwater.publish.links.rules import LinkRules, UrlRule
-from headwater.publish.site import DEFAULT_SET, SetSettings, Site, description_name
+from headwater.publish.site import Count, Seconds, SetOptions, SetSettings, Share, Site, description_name
 from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hub_config import HubConfig, NotifyConfig
 from headwater.source.tokens import AccessTokens, BadToken, read_tokens
@@ -33,9 +33,6 @@ DEFAULT_PORT = 8000
 ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 """Limits of packages made on demand, unless others are configured; a manifest has 50,000 entries (RS-LIM-05)."""
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 DATASET_KEYS: Final = (
@@ -104,9 +101,9 @@ class BadPushConfig(UsageFault):
 
 
 @cache
-def _defaults(kind: type[msgspec.Struct]) -> Mapping[str, object]:
+def _defaults() -> Mapping[str, object]:
     """What each key is when it is not given; to find that out takes as long as to read the set."""
-    return {one.name: one.default for one in msgspec.structs.fields(kind)}
+    return {one.name: one.default for one in msgspec.structs.fields(SetConfig)}
 
 
 class BadConfiguration(UsageFault):
@@ -114,136 +111,6 @@ class BadConfiguration(UsageFault):
 
     code: ClassVar[str] = "HW-CFG-01"
     advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
-
-
-class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a set's dataset is made of, and how."""
-
-    profile: Literal["rdf-dataset"] | None = None
-    dataset: str | None = None
-    sparql: str | None = None
-    sparql_authorization_env: str | None = None
-    oxigraph: str | None = None
-    syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld"] | None = None
-    base_iri: str | None = None
-    blank_nodes: Literal["iris", "refuse"] = "iris"
-    genid: str | None = None
-    licence: str | None = None
-    dataset_seconds: Seconds | None = None
-    may_be_empty: bool = False
-
-    @property
-    def is_dataset(self) -> bool:
-        """Whether the set is an RDF dataset."""
-        return self.profile is not None
-
-    @property
-    def dataset_pause(self) -> float:
-        """Between two looks at what the dataset is made of."""
-        if self.dataset_seconds is not None:
-            return self.dataset_seconds
-        if self.sparql is not None:
-            return _ENDPOINT_SECONDS
-        return _FILE_SECONDS if self.dataset is not None else _STORE_SECONDS
-
-    def dataset_complaint(self) -> str | None:
-        """What is wrong with a set that is a dataset, by what it is made of; None: nothing."""
-        given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
-        if len(given) != 1:
-            return "a dataset is made of one of dataset, sparql and oxigraph"
-        if self.syntax is not None and self.dataset is None:
-            return "syntax is that of files: it belongs to dataset"
-        if self.base_iri is not None:
-            if self.dataset is None:
-                return "base_iri is for relative IRIs in files: it belongs to dataset"
-            if not _BASE.fullmatch(self.base_iri):
-                return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
-        if self.sparql_authorization_env is not None and self.sparql is None:
-            return "sparql_authorization_env belongs to sparql"
-        return None
-
-    def authorization(self, environment: Mapping[str, str]) -> str | None:
-        """What the endpoint is told in `Authorization`. Raises BadToken."""
-        name = self.sparql_authorization_env
-        if name is None:
-            return None
-        value = environment.get(name, "").strip()
-        if not value or not value.isprintable() or not value.isascii():
-            raise BadToken("the environment variable holds nothing that could be sent as Authorization", where=name)
-        return value
-
-
-class PushConfig(DatasetConfig, frozen=True, kw_only=True):
-    """The keys of a push set's `[[set]]`: where its resources lie, who may announce, which index is followed."""
-
-    files: str = ""
-    feed: Literal["events", "dit"] | None = None
-    copy: str | None = None
-    copy_set: str | None = None
-    resource_root: str | None = None
-    token: str | None = None
-    token_file: str | None = None
-    token_env: str | None = None
-    resource_sets: tuple[str, ...] = ()
-    index: str | None = None
-    poll_seconds: Seconds = 1.0
-    pair_seconds: Seconds = 5.0
-
-    def __post_init__(self) -> None:
-        if self.is_dataset and (complaint := self.dataset_complaint()):
-            raise BadDatasetConfig(complaint)
-        if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
-            if self.dataset or self.sparql or self.oxigraph:
-                raise BadDatasetConfig(
-                    'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
-                )
-            raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
-        others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
-        others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
-        others += [(("max_delete",), "set with a folder, or a push set")] if not (self.files or self.feed) else []
-        others += [(("copy_set",), "set with a copy")] if self.copy is None else []
-        others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
-        defaults = _defaults(type(self))
-        for keys, whose in others:
-            if wrong := next((one for one in keys if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
-                raise BadPushConfig(f"{wrong} belongs to a {whose}")
-        unfit = UNFIT_KEYS if self.is_dataset else ()
-        if wrong := next((one for one in unfit if getattr(self, one, defaults.get(one)) != defaults.get(one)), None):
-            raise BadDatasetConfig(f"{wrong} does not go with a dataset")
-        if self.index is not None and self.feed != "dit":
-            raise BadPushConfig('only a set with feed = "dit" follows an index')
-
-    @property
-    def root(self) -> str | None:
-        """The folder whose files this server serves; None when they lie elsewhere."""
-        return self.files or self.copy or self.resource_root
-
-    @property
-    def shown(self) -> str:
-        """What people are told that is published."""
-        made_of = self.files or self.copy or self.dataset or self.sparql or self.oxigraph
-        return made_of or f"the push set {getattr(self, 'name', '')}"
-
-    @property
-    def is_scanned(self) -> bool:
-        """Whether a folder is scanned for its resources."""
-        return bool(self.files)
-
-    def locations(self, prefix: str) -> Locations:
-        """How the set's locations are resolved, below its URL prefix."""
-        return Locations(prefix, self.resource_root)
-
-    def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
-        """Who may announce to the set. Raises BadToken."""
-        return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
-
-    def anchored_paths(self, folder: Path) -> dict[str, str]:
-        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
-        names = ("files", "copy", "resource_root", "token_file", "dataset", "oxigraph")
-        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
-        if self.index is not None and is_cluster(self.index):
-            paths["index"] = anchored(self.index, folder)
-        return paths
 
 
 class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -271,12 +138,32 @@ class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return octets_from(self.octets) if isinstance(self.octets, str) else self.octets
 
 
-class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[set]]`: a folder that is published as a set of resources, or a push set, whose records are announced."""
+class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[set]]`: what fills it, how that is read, and the options of its publication."""
 
-    name: str = DEFAULT_SET
-    title: str | None = None
-    describedby: str | None = None
+    files: str = ""
+    feed: Literal["events", "dit"] | None = None
+    copy: str | None = None
+    copy_set: str | None = None
+    resource_root: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    resource_sets: tuple[str, ...] = ()
+    index: str | None = None
+    poll_seconds: Seconds = 1.0
+    pair_seconds: Seconds = 5.0
+    profile: Literal["rdf-dataset"] | None = None
+    dataset: str | None = None
+    sparql: str | None = None
+    sparql_authorization_env: str | None = None
+    oxigraph: str | None = None
+    syntax: Literal["nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld"] | None = None
+    base_iri: str | None = None
+    blank_nodes: Literal["iris", "refuse"] = "iris"
+    genid: str | None = None
+    dataset_seconds: Seconds | None = None
+    may_be_empty: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hidden: bool = False
@@ -286,38 +173,15 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rescan_seconds: Seconds = 300.0
     settle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 2.0
     max_delete: Share = 0.2
-    refresh_changes: Count = 5_000
-    refresh_seconds: Seconds = 3_600.0
-    renew_seconds: Seconds = 604_800.0
-    segment_seconds: Seconds | None = None
-    rotation_seconds: Seconds | None = None
-    retention_seconds: Seconds | None = None
-    resource_base: str | None = None
     on_demand: bool = True
-    dump: bool = False
-    dump_share: Share = 0.05
-    dump_seconds: Seconds = 86_400.0
-    change_dump: bool = False
-    change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
-    patch: tuple[Literal["json", "nquads"], ...] = ()
-    archive: bool = False
-    archive_seconds: Seconds = 86_400.0
-    archive_kept_seconds: Seconds = 31_536_000.0
-    archive_octets: Count = 20_000_000_000
-    archive_documents: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 2_000
     versions: bool | KeptVersions | str = False
-    package_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
-    package_octets: Count = 268_435_456
     mirrors: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     described: tuple[DescribedRule, ...] = ()
     links: tuple[UrlRule, ...] = ()
-    classic: bool = False
-    classic_entries: Annotated[int, msgspec.Meta(ge=2, le=50_000)] = 50_000
-    sitemap: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self._refuse_other_kinds()
         if isinstance(self.versions, str) and kept_from(self.versions) is None:
             raise BadConfiguration(
                 f"versions says not how long: {self.versions[:80]!r}",
@@ -361,37 +225,108 @@ class SetConfig(PushConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """
         has_octets = self.root is not None and self.resource_base is None
         return SetSettings(
-            name=self.name,
-            title=self.title,
-            describedby=self.describedby,
-            resource_base=self.resource_base,
+            **{name: getattr(self, name) for name in SetOptions.__struct_fields__},
             dumps=dumps if self.on_demand and has_octets else None,
-            refresh_changes=self.refresh_changes,
-            refresh_seconds=self.refresh_seconds,
-            renew_seconds=self.renew_seconds,
-            segment_seconds=self.segment_seconds,
-            rotation_seconds=self.rotation_seconds,
-            retention_seconds=self.retention_seconds,
-            dump=self.dump,
-            dump_share=self.dump_share,
-            dump_seconds=self.dump_seconds,
-            change_dump=self.change_dump,
-            change_dump_seconds=self.change_dump_seconds,
-            patch=self.patch,
-            archive=self.archive,
-            archive_seconds=self.archive_seconds,
-            archive_kept_seconds=self.archive_kept_seconds,
-            archive_octets=self.archive_octets,
-            archive_documents=self.archive_documents,
-            package_entries=self.package_entries,
-            package_octets=self.package_octets,
             links=self.link_rules,
-            classic=self.classic,
-            classic_entries=self.classic_entries,
-            sitemap=self.sitemap,
             dataset=self.is_dataset,
-            licence=self.licence,
         )
+
+    def _refuse_other_kinds(self) -> None:
+        """Refuse a set of no kind or of several, and keys of another kind."""
+        if self.is_dataset and (complaint := self._dataset_complaint()):
+            raise BadDatasetConfig(complaint)
+        if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
+            if self.dataset or self.sparql or self.oxigraph:
+                raise BadDatasetConfig(
+                    'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
+                )
+            raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
+        others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
+        others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
+        others += [(("max_delete",), "set with a folder, or a push set")] if not (self.files or self.feed) else []
+        others += [(("copy_set",), "set with a copy")] if self.copy is None else []
+        others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
+        defaults = _defaults()
+        for keys, whose in others:
+            if wrong := next((one for one in keys if getattr(self, one) != defaults[one]), None):
+                raise BadPushConfig(f"{wrong} belongs to a {whose}")
+        unfit = UNFIT_KEYS if self.is_dataset else ()
+        if wrong := next((one for one in unfit if getattr(self, one) != defaults[one]), None):
+            raise BadDatasetConfig(f"{wrong} does not go with a dataset")
+        if self.index is not None and self.feed != "dit":
+            raise BadPushConfig('only a set with feed = "dit" follows an index')
+
+    @property
+    def root(self) -> str | None:
+        """The folder whose files this server serves; None when they lie elsewhere."""
+        return self.files or self.copy or self.resource_root
+
+    @property
+    def shown(self) -> str:
+        """What people are told that is published."""
+        made_of = self.files or self.copy or self.dataset or self.sparql or self.oxigraph
+        return made_of or f"the push set {self.name}"
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether a folder is scanned for its resources."""
+        return bool(self.files)
+
+    def locations(self, prefix: str) -> Locations:
+        """How the set's locations are resolved, below its URL prefix."""
+        return Locations(prefix, self.resource_root)
+
+    def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
+        """Who may announce to the set. Raises BadToken."""
+        return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
+
+    def anchored_paths(self, folder: Path) -> dict[str, str]:
+        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
+        names = ("files", "copy", "resource_root", "token_file", "dataset", "oxigraph")
+        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
+        if self.index is not None and is_cluster(self.index):
+            paths["index"] = anchored(self.index, folder)
+        return paths
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the set is an RDF dataset."""
+        return self.profile is not None
+
+    @property
+    def dataset_pause(self) -> float:
+        """Between two looks at what the dataset is made of."""
+        if self.dataset_seconds is not None:
+            return self.dataset_seconds
+        if self.sparql is not None:
+            return _ENDPOINT_SECONDS
+        return _FILE_SECONDS if self.dataset is not None else _STORE_SECONDS
+
+    def _dataset_complaint(self) -> str | None:
+        """What is wrong with a set that is a dataset, by what it is made of; None: nothing."""
+        given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
+        if len(given) != 1:
+            return "a dataset is made of one of dataset, sparql and oxigraph"
+        if self.syntax is not None and self.dataset is None:
+            return "syntax is that of files: it belongs to dataset"
+        if self.base_iri is not None:
+            if self.dataset is None:
+                return "base_iri is for relative IRIs in files: it belongs to dataset"
+            if not _BASE.fullmatch(self.base_iri):
+                return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
+        if self.sparql_authorization_env is not None and self.sparql is None:
+            return "sparql_authorization_env belongs to sparql"
+        return None
+
+    def authorization(self, environment: Mapping[str, str]) -> str | None:
+        """What the endpoint is told in `Authorization`. Raises BadToken."""
+        name = self.sparql_authorization_env
+        if name is None:
+            return None
+        value = environment.get(name, "").strip()
+        if not value or not value.isprintable() or not value.isascii():
+            raise BadToken("the environment variable holds nothing that could be sent as Authorization", where=name)
+        return value
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
