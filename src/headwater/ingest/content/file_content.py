@@ -27,7 +27,6 @@ from headwater.catalog.content import (
     strongest_digest,
 )
 from headwater.files.folder_marks import has_reserved
-from headwater.ingest.content import fast_reading
 from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
 from headwater.ingest.folder.signature import RACY, recorded_state
 from headwater.ingest.folder.walking.path_filter import PathFilter
@@ -83,14 +82,7 @@ class FileContentReader:
 
     def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
         """The octets of small files."""
-        root, folder = self._roots[set_name], self._folders.get(set_name)
-        if folder is None or not root.is_scanned:
-            return [read_whole(self, set_name, one) for one in resources]
-        found = fast_reading.recorded_files(folder, resources, [_taken(root, one.uri) for one in resources])
-        return [
-            read_whole(self, set_name, one) if octets is None else octets
-            for octets, one in zip(found, resources, strict=True)
-        ]
+        return [read_whole(self, set_name, one) for one in resources]
 
     def file_of(self, set_name: str, resource: RecordedResource) -> RecordedFile | None:
         """The file of a resource of a scanned folder that was at rest when it was read."""
