@@ -31,12 +31,12 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 7_182,
-    "cli": 7_703,
+    "cli": 7_699,
     "copies": 547,
     "datasets": 646,
     "files": 1_418,
-    "http": 7_408,
-    "ingest": 9_648,
+    "http": 7_406,
+    "ingest": 9_339,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
@@ -44,7 +44,7 @@ LINES = {
     "publish": 8_617,
     "rdf": 2_984,
     "simulate": 1_134,
-    "source": 5_839,
+    "source": 5_836,
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_651,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 682
+MOST_MODULES = 649
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -19,7 +19,7 @@ from headwater.cli import run
 from headwater.cli.source.announce import CHANGES, DOCUMENTS, address
 from headwater.errors import Exit
 from headwater.http.ingest.endpoint import IngestLimits
-from headwater.ingest.push.events.http_sender import (
+from headwater.ingest.push.http_sender import (
     BATCH_LINES,
     BATCH_OCTETS,
     AnnouncementServer,
@@ -29,7 +29,7 @@ from headwater.ingest.push.events.http_sender import (
     Unanswered,
     batches,
 )
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.lines import Line
 from tests.http.announcing import OTHER, TOKEN, PushServer, serving
 from tests.support.push_set import change, resource
 from tests.support.waiting import DEADLINE, until
@@ -227,7 +227,7 @@ def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
 def test_a_server_that_does_not_come_back_is_given_up_and_the_key_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.ingest.push.events.http_sender.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.ingest.push.http_sender.PATIENCE_SECONDS", 0.0)
     name = written(tmp_path / "a.ndjson", {"path": "a"})
     to = ["--to", "http://127.0.0.1:9/s/changes", "--token", TOKEN]
     status, _, err = told(capfd, "events", name, *to, "--key", "mine")

@@ -21,7 +21,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.sqlite.rows import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
-from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
+from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster

@@ -13,7 +13,7 @@ from headwater.http.app import Application
 from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.server.sockets import address_url, listen
-from headwater.ingest.push.events.line_counts import Account
+from headwater.ingest.push.lines import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.documents import read_bytes

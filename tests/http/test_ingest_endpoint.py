@@ -22,10 +22,9 @@ from headwater.http.ingest.endpoint import IngestLimits
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
 from headwater.http.metrics.shared_counters import SharedCounters
-from headwater.ingest.held_deletions import DeletionGuard, DeletionsHeld
-from headwater.ingest.push.events.line_counts import Account
-from headwater.ingest.push.events.submission import SubmissionLimits
-from headwater.ingest.set_problems import set_problems
+from headwater.ingest.push.lines import Account
+from headwater.ingest.push.submission import SubmissionLimits
+from headwater.ingest.set_problems import DeletionGuard, DeletionsHeld, set_problems
 from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
 from tests.support.documents import read_bytes
 from tests.support.program import run_here

@@ -19,9 +19,9 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.writer import SetWriter
 from headwater.errors import HeadwaterError
-from headwater.ingest.push.events.submission import Submission
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.resource_locations import Locations
+from headwater.ingest.push.submission import Submission
 
 COUNT = 3
 MANY = 30

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from headwater.catalog.interface import Change
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.ingest.folder.folder_settings import Folder
-from headwater.ingest.folder.scan_hooks import ScanHooks
-from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.folder_settings import Folder, ScanHooks
 from headwater.ingest.folder.scanner import FolderScanner
-from headwater.ingest.folder.walking.walk import path_of, quote
+from headwater.ingest.folder.walk import path_of, quote
 from headwater.progress import Notice, Progress
 from headwater.spec.records import ChangeKind
 from headwater.versions.interface import VersionStore

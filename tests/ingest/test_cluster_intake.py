@@ -14,8 +14,8 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.errors import HeadwaterError
-from headwater.ingest.push.events.submission import BadKey, Submission
 from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.submission import BadKey, Submission
 from tests.catalog.cluster_ground import Ground, count_pauses
 from tests.ingest.cluster_taker import MANY, fed, lines_of, submit
 from tests.support.waiting import until

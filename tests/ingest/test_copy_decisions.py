@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 
 from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.copies.faults import NoSetInCopy
-from headwater.ingest.copy.inherited_links import NOT_OURS, leads_home, passed_on
 from headwater.ingest.copy.intake import chosen
 from headwater.ingest.copy.position import CopyPosition, CopyStep, next_step, position_at
-from headwater.ingest.copy.statement import metadata_of, relative_path, relative_uri, verified_hash
+from headwater.ingest.copy.statement import (
+    NOT_OURS,
+    leads_home,
+    metadata_of,
+    passed_on,
+    relative_path,
+    relative_uri,
+    verified_hash,
+)
 from headwater.spec.namespaces import PATCH
 from headwater.spec.records import Link
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.ingest.dit.documents import BadDocument, ChangeDocument, ResourceDocument, read_document
-from headwater.ingest.dit.export_formats import Unwrapper
-from headwater.ingest.dit.json_texts import Texts
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.dit.texts import Texts, Unwrapper
+from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import Location
 from headwater.spec.records import ChangeKind
 

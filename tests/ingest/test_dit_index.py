@@ -11,11 +11,18 @@ import msgspec
 import pytest
 
 from headwater.catalog.catalog_url import Credentials
-from headwater.ingest.dit.index.follower import DitFollower
-from headwater.ingest.dit.index.index_audit import IndexAuditResult, _delete, audit
-from headwater.ingest.dit.index.index_url import index_at, index_credentials
-from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position
-from headwater.ingest.dit.index.shard_reader import BadIndex, Index, OddAnswer, SearchServer, fitting
+from headwater.ingest.dit.follower import DitFollower, IndexAuditResult, _delete, audit
+from headwater.ingest.dit.index import (
+    BadIndex,
+    Index,
+    OddAnswer,
+    SearchServer,
+    ShardPosition,
+    fitting,
+    index_at,
+    index_credentials,
+    read_position,
+)
 from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
@@ -244,7 +251,7 @@ def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
 
 
 def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.ingest.dit.index.shard_positions.WINDOW", 20)
+    monkeypatch.setattr("headwater.ingest.dit.index.WINDOW", 20)
     harvester = Harvester(cluster, "harvest-passed", "modern", 1)
     fed = PushSet(tmp_path)
     harvester.post(resource("a", 1), change("a", "created", 1))

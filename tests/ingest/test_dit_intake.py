@@ -12,7 +12,7 @@ import pytest
 
 from headwater.ingest.dit.joining import read_note
 from headwater.ingest.dit.submission import DitSubmission
-from headwater.ingest.push.events.submission import SubmissionLimits, TooManyLines
+from headwater.ingest.push.submission import SubmissionLimits, TooManyLines
 from headwater.progress import Notice
 from tests.support.push_set import PREFIX, PushSet, at, change, resource
 from tests.support.waiting import START

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.ingest.dit import json_texts
+from headwater.ingest.dit import texts as json_texts
 from headwater.ingest.dit.documents import BadDocument
-from headwater.ingest.dit.index.follower import DitFollower
-from headwater.ingest.dit.index.shard_reader import Index
-from headwater.ingest.dit.json_texts import Texts, decoded
+from headwater.ingest.dit.follower import DitFollower
+from headwater.ingest.dit.index import Index
 from headwater.ingest.dit.submission import DitSubmission
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.dit.texts import Texts, decoded
+from headwater.ingest.push.lines import Line
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.test_dit_index import Harvester
 from tests.support.push_set import PushSet, change, resource

@@ -10,21 +10,20 @@ from typing import Any
 
 import pytest
 
-from headwater.ingest.dit.export_formats import Wrapped
-from headwater.ingest.dit.index import follower
-from headwater.ingest.dit.index.follower import DitFollower
-from headwater.ingest.dit.index.read_order import (
+from headwater.ingest.dit import follower
+from headwater.ingest.dit.follower import (
     LATEST_SECONDS,
     LONGEST_SECONDS,
     MARGIN_SECONDS,
+    DitFollower,
     Look,
     ShardPage,
     held_seconds,
     long_enough_ago,
     ready,
 )
-from headwater.ingest.dit.index.shard_positions import ShardPosition
-from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard, _seconds
+from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, _seconds
+from headwater.ingest.dit.texts import Wrapped
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.support.examples import MANY
 from tests.support.push_set import PushSet, change, resource
@@ -323,7 +322,7 @@ def test_an_index_is_read_to_its_end_though_the_clock_is_set_back(
         assert seconds < 100
 
     monkeypatch.setattr(follower, "_seconds", lambda: seconds)
-    monkeypatch.setattr("headwater.ingest.dit.index.follower.time.sleep", sleep)
+    monkeypatch.setattr("headwater.ingest.dit.follower.time.sleep", sleep)
     index = Shards(2)
     index.stand_still = lambda: fed.later(-3_600)
     followed(fed, index).read_to_end()

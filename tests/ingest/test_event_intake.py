@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.push.events.event_lines import BadEvent, read_announcement
+from headwater.ingest.push.events import BadEvent, read_announcement
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind, Link
 from tests.support.push_set import PREFIX, PushSet

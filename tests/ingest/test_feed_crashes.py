@@ -15,7 +15,7 @@ import pytest
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import take_documents
-from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission
+from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission
 from tests.support.push_set import PushSet, change, resource
 from tests.support.waiting import until
 

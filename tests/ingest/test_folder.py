@@ -22,13 +22,11 @@ from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.files.patterns import Selection
 from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
-from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
-from headwater.ingest.folder.scan_hooks import ScanHooks
-from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.folder_settings import Folder, FolderUnusable, ScanHooks
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
-from headwater.ingest.folder.walking.walk import quote
-from headwater.ingest.folder.watching.hint_paths import expand_hints, topmost
-from headwater.ingest.held_deletions import WINDOW, HoldReason
+from headwater.ingest.folder.walk import expand_hints, quote, topmost
+from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES
@@ -185,8 +183,8 @@ def test_what_cannot_be_read_stays_as_published(
     world.put("dir/closed", b"new")
     world.put("dir/fresh", b"fresh")
     name = {
-        "lstat": "ingest.folder.walking.walk.os.lstat",
-        "list": "ingest.folder.walking.walk.open_unlinked",
+        "lstat": "ingest.folder.walk.os.lstat",
+        "list": "ingest.folder.walk.open_unlinked",
         "open": "files.hashing.open_unlinked",
     }[call]
     target = {"lstat": b"/dir/closed", "open": b"/dir/closed", "list": b"/dir"}[call]
@@ -227,7 +225,7 @@ def test_nothing_is_deleted_when_the_second_look_fails(
                 raise OSError(error, os.strerror(error), path)
         return real(path)
 
-    monkeypatch.setattr("headwater.ingest.folder.walking.walk.os.lstat", refusing)
+    monkeypatch.setattr("headwater.ingest.folder.walk.os.lstat", refusing)
     done = world.scan()
     assert len(looks) == 2
     assert (done.deleted, done.kept) == (0, 1)
@@ -255,8 +253,8 @@ def test_a_first_load_is_of_the_time_when_it_began(world: ScannedFolder) -> None
 @pytest.mark.parametrize(
     ("moment", "what"),
     [
-        ("ingest.folder.walking.walk", "dir"),
-        ("ingest.folder.walking.walk", "dir/below"),
+        ("ingest.folder.walk", "dir"),
+        ("ingest.folder.walk", "dir/below"),
         ("files.hashing", "dir"),
         ("files.hashing", "dir/below"),
         ("files.hashing", "dir/below/file"),
@@ -287,9 +285,7 @@ def test_a_folder_exchanged_for_a_link_leads_nowhere(
     done = world.scan()
     assert set(world.held().values()) == {hashes(b"inside"), hashes(b"x")}
     assert (done.created, done.updated, done.deleted) == (0, 0, 0)
-    assert moment == "ingest.folder.walking.walk" or done.unsettled == [b"dir/below/file"], (
-        "another look finds the link"
-    )
+    assert moment == "ingest.folder.walk" or done.unsettled == [b"dir/below/file"], "another look finds the link"
     os.unlink(world.full(what))
     os.rename(world.root + b"-aside", world.full(what))
     world.scan()

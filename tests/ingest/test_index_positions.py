@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.dit.index.shard_positions import (
+from headwater.ingest.dit.index import (
     OVERLAP_SECONDS,
     WINDOW,
     ShardPosition,

@@ -21,8 +21,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
-from headwater.ingest.push.events.intake import take_lines
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Feed, IntakeBusy
 from headwater.ingest.push.ingest_state import (
     REQUEST_SECONDS,
@@ -31,14 +30,16 @@ from headwater.ingest.push.ingest_state import (
     AsideRow,
     Effects,
     IngestState,
+    OldMemory,
     RequestProgress,
     ResourceState,
+    refuse_old_memory,
     sweep,
     unpaired,
     unsettled,
 )
 from headwater.ingest.push.inverse_links import MOST_LINKS
-from headwater.ingest.push.old_state_check import OldMemory, refuse_old_memory
+from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.push.events.lines import Damaged, Line, Lines, TooMuch
+from headwater.ingest.push.lines import Damaged, Line, Lines, TooMuch
 
 BOM = b"\xef\xbb\xbf"
 

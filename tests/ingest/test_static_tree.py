@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.static_tree import set_tree
-from headwater.ingest.folder.static_tree.set_tree import InodeListing
-from headwater.ingest.folder.walking.walk import FileEntry, Walk
+from headwater.ingest.folder import static_tree as set_tree
+from headwater.ingest.folder.static_tree import InodeListing
+from headwater.ingest.folder.walk import FileEntry, Walk
 
 
 def fill(root: Path) -> list[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.walking.walk import (
+from headwater.ingest.folder.walk import (
     LINK_DEPTH,
     FileEntry,
     RootFault,
@@ -222,7 +222,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, ending: bytes, error: int) -> None:
             raise OSError(error, os.strerror(error), path)
         return open_unlinked(path, flags)
 
-    monkeypatch.setattr("headwater.ingest.folder.walking.walk.open_unlinked", refusing)
+    monkeypatch.setattr("headwater.ingest.folder.walk.open_unlinked", refusing)
 
 
 def test_patterns_and_avoided_folders(root: bytes) -> None:

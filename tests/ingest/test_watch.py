@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ingest.folder.watching import watch as watch_module
-from headwater.ingest.folder.watching.inotify import FolderWatch
-from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints, undecodable_path
+from headwater.ingest.folder import watch as watch_module
+from headwater.ingest.folder.inotify import FolderWatch
+from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints, undecodable_path
 from tests.support.waiting import DEADLINE, until
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Metadata, Resource, Upsert
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
-from headwater.ingest.folder.signature import RACY, note
+from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.folder.comparison import RACY, note
 from headwater.publish.resource_dumps import file_members, member_batches
 from headwater.publish.resource_dumps.file_members import make_members
 from headwater.publish.resource_dumps.member_batches import PageCutter

@@ -74,7 +74,7 @@ class Tree:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder: relative URI -> octets."""
-    from headwater.ingest.folder.walking.walk import quote
+    from headwater.ingest.folder.walk import quote
 
     found = {}
     base = os.fsencode(folder)

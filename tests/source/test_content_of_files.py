@@ -14,9 +14,9 @@ import pytest
 from headwater.catalog.content import Absence, NoContent
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.files.patterns import Selection
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
-from headwater.ingest.folder.signature import RACY, note
-from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.folder.comparison import RACY, note
+from headwater.ingest.folder.walk import PathFilter
 
 PREFIX = "http://source.example/s/resources/"
 FILES = {

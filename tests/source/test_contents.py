@@ -23,9 +23,9 @@ from headwater.catalog.content import (
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.files.patterns import Selection
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
-from headwater.ingest.folder.signature import RACY, note
-from headwater.ingest.folder.walking.path_filter import PathFilter
+from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.folder.comparison import RACY, note
+from headwater.ingest.folder.walk import PathFilter
 from headwater.simulate.settings import ChangeSettings, Sizes, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.config import SetConfig, SourceConfig

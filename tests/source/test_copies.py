@@ -19,7 +19,7 @@ from headwater.copies.copy_state import CopyStateReader
 from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
-from headwater.ingest.copy.copy_status import copy_lags
+from headwater.ingest.copy.position import copy_lags
 from headwater.source.copy_sets import names_in_copy
 from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link

@@ -25,7 +25,7 @@ from headwater.errors import Exit, StoreFault
 from headwater.files import hashing
 from headwater.http.metrics.counters import RequestCounters
 from headwater.http.metrics.page import MetricsPage
-from headwater.ingest.folder.signature import RACY
+from headwater.ingest.folder.comparison import RACY
 from headwater.ingest.set_problems import set_problems
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import Notice, Progress
@@ -308,7 +308,7 @@ def test_a_folder_that_cannot_be_watched_is_scanned(world: WatchedSource, monkey
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "OS file watch limit reached.")
 
-    monkeypatch.setattr("headwater.ingest.folder.watching.watch.FolderWatch", refuse)
+    monkeypatch.setattr("headwater.ingest.folder.watch.FolderWatch", refuse)
     with world.running() as source:
         world.put("a")
         world.comes()

@@ -13,9 +13,9 @@ import pytest
 from headwater import notices
 from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
 from headwater.files.version_spool import PACKED_OCTETS
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
-from headwater.ingest.push.events.intake import take_lines
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.push.events import take_lines
+from headwater.ingest.push.lines import Line
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

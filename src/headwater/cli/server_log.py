@@ -23,7 +23,7 @@ from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
     from headwater.http.access_record import AccessRecord
-    from headwater.ingest.push.events.line_counts import Account
+    from headwater.ingest.push.lines import Account
     from headwater.source.publication import Publication
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.status import DatasetStatus
-    from headwater.ingest.copy.copy_status import CopyLag
+    from headwater.ingest.copy.position import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
     from headwater.publish.status import SourceSetStatus
 
@@ -165,7 +165,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.status import dataset_statuses
-    from headwater.ingest.copy.copy_status import copy_lags
+    from headwater.ingest.copy.position import copy_lags
     from headwater.ingest.set_problems import set_problems
     from headwater.publish.status import set_statuses
 

@@ -5,14 +5,19 @@ A set has such a row only as long as there is something to tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+import datetime as dt
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import ClassVar, Final
 
 import msgspec
 
 from headwater.catalog.interface import Catalog
-from headwater.catalog.state import RowKey, StateRow, StateUpdate
-from headwater.typed_decoding import from_json
+from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
+from headwater.deletion_guard import FLOOR, needs_consent
+from headwater.errors import Exit, StoreFault
+from headwater.spec.timestamps import to_microseconds
+from headwater.typed_decoding import from_json, from_msgpack
 
 HELD_BACK: Final[RowKey] = ("folder", "held back")
 _UNREADABLE: Final[RowKey] = ("folder", "unreadable")
@@ -85,3 +90,162 @@ def versions_update(catalog: Catalog, name: str, lost: int) -> StateUpdate | Non
         return None if noted is None else StateUpdate(delete=[_LOST])
     before = 0 if noted is None else int(noted.value)
     return StateUpdate(put=[StateRow(*_LOST, b"%d" % (before + lost))])
+
+
+WINDOW: Final = dt.timedelta(hours=1)
+"""How long deletions count together at least, and how long consent holds at most."""
+
+_ROW: Final = HELD_BACK
+_COUNT: Final[RowKey] = ("deletions", "counted")
+_CONSENT: Final[RowKey] = ("deletions", "allowed")
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class HoldReason(Enum):
+    """Why deletions are held back."""
+
+    ROOT_MISSING = "the folder is not there"
+    ROOT_NOT_FOLDER = "what should be the folder is something else"
+    ROOT_UNREADABLE = "the folder cannot be read"
+    ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
+    ALL_GONE = "everything that was held has vanished"
+    TOO_MANY = "too many files have vanished at once"
+    ANNOUNCED = "too many deletions were announced at once"
+
+
+_NEVER: Final = (HoldReason.ROOT_MISSING, HoldReason.ROOT_NOT_FOLDER, HoldReason.ROOT_UNREADABLE)
+"""Without the folder nobody knows what is in it: consent does not help."""
+
+
+class DeletionHold(msgspec.Struct, frozen=True):
+    """Deletions that were not recorded: how many of how many, and why."""
+
+    reason: HoldReason
+    vanished: int
+    held: int
+
+    def __str__(self) -> str:
+        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} would be deleted"
+        return told if self.reason in _NEVER else f"{told}; `headwater allow-deletions` allows that once"
+
+
+class DeletionsHeld(StoreFault):
+    """More deletions were announced to a set than it takes without consent."""
+
+    code: ClassVar[str] = "HW-ING-63"
+    exit_status: ClassVar[Exit] = Exit.TRANSFERS_FAILED
+    advice: ClassVar[str] = "If they are right, consent with `headwater allow-deletions`, and send them again."
+
+
+def judge(held: int, vanished: int, found: int, share: float, *, device_changed: bool = False) -> DeletionHold | None:
+    """None when the deletions may be recorded.
+
+    `held` resources are in the set, of which `vanished` are gone; `found` files are in the folder now. `share` 1 is
+    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held, or
+    the device has changed.
+    """
+    if vanished == 0 or share >= 1:
+        return None
+    if found == 0:
+        return DeletionHold(HoldReason.ROOT_EMPTY, vanished, held)
+    if not needs_consent(vanished, held, share, floor=0 if device_changed or share == 0 else FLOOR):
+        return None
+    return DeletionHold(HoldReason.ALL_GONE if vanished >= held else HoldReason.TOO_MANY, vanished, held)
+
+
+class _Count(msgspec.Struct, frozen=True, array_like=True):
+    """Deletions recorded in the window; it ends at `ends_us`, with 0 not before a full scan has held nothing back."""
+
+    deleted: int = 0
+    ends_us: int = 0
+
+
+class DeletionGuard:
+    """Judges the deletions of one set together with those of the window. Methods raise what the catalog raises."""
+
+    def __init__(self, catalog: Catalog, name: str, share: float, clock: Callable[[], dt.datetime]) -> None:
+        self._catalog = catalog
+        self._name = name
+        self.share = share
+        self._clock = clock
+
+    def judge(
+        self, held: int, vanished: int, found: int, *, is_whole: bool = True, device_changed: bool = False
+    ) -> DeletionHold | None:
+        """As the function `judge`, counting what the window has. What is not `is_whole` (a look at a few paths) adds
+        to what is held back already, and lets nothing of it go."""
+        if vanished == 0 or self.share >= 1:
+            return None
+        rows = self._rows()
+        if self._is_allowed(rows):
+            return None
+        before = self._count(rows).deleted
+        if not is_whole and _ROW in rows:
+            return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held)
+        return judge(before + held, before + vanished, found, self.share, device_changed=device_changed)
+
+    def counted(self, deleted: int) -> StateUpdate:
+        """The rows by which deletions that are being recorded are counted; those with consent are not."""
+        if deleted == 0 or self.share >= 1 or self._is_allowed(rows := self._rows()):
+            return NO_UPDATE
+        before = self._count(rows)
+        return _put(_Count(before.deleted + deleted, before.ends_us))
+
+    def announced(self, deleted: int, held: int) -> StateUpdate:
+        """The same for deletions that are announced, of which up to FLOOR may be all that is held.
+
+        Raises DeletionsHeld; then it is noted in the catalog.
+        """
+        if deleted == 0 or self.share >= 1 or self._is_allowed(rows := self._rows()):
+            return NO_UPDATE
+        before = self._count(rows, is_announced=True)
+        total, of = before.deleted + deleted, before.deleted + held
+        if total > FLOOR and needs_consent(total, of, self.share):
+            hold = DeletionHold(HoldReason.ANNOUNCED, total, of)
+            row = StateRow(*_ROW, str(hold).encode())
+            if rows.get(_ROW) != row:
+                self._write(StateUpdate(put=[row]))
+            raise DeletionsHeld(f"deletions are held back: {hold}", where=self._name)
+        update = _put(_Count(total, before.ends_us or to_microseconds(self._clock() + WINDOW)))
+        return StateUpdate(update.put, [_ROW] if _ROW in rows else ())
+
+    def after_scan(self, hold: DeletionHold | None, *, is_whole: bool, deleted: int) -> StateUpdate | None:
+        """The rows by which it is noted what a scan has held back, or that nothing is; None where they say so."""
+        rows = self._rows()
+        if hold is not None:
+            row = StateRow(*_ROW, str(hold).encode())
+            return None if rows.get(_ROW) == row or (_ROW in rows and not is_whole) else StateUpdate(put=[row])
+        if not is_whole:
+            return None
+        gone = [one for one in (_ROW,) if one in rows]
+        if deleted and self._is_allowed(rows):  # used up
+            return StateUpdate(delete=[*gone, _CONSENT, _COUNT])
+        count = self._count(rows)
+        if count.deleted and not count.ends_us:
+            return StateUpdate(_put(_Count(count.deleted, to_microseconds(self._clock() + WINDOW))).put, gone)
+        return StateUpdate(delete=gone) if gone else None
+
+    def allow(self) -> None:
+        """Consent to the deletions of an hour: of a folder to those that the next full scan records."""
+        until = b"%d" % to_microseconds(self._clock() + WINDOW)
+        self._write(StateUpdate(put=[StateRow(*_CONSENT, until)], delete=[_ROW, _COUNT]))
+
+    def _write(self, update: StateUpdate) -> None:
+        self._catalog.record(self._name, (), self._clock(), state=update)
+
+    def _rows(self) -> dict[RowKey, StateRow]:
+        return self._catalog.rows(self._name, [_ROW, _COUNT, _CONSENT])
+
+    def _is_allowed(self, rows: dict[RowKey, StateRow]) -> bool:
+        left = int(rows[_CONSENT].value) - to_microseconds(self._clock()) if _CONSENT in rows else 0
+        return 0 < left <= WINDOW / dt.timedelta(microseconds=1)  # else the clock was set back: it is over as well
+
+    def _count(self, rows: dict[RowKey, StateRow], *, is_announced: bool = False) -> _Count:
+        """What counts still. What a folder holds back lasts; who announces deletions may have taken them back."""
+        found = from_msgpack(rows[_COUNT].value, _Count) if _COUNT in rows else _Count()
+        is_over = 0 < found.ends_us <= to_microseconds(self._clock()) and (is_announced or _ROW not in rows)
+        return _Count() if is_over else found
+
+
+def _put(count: _Count) -> StateUpdate:
+    return StateUpdate(put=[StateRow(*_COUNT, _pack(count))])

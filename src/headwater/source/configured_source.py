@@ -19,7 +19,7 @@ from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, Metadata
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.files.whole_writes import free_octets
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
+from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION

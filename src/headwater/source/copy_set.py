@@ -21,12 +21,11 @@ from headwater.catalog.interface import Catalog, SetState
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
-from headwater.ingest.copy.comparison import Omission
-from headwater.ingest.copy.intake import CopyIntake, CopyOutcome
-from headwater.ingest.folder.scan_result import ScanResult
-from headwater.ingest.folder.signature import is_outlined
-from headwater.ingest.folder.static_tree.set_tree import SetTree
-from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
+from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, Omission
+from headwater.ingest.folder.comparison import is_outlined
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.static_tree import SetTree
+from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice
 from headwater.publish.plan import Refresh

@@ -47,7 +47,7 @@ class DatasetSets:
     def run_once(self, context: SourceContext) -> list[PipelineResult]:
         """Bring each set up to date once. Raises whatever is wrong with one."""
         from headwater.ingest.datasets.intake import DatasetNews
-        from headwater.ingest.folder.scan_result import ScanResult
+        from headwater.ingest.folder.event_builder import ScanResult
 
         results = []
         for config in self._configs:
@@ -75,7 +75,7 @@ class DatasetSets:
 
     def _set(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetSet:
         from headwater.datasets.dataset_folder import DatasetFolder
-        from headwater.ingest.datasets.copied_input import PathOrCopy
+        from headwater.ingest.datasets.inputs import PathOrCopy
         from headwater.ingest.datasets.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
         from headwater.source.dataset_set import DatasetSet
@@ -101,7 +101,7 @@ class DatasetSets:
 
 def _input(config: SetConfig, base_url: str) -> DatasetInput:
     from headwater.ingest.datasets import inputs
-    from headwater.ingest.datasets.copied_input import PathOrCopy
+    from headwater.ingest.datasets.inputs import PathOrCopy
     from headwater.rdf.syntaxes import NAMES
 
     if config.sparql is not None:

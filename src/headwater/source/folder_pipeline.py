@@ -16,12 +16,11 @@ from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
 from headwater.catalog.state import StateUpdate
 from headwater.ingest.folder.comparison import UnreadableFiles
-from headwater.ingest.folder.folder_settings import Folder
-from headwater.ingest.folder.scan_hooks import ScanHooks
-from headwater.ingest.folder.scan_result import ScanResult
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.folder_settings import Folder, ScanHooks
 from headwater.ingest.folder.scanner import FolderScanner
-from headwater.ingest.folder.static_tree.set_tree import SetTree
-from headwater.ingest.folder.walking.walk import RootFault, Walk, quote
+from headwater.ingest.folder.static_tree import SetTree
+from headwater.ingest.folder.walk import RootFault, Walk, quote
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import of_set
 from headwater.publish.plan import Refresh

@@ -20,9 +20,9 @@ from typing import Final, Protocol
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.set_snapshot import read_snapshot
 from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits
-from headwater.ingest.held_deletions import DeletionsHeld
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import unsettled
+from headwater.ingest.set_problems import DeletionsHeld
 from headwater.processes.duty_cycle import DutyCycle
 from headwater.progress import silent
 from headwater.publish.plan import Refresh

@@ -16,7 +16,7 @@ from headwater.source.tokens import AccessTokens, BadToken
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.catalog_url import Credentials
-    from headwater.ingest.dit.index.follower import DitFollower
+    from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed
     from headwater.source.push_publisher import PushPublisher, PushSet
     from headwater.source.push_target import PushTarget
@@ -51,9 +51,9 @@ class PushSets:
         self._publisher: PushPublisher | None = None
         self.by_set: dict[str, Feed] = {}
         if self._configs:
-            from headwater.ingest.held_deletions import DeletionGuard
             from headwater.ingest.push.feed import Feed
-            from headwater.ingest.push.old_state_check import refuse_old_memory
+            from headwater.ingest.push.ingest_state import refuse_old_memory
+            from headwater.ingest.set_problems import DeletionGuard
 
             refuse_old_memory(catalog, state)
             for name, one in self._configs.items():
@@ -75,7 +75,7 @@ class PushSets:
         """Have this scheduler keep the fed sets current, which are returned; nothing when there are none."""
         if not self.by_set:
             return []
-        from headwater.ingest.dit.index.index_url import index_credentials
+        from headwater.ingest.dit.index import index_credentials
         from headwater.source.push_publisher import IndexPoll, PushPublisher, PushSet
 
         indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
@@ -97,8 +97,8 @@ class PushSets:
         self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
     ) -> Callable[[Callable[[], bool]], DitFollower]:
         def make(stop: Callable[[], bool]) -> DitFollower:
-            from headwater.ingest.dit.index.follower import DitFollower
-            from headwater.ingest.dit.index.index_url import index_at
+            from headwater.ingest.dit.follower import DitFollower
+            from headwater.ingest.dit.index import index_at
 
             names = config.resource_sets or (config.name,)
             patience = dt.timedelta(seconds=config.pair_seconds)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.catalog.interface import Event, Upsert
-from headwater.ingest.content.file_content import ContentRoot, FileContentReader
+from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.push.feed import Feed
 from headwater.progress import Listener

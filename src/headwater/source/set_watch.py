@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from headwater.ingest.folder.folder_settings import Folder
-from headwater.ingest.folder.watching.hint_paths import outside_state
-from headwater.ingest.folder.watching.watch import EVERYTHING, CannotWatch, hints
+from headwater.ingest.folder.walk import outside_state
+from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice
 from headwater.source.set_health import SetHealth
 

@@ -24,7 +24,7 @@ from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
-from headwater.ingest.held_deletions import DeletionGuard
+from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, silent
 from headwater.publish.change_dumps.change_contents import KeptContents
 from headwater.publish.plan import Refresh

@@ -23,8 +23,7 @@ def command(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
     """
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.cli.status import state_of
-    from headwater.ingest.held_deletions import DeletionGuard
-    from headwater.ingest.set_problems import set_problems
+    from headwater.ingest.set_problems import DeletionGuard, set_problems
     from headwater.source.configured_source import utc_now
 
     with listening() as listener, existing(CatalogArgument(state_of(place)), listener) as catalog:

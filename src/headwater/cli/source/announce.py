@@ -16,9 +16,8 @@ from headwater.errors import HeadwaterError, UsageFault
 if TYPE_CHECKING:
     import ssl
 
-    from headwater.ingest.push.events.http_sender import Sender
-    from headwater.ingest.push.events.line_counts import Account
-    from headwater.ingest.push.events.lines import Line
+    from headwater.ingest.push.http_sender import Sender
+    from headwater.ingest.push.lines import Account, Line
     from headwater.progress import Listener
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -51,7 +50,7 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def address(url: str, path: str, set_name: str | None) -> str:
     """The address that takes announcements: URL itself, or below it."""
-    from headwater.ingest.push.events.http_sender import BadAddress
+    from headwater.ingest.push.http_sender import BadAddress
 
     url = url.rstrip("/")
     if url.endswith(path):
@@ -77,7 +76,7 @@ def announce(
     listener: Listener,
 ) -> None:
     """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
-    from headwater.ingest.push.events.http_sender import AnnouncementServer, Sender, batches
+    from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
     from headwater.sync.connection import proxy_for
 
     if options["dry_run"]:
@@ -120,7 +119,7 @@ def _end(sender: Sender, options: dict[str, Any]) -> None:
 
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
     """The lines of the files, one after the other."""
-    from headwater.ingest.push.events.lines import Lines
+    from headwater.ingest.push.lines import Lines
 
     for file in files:
         lines = Lines(octets=_FOREVER, ratio=1_000)
@@ -131,9 +130,8 @@ def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
 
 def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
-    from headwater.ingest.dit.export_formats import Unwrapper
-    from headwater.ingest.dit.json_texts import Texts, decoded
-    from headwater.ingest.push.events.lines import Lines
+    from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
+    from headwater.ingest.push.lines import Lines
 
     lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
     texts, unwrapper = Texts(most_octets), Unwrapper()
@@ -159,7 +157,7 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
 def _line(number: int, document: Any) -> Line:
     import msgspec
 
-    from headwater.ingest.push.events.lines import Line
+    from headwater.ingest.push.lines import Line
 
     hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
     plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)

@@ -30,8 +30,8 @@ from headwater.cli.source.push_target import end_load, push_target, push_target_
 from headwater.errors import Exit, UsageFault, message
 
 if TYPE_CHECKING:
-    from headwater.ingest.push.events.line_counts import Account
     from headwater.ingest.push.feed import Feed, Outcome
+    from headwater.ingest.push.lines import Account
     from headwater.progress import Listener
 
 _BLOCK = 1 << 20
@@ -64,9 +64,9 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
     refused; 6 fault of our own store.
     """
-    from headwater.ingest.push.events.intake import Summary, read_lines
-    from headwater.ingest.push.events.lines import Lines
-    from headwater.ingest.push.events.submission import Submission, SubmissionLimits
+    from headwater.ingest.push.events import Summary, read_lines
+    from headwater.ingest.push.lines import Lines
+    from headwater.ingest.push.submission import Submission, SubmissionLimits
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Summary()
@@ -152,7 +152,7 @@ def dit(
     done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
     answer.
     """
-    from headwater.ingest.dit.index.index_url import is_index
+    from headwater.ingest.dit.index import is_index
 
     if (once or audit) and follow is not None:
         raise UsageFault("--follow excludes --once and --audit")
@@ -183,7 +183,7 @@ def _from_file(
     options: dict[str, Any],
 ) -> Exit:
     from headwater.ingest.dit.submission import DitSubmission
-    from headwater.ingest.push.events.submission import SubmissionLimits
+    from headwater.ingest.push.submission import SubmissionLimits
     from headwater.progress import Notice
 
     others: dict[str, None] = {}
@@ -220,8 +220,8 @@ def _announced(
 ) -> Exit:
     """Announce to a server at another address."""
     from headwater.cli.stop_signal import Terminated, terminated
-    from headwater.ingest.push.events.http_sender import Unanswered
-    from headwater.ingest.push.events.line_counts import Account
+    from headwater.ingest.push.http_sender import Unanswered
+    from headwater.ingest.push.lines import Account
 
     url = address(options["to"], DOCUMENTS if documents else CHANGES, options["set_name"])
     key = None if documents else key or new_key()
@@ -256,7 +256,7 @@ def _counted(account: Account) -> str:
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
     """When nothing was taken: say so if the file begins as one for the other command does."""
-    from headwater.ingest.push.events.input_check import looks_like_documents, looks_like_events
+    from headwater.ingest.push.events import looks_like_documents, looks_like_events
     from headwater.progress import Notice
 
     if taken or name == "-":
@@ -274,9 +274,8 @@ def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> Non
 def _audited(
     url: str, feed: Feed, wanted: frozenset[str] | None, max_delete: float, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.ingest.dit.index.follower import DitFollower
-    from headwater.ingest.dit.index.index_audit import audit
-    from headwater.ingest.dit.index.index_url import index_at, index_credentials
+    from headwater.ingest.dit.follower import DitFollower, audit
+    from headwater.ingest.dit.index import index_at, index_credentials
 
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
@@ -298,8 +297,8 @@ def _audited(
 def _from_index(
     url: str, feed: Feed, wanted: frozenset[str] | None, pause: float | None, listener: Listener, as_json: bool
 ) -> Exit:
-    from headwater.ingest.dit.index.follower import DitFollower
-    from headwater.ingest.dit.index.index_url import index_at, index_credentials
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.dit.index import index_at, index_credentials
 
     index = index_at(url, listener, index_credentials(os.environ, [url]))
     follower = DitFollower(feed, index, wanted, listener=listener)
@@ -331,7 +330,7 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
 
 
 def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
-    from headwater.ingest.push.events.event_lines import BadEvent
+    from headwater.ingest.push.events import BadEvent
     from headwater.ingest.push.feed import OutcomeKind
     from headwater.progress import Notice, Progress
 

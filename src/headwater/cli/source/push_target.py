@@ -60,10 +60,10 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     import datetime as dt
     from tempfile import TemporaryDirectory
 
-    from headwater.ingest.held_deletions import DeletionGuard
     from headwater.ingest.push.feed import Feed
-    from headwater.ingest.push.old_state_check import refuse_old_memory
+    from headwater.ingest.push.ingest_state import refuse_old_memory
     from headwater.ingest.push.resource_locations import Locations
+    from headwater.ingest.set_problems import DeletionGuard
     from headwater.source.configured_source import VERSIONS
     from headwater.source.push_target import FeedPlace, keep_versions
     from headwater.versions.folder_store import FolderVersionStore

@@ -25,10 +25,9 @@ from headwater.http.ingest.refusals import EarlyRefusal, error_answer
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
 from headwater.ingest.dit.submission import DitSubmission, NotForUs
-from headwater.ingest.push.events.line_counts import Account
-from headwater.ingest.push.events.lines import TooMuch
-from headwater.ingest.push.events.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.lines import Account, TooMuch
+from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.source.push_target import PushTarget
 from headwater.source.tokens import LONGEST
 

@@ -12,7 +12,7 @@ from headwater.http.metrics.shared_counters import WRITE_SECONDS, CounterSnapsho
 from headwater.source.publication import Publication
 
 if TYPE_CHECKING:
-    from headwater.ingest.push.events.line_counts import Account
+    from headwater.ingest.push.lines import Account
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 """Seconds: from what lies ready to a large file over a slow line."""

@@ -19,8 +19,7 @@ from headwater.http.resources.vouched_files import VouchedFiles
 from headwater.http.responses import Head, RequestFields, Response, leads_to, line
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
-from headwater.ingest.content.file_content import GONE
-from headwater.ingest.content.resource_folder import OpenFile, ResourceFolder
+from headwater.ingest.content import GONE, OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
 from headwater.source.health import ContentProvider
 

@@ -17,7 +17,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Resource
 from headwater.http.resources.read_ahead_buffer import AHEAD, ReadAheadBuffer
 from headwater.http.responses import Head, line
-from headwater.ingest.content.resource_folder import OpenFile
+from headwater.ingest.content import OpenFile
 
 KEPT = 32_768
 """Entries of one generation; there are two, and an entry takes about 900 octets."""

@@ -10,7 +10,7 @@ import threading
 
 from headwater.catalog.content import ContentChanged, recorded_blocks
 from headwater.catalog.interface import Resource
-from headwater.ingest.content.resource_folder import OpenFile
+from headwater.ingest.content import OpenFile
 
 _KEPT = 4_096
 

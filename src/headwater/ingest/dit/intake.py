@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from headwater import notices
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
@@ -25,11 +26,12 @@ from headwater.ingest.dit.joining import (
     may_be_repeated,
     read_note,
 )
-from headwater.ingest.push.events.intake import refusal
-from headwater.ingest.push.feed import BATCH, Feed, Outcome
+from headwater.ingest.push.events import refusal
+from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
 from headwater.ingest.push.resource_locations import BadLocation
+from headwater.progress import Listener, Notice
 from headwater.spec.records import ChangeKind, Link
 
 PATIENCE: Final = dt.timedelta(seconds=5)
@@ -233,3 +235,43 @@ def _load(feed: Feed, items: Sequence[_Item], effects: Effects, taken: IntakeRes
         outcomes.append(Outcome(line=one.line, status=200))
     feed.write(drafts, effects)
     taken.outcomes += outcomes
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Counts of documents: taken into the set, waiting for a partner, no news, of other sets, refused."""
+
+    documents: int = 0
+    taken: int = 0
+    waiting: int = 0
+    ignored: int = 0
+    foreign: int = 0
+    rejected: int = 0
+
+    def count(self, outcomes: Sequence[Outcome], *, foreign: int = 0) -> None:
+        """Add these."""
+        self.documents += len(outcomes) + foreign
+        self.foreign += foreign
+        for one in outcomes:
+            setattr(self, one.kind, getattr(self, one.kind) + 1)
+
+    @property
+    def words(self) -> str:
+        """The counts as a person reads them."""
+        noun = "document" if self.documents == 1 else "documents"
+        return (
+            f"{self.documents:,} {noun}: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
+            f" {self.ignored:,} no news, {self.foreign:,} of other sets, {self.rejected:,} refused"
+        )
+
+    def complain(self, outcomes: Sequence[Outcome], listener: Listener) -> None:
+        """Say what was refused."""
+        for one in outcomes:
+            if one.kind is OutcomeKind.REJECTED:
+                listener(Notice(one.code or notices.LEFT_OUT, f"a line was refused: {one.reason}", f"line {one.line}"))
+
+    def notice(self, taken: IntakeResult, listener: Listener) -> None:
+        """Say what was left out of documents, and what was merged (DIT-A9)."""
+        for line, remark in taken.remarks:
+            listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
+        for uri in taken.merged:
+            listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))

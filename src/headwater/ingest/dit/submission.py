@@ -14,15 +14,12 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import BadDocument, DitDocument, read_document
-from headwater.ingest.dit.export_formats import Unwrapper, Wrapped
-from headwater.ingest.dit.intake import resolvable, take_documents
-from headwater.ingest.dit.json_texts import Texts, decoded
-from headwater.ingest.dit.summary import Tally
-from headwater.ingest.push.events.intake import LineTooLong, refusal
-from headwater.ingest.push.events.line_counts import Account
-from headwater.ingest.push.events.lines import Line, Lines
-from headwater.ingest.push.events.submission import BATCH_OCTETS, SubmissionLimits, TooManyLines
+from headwater.ingest.dit.intake import Tally, resolvable, take_documents
+from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
+from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
+from headwater.ingest.push.lines import Account, Line, Lines
+from headwater.ingest.push.submission import BATCH_OCTETS, SubmissionLimits, TooManyLines
 from headwater.progress import Listener, silent
 
 WHOLE_OCTETS = 8 << 20

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.catalog.interface import Resource
-from headwater.ingest.folder.comparison import ComparisonCounts, MissingResource, compare
+from headwater.ingest.folder.comparison import ComparisonCounts, MissingResource, compare, rules_mark
 from headwater.ingest.folder.event_builder import RULES, unreadable
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
-from headwater.ingest.folder.signature import rules_mark
-from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.ingest.folder.walking.walk import RootFault, UnreadableEntry, Walk, path_of
-from headwater.ingest.folder.warning_log import WarningLog
-from headwater.ingest.held_deletions import DeletionGuard, DeletionHold
+from headwater.ingest.folder.scanner import WarningLog
+from headwater.ingest.folder.walk import PathFilter, RootFault, UnreadableEntry, Walk, path_of
+from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, silent
 
 

@@ -16,18 +16,50 @@ from headwater.catalog.interface import Event, Metadata, Resource, Upsert
 from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
-from headwater.files.hashing import HashRequest, HashResult
+from headwater.files.hashing import FileState, HashRequest, HashResult
 from headwater.files.version_copy import ALGORITHM, VersionFolders
-from headwater.ingest.folder.comparison import Candidate
+from headwater.ingest.folder.comparison import RACY, TICK_NS, Candidate, UnreadableFiles, rules_mark, settled_note
 from headwater.ingest.folder.folder_settings import Folder
-from headwater.ingest.folder.metadata import describe
-from headwater.ingest.folder.signature import RACY, TICK_NS, rules_mark, settled_note
-from headwater.ingest.folder.walking.walk import ScanWarning, path_of
+from headwater.ingest.folder.media_types import media_type
+from headwater.ingest.folder.walk import ScanWarning, path_of
+from headwater.ingest.set_problems import DeletionHold
+from headwater.spec.timestamps import SECOND, from_microseconds
 from headwater.versions.interface import SetAside
 from headwater.versions.keeping import BatchVersions
 
 if TYPE_CHECKING:
-    from headwater.ingest.content.canonical_hashes import DocumentHashes
+    from headwater.ingest.folder.canonical_hashes import DocumentHashes
+
+_EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
+_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+def describe(uri: str, state: FileState, digests: str, held: Metadata | None, now: dt.datetime) -> Metadata:
+    """The metadata of a file that was read in this state; `held` is what the set says of it so far.
+
+    `digests` is the text of `hash`, `type` is an essence (AMB-09), `lastmod` has whole seconds as HTTP's Last-Modified
+    has.
+    """
+    digest = digests or None
+    return Metadata(
+        lastmod=_lastmod(state[1], now, held if held is not None and held.hash == digest else None),
+        hash=digest,
+        length=state[0],
+        type=media_type(uri),
+    )
+
+
+def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datetime:
+    """The file's mtime, never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so."""
+    try:
+        lastmod = from_microseconds(mtime_ns // 1_000_000_000 * SECOND)
+    except OverflowError:
+        lastmod = _EARLIEST if mtime_ns < 0 else _LATEST
+    if lastmod <= now:
+        return lastmod
+    found = same.lastmod if same is not None and same.lastmod is not None else now
+    return found.replace(microsecond=0)
+
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
@@ -134,7 +166,7 @@ class EventBuilder:
         if self._folder.canonical is None:
             yield
             return
-        from headwater.ingest.content.canonical_hashes import DocumentHashes  # with it come the parsers
+        from headwater.ingest.folder.canonical_hashes import DocumentHashes  # with it come the parsers
 
         with closing(DocumentHashes(self._folder.canonical, self._no_canonical_hash)) as self._documents:
             yield
@@ -256,3 +288,49 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
+
+
+RACY_MOST = 5_000
+"""Beyond so many the next full scan sees to the rest."""
+
+
+class ScanResult(msgspec.Struct, kw_only=True):
+    """What one scan did. `at`: all that had happened until then is recorded (None: not known to be so)."""
+
+    at: dt.datetime | None = None
+    opened: bool = False
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    """Resources that could not be looked at, or were being written to, and stay as they are published."""
+    read: int = 0
+    octets: int = 0
+    unreadable: UnreadableFiles = msgspec.field(default_factory=UnreadableFiles)
+    held_back: DeletionHold | None = None
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+    """Paths that changed while they were read: they are to be looked at again soon."""
+    large: list[bytes] = msgspec.field(default_factory=list)
+    """Paths of files so large that others would wait for them: they are to be read apart."""
+    racy: list[bytes] = msgspec.field(default_factory=list)
+    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def changes(self) -> int:
+        """How many changes were recorded; resources, when the set was loaded."""
+        return self.created + self.updated + self.deleted
+
+    def add(self, batch: EventBatch) -> None:
+        """Count one batch in."""
+        self.created += batch.created
+        self.updated += batch.updated
+        self.unchanged += batch.unchanged
+        self.kept += batch.kept
+        self.read += batch.read
+        self.octets += batch.octets
+        for uri in batch.unreadable:
+            self.unreadable.add(uri, 1)
+        self.unsettled += batch.unsettled
+        self.racy += batch.racy[: RACY_MOST - len(self.racy)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -26,30 +27,79 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
-from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, MissingResource, compare
-from headwater.ingest.folder.difference_queue import DifferenceQueue
-from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, unreadable
-from headwater.ingest.folder.folder_settings import Folder, FolderUnusable
-from headwater.ingest.folder.scan_hooks import ScanHooks
-from headwater.ingest.folder.scan_result import ScanResult
-from headwater.ingest.folder.walking.path_filter import PathFilter
-from headwater.ingest.folder.walking.walk import (
+from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, DifferenceQueue, MissingResource, compare
+from headwater.ingest.folder.event_builder import BATCH, EventBuilder, ScanResult, batched, unreadable
+from headwater.ingest.folder.folder_settings import Folder, FolderUnusable, ScanHooks
+from headwater.ingest.folder.walk import (
     FileEntry,
+    PathFilter,
     RootFault,
     ScanWarning,
     UnreadableEntry,
     Walk,
     WalkEntry,
+    expand_hints,
     path_of,
     quote,
 )
-from headwater.ingest.folder.warning_log import WarningLog
-from headwater.ingest.folder.watching.hint_paths import expand_hints
-from headwater.ingest.held_deletions import DeletionGuard, DeletionHold, HoldReason
+from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
-from headwater.progress import Listener, Progress, silent
+from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.timestamps import to_microseconds
 from headwater.versions.keeping import version_keeping
+
+EXAMPLES = 10
+"""So many places are named for each rule in one pass; the rest is a number."""
+_REMEMBERED = 10_000
+
+
+class WarningLog:
+    """Counts warnings by rule and reports those that the scan before did not have."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._known: set[tuple[str, bytes]] = set()
+        self._at_begin: frozenset[tuple[str, bytes]] = frozenset()
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._now: set[tuple[str, bytes]] = set()
+
+    def share(self, other: WarningLog) -> None:
+        """From now on nothing is told that `other` has told, nor the other way round."""
+        self._known = other._known
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self._counts.clear()
+        self._told.clear()
+        self._now = set()
+        self._at_begin = frozenset(self._known)
+
+    def add(self, warn: ScanWarning) -> None:
+        """One place is left out, or nearly."""
+        self._counts[warn.rule] += 1
+        key = (warn.rule, warn.path)
+        if len(self._now) < _REMEMBERED:
+            self._now.add(key)
+        if key in self._known or self._told[warn.rule] >= EXAMPLES:
+            return
+        self._told[warn.rule] += 1
+        if len(self._known) < _REMEMBERED:
+            self._known.add(key)
+        self._listener(Notice(warn.rule, warn.message, os.fsdecode(warn.path)))
+
+    def end(self, *, whole: bool) -> dict[str, int]:
+        """The pass is over: how many warnings each rule had. A `whole` pass has said everything that is to say."""
+        for rule, count in self._counts.items():
+            if self._told[rule] >= EXAMPLES < count:
+                self._listener(Notice(rule, f"and so for {count - EXAMPLES:,} more"))
+        if whole:  # what another pass has told meanwhile stays told
+            self._known -= self._at_begin - self._now
+            self._known |= self._now
+        elif len(self._known) < _REMEMBERED:
+            self._known |= self._now
+        return dict(self._counts)
+
 
 LONGEST_URI = 8_000
 """No longer URI is published: servers and clients refuse them."""

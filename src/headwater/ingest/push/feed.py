@@ -23,10 +23,10 @@ from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
-from headwater.ingest.held_deletions import DeletionGuard
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.push.inverse_links import Draft, Statement, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
+from headwater.ingest.set_problems import DeletionGuard
 from headwater.spec.records import Link
 from headwater.versions.history import History
 from headwater.versions.predecessors import Predecessors

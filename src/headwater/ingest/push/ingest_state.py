@@ -11,13 +11,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
 from headwater.catalog.faults import Moved, UnknownSet
 from headwater.catalog.interface import Catalog, Metadata, SetState
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.errors import UsageFault
 from headwater.ingest.push.inverse_links import MOST_LINKS, Statement
 from headwater.spec.records import ChangeKind
 from headwater.spec.timestamps import to_microseconds
@@ -330,3 +332,27 @@ def _part(key: str, number: int) -> str:
 
 def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str, T]:
     return {key: from_msgpack(row.value, type_) for (of, key), row in rows.items() if of == kind}
+
+
+_FILE = "ingest.sqlite"
+
+
+class OldMemory(UsageFault):
+    """The state of push sets was written by an older Headwater, in a place that is no longer read."""
+
+    code: ClassVar[str] = "HW-ING-62"
+    advice: ClassVar[str] = (
+        "Remove it to continue without it: idempotency keys and documents that wait for their partner are then lost, "
+        "and an index is read again from its beginning."
+    )
+
+
+def refuse_old_memory(catalog: Catalog, state: Path) -> None:
+    """Raise OldMemory when something is left in the state folder or, for a catalog on a cluster, beside its indices."""
+    if catalog.is_remote:
+        from headwater.catalog.cluster.catalog import ClusterCatalog
+
+        if isinstance(catalog, ClusterCatalog) and catalog.has_old_memory():
+            raise OldMemory("the index is of an older version", where=f"{catalog.prefix}-memory-v1")
+    elif (state / _FILE).exists():
+        raise OldMemory("the file is of an older version", where=str(state / _FILE))

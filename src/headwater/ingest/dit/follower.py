@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -12,16 +15,125 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, read_document
-from headwater.ingest.dit.export_formats import Wrapped
-from headwater.ingest.dit.index.read_order import Look, ShardPage, held_seconds, long_enough_ago, ready
-from headwater.ingest.dit.index.shard_positions import ShardPosition, read_position, write_position
-from headwater.ingest.dit.index.shard_reader import PAGE, Index, IndexDocument, Shard
-from headwater.ingest.dit.intake import PATIENCE, settle, take_documents
-from headwater.ingest.dit.summary import Tally
-from headwater.ingest.push.events.intake import refusal
-from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
+from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
+from headwater.ingest.dit.intake import PATIENCE, Tally, settle, take_documents
+from headwater.ingest.dit.texts import Wrapped
+from headwater.ingest.push.events import refusal
+from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
+from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.inverse_links import Draft
+from headwater.ingest.push.resource_locations import BadLocation
+from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Progress, silent
+from headwater.spec.timestamps import to_microseconds
+
+MARGIN_SECONDS: Final = 1.0
+"""Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
+LONGEST_SECONDS: Final = 60.0
+"""A change is held back for so long at most, whatever the interval is."""
+PROMPT_SECONDS: Final = 0.5
+"""An engine that answers within this time shows what is new in time."""
+LATEST_SECONDS: Final = 10.0
+"""So much later, at most, is expected of an engine that has answered late."""
+ENOUGH_LOOKS: Final = 10
+"""An engine that has answered so often since has shown what it had, however slow it is all the time."""
+
+_SHARE = 0.9
+"""Of a page that was cut: writers at work at the same time are a little out of order, also across its end."""
+_FIRST = dt.datetime.min.replace(tzinfo=dt.UTC)
+_LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+class ShardPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one shard shows beyond its position: the numbers of documents and, of changes, when they happened.
+
+    Numbers below `next` were late to be seen; those up to `mark` have been to be seen for long enough. `is_full`:
+    there may be more after them.
+    """
+
+    numbers: Sequence[int]
+    times: Sequence[dt.datetime | None]
+    next: int
+    mark: int
+    is_full: bool
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there may be more that has been to be seen for long enough."""
+        return self.is_full and self.numbers[-1] <= self.mark
+
+    def end(self, share: float) -> dt.datetime:
+        """The time up to which this share of its changes lies: what comes after the page is hardly earlier."""
+        times = sorted(at for at in self.times if at is not None)
+        return times[max(0, int(share * len(times)) - 1)] if times else _FIRST
+
+
+def ready(pages: Sequence[ShardPage]) -> list[int]:
+    """How many documents of each page may be taken now, from its beginning; some at least if one page was cut."""
+    seen = [
+        at
+        for page in pages
+        for number, at in zip(page.numbers, page.times, strict=True)
+        if number <= page.mark and at is not None
+    ]
+    shown = max(seen, default=_FIRST)
+    counts: list[int] = []
+    for share in (_SHARE, 1.0):  # if the first change of all shards is out of order, a page is taken as a whole
+        end = min((page.end(share) for page in pages if page.is_cut), default=_LAST)
+        counts = [_ready(page, end, shown) for page in pages]
+        if any(counts):
+            break
+    return counts
+
+
+def _ready(page: ShardPage, end: dt.datetime, shown: dt.datetime) -> int:
+    count = 0
+    for place, (number, at) in enumerate(zip(page.numbers, page.times, strict=True), 1):
+        is_old = number < page.next or number <= page.mark
+        if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
+            count = place if is_old else count
+        elif number < page.next or (at <= end and (is_old or at <= shown)):
+            count = place
+        else:
+            break
+    return count
+
+
+def held_seconds(refresh_seconds: Sequence[float]) -> float:
+    """How long a change is held back, by the intervals at which the shards show what is new (0: all at once)."""
+    longest = max(refresh_seconds, default=0.0)
+    if len(refresh_seconds) < 2 or not longest:
+        return 0.0
+    return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """When a look at the index was answered, and how many seconds it took, with those before it that failed."""
+
+    second: float
+    took: float
+
+
+def long_enough_ago(looks: Sequence[Look], held: float) -> tuple[int | None, float]:
+    """Which look was `held` seconds before the last one, or None, and how late the engine may show what is new.
+
+    An engine that stands still or has too much to do answers late, and shows late what was written before. Such a time
+    is no time in which a shard could show something; after it, so much more is allowed for (`LATEST_SECONDS` at most).
+    """
+    now, lost, late = looks[-1].second, 0.0, 0.0
+    for place in range(len(looks) - 1, -1, -1):
+        look = looks[place]
+        took = look.took if look.took > PROMPT_SECONDS else 0.0
+        late = min(max(late, took), LATEST_SECONDS)
+        age = now - look.second
+        if len(looks) - 1 - place < ENOUGH_LOOKS:
+            age -= lost
+        if not held or age >= held + late:
+            return place, late
+        lost += took
+    return None, late
+
 
 MOST_PAGES: Final = 5
 """Of one shard in one poll …"""
@@ -275,3 +387,93 @@ def sort_out(
         else:
             foreign += 1
     return documents, refused, foreign
+
+
+_ROWS: Final = 10_000
+
+
+class IndexAuditResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit found: resources in the index, changes that it had to record, deletions among them or held back."""
+
+    resources: int
+    repaired: int
+    deleted: int
+    held_back: DeletionHold | None
+
+
+def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
+    """Bring the set to what the index says now. Raises what the search server and the catalog raise.
+
+    More deletions than the share `max_delete` are held back. Eight octets of memory for each resource.
+    """
+    feed = follower.feed
+    follower.read_to_end()
+    settle(feed, None)  # what an older version has left
+    before = feed.catalog.state(feed.name).last_seq
+    found = _compared(follower)
+    after = feed.catalog.state(feed.name)
+    vanished = [uri for uri in _uris_until(feed, before) if not _has(found, _mark(uri))]
+    feed.guard = None  # this one sees all deletions at once
+    guard = DeletionGuard(feed.catalog, feed.name, max_delete, feed.clock)
+    held_back = guard.judge(after.count, len(vanished), len(found))
+    if held_back is None:
+        for start in range(0, len(vanished), BATCH):
+            _delete(feed, vanished[start : start + BATCH], before)
+    recorded = feed.catalog.state(feed.name).last_seq - before
+    deleted = 0 if held_back else len(vanished)
+    noted = guard.after_scan(held_back, is_whole=True, deleted=deleted)
+    if noted is not None and after.opened_at is not None:
+        feed.catalog.record(feed.name, (), feed.clock(), state=noted)
+    return IndexAuditResult(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
+
+
+def _compared(follower: DitFollower) -> array[int]:
+    """Take every resource of the index once more: what says nothing new does nothing. Returns sorted marks of all."""
+    marks = array("Q")
+    for shard in follower.index.shards():
+        position, until = ShardPosition(), follower.index.newest(shard)
+        while found := follower.index.page(shard, position, until, follower.resource_sets):
+            position = ShardPosition(found[-1].number + 1)  # in one look at what is there, nothing is under way
+            documents = [one for one in follower.documents(found) if isinstance(one[1], ResourceDocument)]
+            take_documents(follower.feed, documents, snapshot=True)
+            marks.extend(_marks(follower.feed, documents))
+    return array("Q", sorted(set(marks)))
+
+
+def _marks(feed: Feed, documents: Sequence[tuple[int, DitDocument]]) -> list[int]:
+    marks = []
+    for _, document in documents:
+        try:
+            marks.append(_mark(feed.locations.resolve(document.location)))
+        except BadLocation:
+            continue  # it was refused, and told, when it was taken
+    return marks
+
+
+def _mark(uri: str) -> int:
+    return int.from_bytes(hashlib.blake2b(uri.encode(), digest_size=8).digest(), "big")
+
+
+def _has(marks: array[int], mark: int) -> bool:
+    place = bisect_left(marks, mark)
+    return place < len(marks) and marks[place] == mark
+
+
+def _uris_until(feed: Feed, seq: int) -> Iterator[str]:
+    """The resources that have not changed since; what has is newer than the audit."""
+    after = ""
+    while rows := feed.catalog.resources(feed.name, after, _ROWS):
+        yield from (row.uri for row in rows if row.seq <= seq)
+        after = rows[-1].uri
+
+
+def _delete(feed: Feed, uris: Sequence[str], seq: int) -> None:
+    """Delete those that have not changed since; others may announce meanwhile what was found missing."""
+    now_us = to_microseconds(feed.clock())
+
+    def delete() -> None:
+        held = feed.held(uris)
+        drafts = [Draft(uri=uri, metadata=None, statements=()) for uri in uris if uri in held and held[uri].seq <= seq]
+        feed.write(drafts, Effects(gone={one.uri: now_us for one in drafts}))
+
+    feed.attempt(delete)

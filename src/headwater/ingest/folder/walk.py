@@ -12,17 +12,100 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from headwater import notices
-from headwater.files.folder_marks import is_reserved, is_state, is_tree
+from headwater.copies.schema import FOLDER, STATE
+from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.walking.own_copies import is_copy_of
 from headwater.spec.uris import quote_path
+
+
+def expand_hints(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[bytes]:
+    """The relative paths to look at when something happened at `paths`; `links` lead from path to path."""
+    return topmost(aliased(outside_state(paths), links))
+
+
+def outside_state(paths: Iterable[bytes]) -> Iterator[bytes]:
+    """The paths without those in folders that hold the state of a command, which change all the time."""
+    for path in paths:
+        if not has_reserved(path):
+            yield path
+
+
+def aliased(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> set[bytes]:
+    """The paths, and those by which links lead to the same files, or to folders above or below them."""
+    every = set(paths)
+    by_target = defaultdict(list)
+    for link, target in links.items():
+        by_target[target].append(link)
+    found = {link for link, target in links.items() if any(path in every for path in (target, *above(target)))}
+    for path in every:
+        for folder in above(path):
+            found.update(link + path[len(folder) :] for link in by_target.get(folder, ()))
+    return every | found
+
+
+def topmost(paths: Iterable[bytes]) -> list[bytes]:
+    """The paths without those that lie below another of them, in order."""
+    every = set(paths)
+    return sorted(path for path in every if not any(folder in every for folder in above(path)))
+
+
+def above(path: bytes) -> Iterator[bytes]:
+    """The folders above a relative path, nearest first."""
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+_STATE = os.fsencode(f"/{FOLDER}/{STATE}")
+
+
+def is_copy_of(folder: bytes, base_url: str) -> bool:
+    """Whether a folder is a copy of a set of the source at this base URL. A copy that cannot be read is none."""
+    if not os.path.lexists(folder + _STATE):
+        return False
+    from headwater.copies.copy_state import CopyStateReader, copied_sets  # few folders have copies in them
+    from headwater.errors import HeadwaterError
+
+    try:
+        state = CopyStateReader(os.fsdecode(folder))
+    except HeadwaterError:
+        return False
+    try:
+        with state.read() as t:
+            return any(one.identity.startswith(base_url.rstrip("/") + "/") for one in copied_sets(t))
+    except HeadwaterError:
+        return False
+    finally:
+        state.close()
+
+
+class PathFilter:
+    """The set's settings: the selection, and what is never published (real paths, as `Walk` takes them)."""
+
+    def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes] = ()) -> None:
+        self._selection = selection
+        below = os.path.realpath(root).rstrip(b"/") + b"/"
+        self._avoid = tuple(one[len(below) :] + b"/" for one in avoid if one.startswith(below))
+
+    def takes(self, relative: bytes) -> bool:
+        """Whether a file at this relative path would belong to the set."""
+        if (relative + b"/").startswith(self._avoid):
+            return False
+        if has_reserved(relative):
+            return False
+        selection = self._selection
+        return (selection.everything and selection.hidden) or (
+            all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
+        )
+
 
 LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""

@@ -15,11 +15,10 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.ingest.push.events.intake import Summary, take_lines
-from headwater.ingest.push.events.line_counts import Account
-from headwater.ingest.push.events.lines import LINE_OCTETS, Line, Lines
+from headwater.ingest.push.events import Summary, take_lines
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import RequestProgress
+from headwater.ingest.push.lines import LINE_OCTETS, Account, Line, Lines
 from headwater.typed_decoding import from_json
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")

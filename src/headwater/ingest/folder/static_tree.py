@@ -21,9 +21,9 @@ from headwater.catalog.interface import Catalog
 from headwater.files import hashing
 from headwater.files.file_placement import COPY
 from headwater.files.patterns import Selection
+from headwater.ingest.folder.comparison import is_outlined, outline
 from headwater.ingest.folder.event_builder import PlaceFault
-from headwater.ingest.folder.signature import is_outlined, outline
-from headwater.ingest.folder.walking.walk import FileEntry, RootFault, Walk, path_of
+from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
 from headwater.typed_decoding import from_json
 

@@ -7,17 +7,76 @@ number that was read (`search_after`'s principle on `_seq_no`), together with th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
 
+from headwater.catalog.catalog_url import (
+    NOBODY,
+    BadPlace,
+    ClusterPlace,
+    Credentials,
+    access_of,
+    credentials_from,
+    place_of,
+)
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.dit.documents import BadDocument
-from headwater.ingest.dit.export_formats import Unwrapper, Wrapped
-from headwater.ingest.dit.index.shard_positions import ShardPosition
-from headwater.ingest.dit.json_texts import decoded
+from headwater.ingest.dit.texts import Unwrapper, Wrapped, decoded
+from headwater.progress import Listener, silent
+from headwater.typed_decoding import from_json
+
+WINDOW: Final = 10_000
+"""Gaps so far below the newest number, at most, are taken for operations under way."""
+OVERLAP_SECONDS: Final = 120
+"""How long a gap is asked for: far longer than an operation takes from its number to the next refresh."""
+
+
+class ShardPosition(msgspec.Struct, array_like=True):
+    """All numbers below `next` are dealt with, but for `gaps`: each with the second at which it was passed over."""
+
+    next: int = 0
+    gaps: dict[int, int] = msgspec.field(default_factory=dict)
+
+    def is_new(self, number: int) -> bool:
+        """Whether the operation has not been taken yet."""
+        return number >= self.next or number in self.gaps
+
+    def take(self, numbers: Iterable[int], second: int) -> None:
+        """Note that these were taken; what they pass over are gaps."""
+        ordered = sorted(numbers)
+        for number in ordered:
+            if number < self.next:
+                self.gaps.pop(number, None)
+                continue
+            self.gaps |= dict.fromkeys(range(max(self.next, ordered[-1] + 1 - WINDOW), number), second)
+            self.next = number + 1
+        self.gaps = {gap: since for gap, since in self.gaps.items() if gap >= self.next - WINDOW}
+
+    def is_far_behind(self, newest: int) -> bool:
+        """Whether nothing that was passed over can still be under way, when `newest` is to be seen."""
+        return newest - WINDOW > self.next
+
+    def pass_over(self, newest: int) -> None:
+        """Move on where nothing up to `newest` is left to take; the numbers below it are asked for again."""
+        self.next, self.gaps = newest - WINDOW, {}
+
+    def forget(self, second: int) -> None:
+        """Drop the gaps that have been asked for long enough."""
+        self.gaps = {gap: since for gap, since in self.gaps.items() if second - since < OVERLAP_SECONDS}
+
+
+def read_position(octets: bytes | None) -> ShardPosition:
+    """The position that was written down; the beginning when none was."""
+    return ShardPosition() if octets is None else from_json(octets, ShardPosition)
+
+
+def write_position(position: ShardPosition) -> bytes:
+    """The position as it is written down."""
+    return msgspec.json.encode(position)
+
 
 PAGE: Final = 1_000
 """Documents of one search, at most …"""
@@ -265,3 +324,65 @@ def _decoded(body: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise OddAnswer("an answer that is no object")
     return value
+
+
+_SCHEMES = {"http://": "opensearch://", "https://": "opensearch://"}
+
+
+def is_index(text: str) -> bool:
+    """Whether the text names an index on a search server, and no file."""
+    return text.startswith((*_SCHEMES, "opensearch://", "elasticsearch://"))
+
+
+def index_credentials(environment: Mapping[str, str], texts: Iterable[str]) -> Credentials:
+    """What HEADWATER_INDEX_USER, _PASSWORD and _API_KEY say, for the one server that the indexes are on.
+
+    Raises BadIndex when several servers would be told: a secret is for one. An index whose address has a password of
+    its own needs none.
+    """
+    found = credentials_from(environment, "INDEX")
+    places = (_place_of(text)[0] for text in texts)
+    servers = {place.nodes for place in places if place.credentials.password is None}
+    if found != NOBODY and len(servers) > 1:
+        raise BadIndex(
+            "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY are for one server, and the indexes are on several",
+            advice="Write user:password@ into the addresses of the indexes, in a file that only the source may read.",
+        )
+    return found
+
+
+def index_at(
+    text: str,
+    listener: Listener = silent,
+    credentials: Credentials = NOBODY,
+    *,
+    patience_seconds: float | None = None,
+) -> Index:
+    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex.
+
+    A password in the URL counts before `credentials`.
+    """
+    found, path = _place_of(text)
+    if found.credentials.password is not None:
+        credentials = NOBODY
+    from headwater.storage.cluster import Cluster  # and with it the client library, which only this needs
+
+    seconds = found.options.patience_seconds if patience_seconds is None else patience_seconds
+    return Index(Cluster(access_of(found, credentials), patience_seconds=seconds, listener=listener), path)
+
+
+def _place_of(text: str) -> tuple[ClusterPlace, str]:
+    """The server, and the name of the index there. Raises BadIndex."""
+    place = text
+    for scheme, own in _SCHEMES.items():
+        place = own + place.removeprefix(scheme) if place.startswith(scheme) else place
+    if text.startswith("https://"):
+        place += "&tls=true" if "?" in place else "?tls=true"
+    try:
+        found = place_of(place)
+    except BadPlace as cause:
+        raise BadIndex(f"not an index: {cause.what}", where=cause.where) from cause
+    path = place.partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
+    if not isinstance(found, ClusterPlace) or not path:
+        raise BadIndex("the address names no index")
+    return found, path

@@ -19,9 +19,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
-from headwater.ingest.push.events.intake import LineTooLong, refusal
-from headwater.ingest.push.events.lines import Line
+from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import Outcome
+from headwater.ingest.push.lines import Line
 from headwater.progress import Listener, Notice, silent
 from headwater.typed_decoding import from_json
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 from watchfiles import watch
 
 from headwater.errors import StoreFault
-from headwater.ingest.folder.watching.inotify import FolderWatch, WatchLost
+from headwater.ingest.folder.inotify import FolderWatch, WatchLost
 
 DEBOUNCE_MS = 200
 """So long changes are gathered while a file is being written: it is read once, not over and over."""

@@ -1,1 +1,0 @@
-"""The static tree: a link or a copy of every file of a set."""

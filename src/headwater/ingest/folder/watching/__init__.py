@@ -1,1 +1,0 @@
-"""File system notifications: hints on where a folder has changed."""

@@ -1,0 +1,354 @@
+"""Events as lines of JSON: what `POST /S/changes` and `headwater ingest events` take, judged line by line and recorded.
+
+An announcement is our own format, so it is read strictly: an unknown field or a value that could not be published
+refuses the line (BadEvent) and says why. docs/ingest.md describes it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.errors import UsageFault
+from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
+from headwater.ingest.push.ingest_state import Effects, RequestProgress
+from headwater.ingest.push.inverse_links import Draft, Statement, statements_of, with_links
+from headwater.ingest.push.lines import Line
+from headwater.ingest.push.resource_locations import Locations
+from headwater.spec.datetimes import Leniency, parse_datetime
+from headwater.spec.hashes import parse_hash
+from headwater.spec.records import ChangeKind, Link
+from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.typed_decoding import json_decoder
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+_TYPES = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
+_NAMES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "null",
+    "object": "an object",
+    "str": "text",
+}
+
+
+def in_plain_words(words: str, kind: type[msgspec.Struct]) -> str:
+    """What is wrong with a line that was to be a `kind`: the field first, and the one that was probably meant."""
+    what, _, place = words.partition(" - at `$.")
+    if unknown := _UNKNOWN.match(what):
+        names = [one.encode_name for one in msgspec.structs.fields(kind)] if not place else []
+        meant = get_close_matches(unknown[1], names, 1)
+        what = f"unknown field: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    elif trailing := _TRAILING.match(what):
+        what = f"more than one JSON text in a line: the second begins at octet {trailing[1]}; end each with"
+        what += " a line feed (curl keeps them with --data-binary, not with -d)"
+    elif what == "Input data was truncated":
+        what = "the JSON text is cut off, or has half a surrogate pair"
+    elif what.startswith("'utf-8' codec"):
+        what = "the line is not UTF-8"
+    elif what.startswith("Invalid enum value "):
+        values = ", ".join(one.value for one in ChangeKind)
+        what = f"{what.removeprefix('Invalid enum value ')} is none of {values}"
+    elif missing := _MISSING.match(what):
+        what = f"the field {missing[1]} is missing"
+    elif not place and what.startswith("Expected `object`"):
+        what = f"{what}: each line is one object"
+    what = _TYPES.sub(lambda told: " or ".join(_NAMES.get(name, name) for name in told[1].split(" | ")), what)
+    place = place.rstrip("`").replace("[...]", "")
+    what = what if what.startswith("JSON") else f"{what[:1].lower()}{what[1:]}"
+    return f"{place}: {what}" if place else what
+
+
+MOST_LINKS: Final = 500
+MOST_ATTRIBUTES: Final = 100
+Length = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]
+
+
+class BadEvent(UsageFault):
+    """A line is not an announcement: not JSON, an unknown field, or a value that no document could have."""
+
+    code: ClassVar[str] = "HW-ING-42"
+    advice: ClassVar[str] = "docs/ingest.md describes the lines; correct this one and send it again."
+
+
+class AnnouncedLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One link of the resource: `rel` leads to `href`; the rest is about what it leads to (RS-LN-01…06)."""
+
+    rel: str
+    href: str
+    encoding: str | None = None
+    hash: str | None = None
+    length: Length | None = None
+    modified: str | None = None
+    pri: Priority | None = None
+    type: str | None = None
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line: a resource, by `uri` or by `path` below the set's prefix, and what is true of it now.
+
+    Without `change` it exists from now on, and is logged when that is news. `created` and `updated` are always logged,
+    as what they really were; `deleted` needs no more than the name. `hash` is written as in documents
+    (`sha-256:… md5:…`); the fields named after algorithms hold bare hex. `attributes` are of other namespaces, by
+    `{namespace}name` (RS-DOC-13).
+    """
+
+    uri: str | None = None
+    path: str | None = None
+    change: ChangeKind | None = None
+    lastmod: str | None = None
+    hash: str | None = None
+    md5: str | None = None
+    sha1: str | None = msgspec.field(default=None, name="sha-1")
+    sha256: str | None = msgspec.field(default=None, name="sha-256")
+    sha384: str | None = msgspec.field(default=None, name="sha-384")
+    sha512: str | None = msgspec.field(default=None, name="sha-512")
+    length: Length | None = None
+    type: str | None = None
+    encoding: str | None = None
+    changefreq: str | None = None
+    links: tuple[AnnouncedLink, ...] | None = None
+    attributes: dict[str, str] | None = None
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """One announcement in the catalog's terms: `metadata` None is a deletion."""
+
+    uri: str
+    change: ChangeKind | None
+    metadata: Metadata | None
+    statements: tuple[Statement, ...] = ()
+
+
+_decode = json_decoder(Announcement)
+
+
+def read_announcement(line: bytes, locations: Locations) -> Announced:
+    """What a line announces. Raises BadEvent and BadLocation."""
+    try:
+        told = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise BadEvent(in_plain_words(str(cause), Announcement)[:300]) from cause
+    if (told.uri is None) == (told.path is None):
+        raise BadEvent("one of uri and path names the resource")
+    uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
+    if told.change is ChangeKind.DELETED:
+        return Announced(uri=uri, change=told.change, metadata=None)
+    if len(told.links or ()) > MOST_LINKS:
+        raise BadEvent(f"more than {MOST_LINKS} links")
+    if len(told.attributes or ()) > MOST_ATTRIBUTES:
+        raise BadEvent(f"more than {MOST_ATTRIBUTES} attributes")
+    links = tuple(_link(one, locations) for one in told.links or ())
+    metadata = Metadata(
+        lastmod=_time(told.lastmod),
+        hash=_digests(told),
+        length=told.length,
+        type=told.type.partition(";")[0].strip().lower() if told.type is not None else None,
+        encoding=told.encoding,
+        changefreq=told.changefreq,
+        links=links,
+        extra=tuple((told.attributes or {}).items()),
+    )
+    return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.link))
+
+
+def _link(told: AnnouncedLink, locations: Locations) -> Link:
+    return Link(
+        rel=told.rel,
+        href=locations.absolute(locations.link(told.href)),
+        encoding=told.encoding,
+        hash=_hash([told.hash] if told.hash else []),
+        length=told.length,
+        modified=_time(told.modified),
+        pri=told.pri,
+        type=told.type,
+    )
+
+
+def _digests(told: Announcement) -> str | None:
+    named = {
+        "md5": told.md5,
+        "sha-1": told.sha1,
+        "sha-256": told.sha256,
+        "sha-384": told.sha384,
+        "sha-512": told.sha512,
+    }
+    items = [] if told.hash is None else told.hash.split()
+    items += [f"{algorithm}:{digest.strip()}" for algorithm, digest in named.items() if digest is not None]
+    return _hash(items)
+
+
+def _hash(items: list[str]) -> str | None:
+    read = parse_hash(" ".join(items))
+    if read.unreadable:
+        raise BadEvent(f"not a digest: {read.unreadable[0][:100]!a}", rule="RS-MD-05")
+    if read.contradictory:
+        raise BadEvent(f"two different digests of one algorithm: {read.contradictory[0][:100]!a}", rule="AMB-32")
+    return " ".join(map(str, read.digests)) or None
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    if text is None:
+        return None
+    try:
+        moment, forgiven = parse_datetime(text)
+    except ValueError as cause:
+        raise BadEvent(str(cause), rule="RS-TIME-01") from cause
+    if Leniency.NO_ZONE in forgiven:
+        raise BadEvent(f"a time without a zone: {text[:40]!a}", rule="RS-TIME-01")
+    return from_microseconds(to_microseconds(moment))  # a coarse time is its start
+
+
+NO_NEWS = "no change: the set has this already"
+_LONGEST_REASON = 300
+NOT_HELD = "the set does not hold the resource"
+
+
+class LineTooLong(BadEvent):
+    """A line is longer than a record may be."""
+
+    code: ClassVar[str] = "HW-ING-43"
+    advice: ClassVar[str] = "Send one JSON object a line, with at most 500 links for a resource."
+
+
+def take_lines(
+    feed: Feed, lines: Sequence[Line], progress: Callable[[list[Outcome]], RequestProgress] | None = None
+) -> list[Outcome]:
+    """Record what the lines announce as one batch and say of each, in order, what became of it.
+
+    What `progress` makes of the outcomes is kept together with the batch. Raises what the catalog raises; then
+    nothing was recorded.
+    """
+    announced, refused = read_lines(feed, lines)
+
+    def take() -> list[Outcome]:
+        drafts, judged = judge(feed, announced)
+        first, outcomes = feed.next_seq(), refused[:]
+        for line, place, told in judged:
+            seq = first + place if first is not None and place is not None else None
+            outcomes.append(Outcome(line=line, status=200, seq=seq, reason=told))
+        outcomes.sort(key=lambda one: one.line)
+        effects = Effects(progress=progress(outcomes) if progress is not None else None)
+        if announced or progress is not None:  # that something is no news is as sure as what is recorded
+            feed.write(drafts, effects)
+        return outcomes
+
+    return feed.attempt(take)
+
+
+def read_lines(feed: Feed, lines: Sequence[Line]) -> tuple[list[tuple[int, Announced]], list[Outcome]]:
+    """The announcements of the good lines, and the outcomes of the others."""
+    announced: list[tuple[int, Announced]] = []
+    refused: list[Outcome] = []
+    for line in lines:
+        try:
+            if line.text is None:
+                raise LineTooLong("the line is too long")
+            one = read_announcement(line.text, feed.locations)
+            feed.check(one.uri, one.metadata or Metadata())
+            announced.append((line.number, one))
+        except UsageFault as fault:
+            refused.append(refusal(line.number, fault))
+    return announced, refused
+
+
+def refusal(line: int, fault: UsageFault) -> Outcome:
+    """The outcome of a line that a fault refuses: 422 when it can be read and not taken."""
+    status = 413 if isinstance(fault, LineTooLong) else 400 if isinstance(fault, BadEvent) else 422
+    where = f" ({fault.where})" if fault.where else ""
+    rule = f" [{fault.rule}]" if fault.rule else ""
+    return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}"[:_LONGEST_REASON] + rule)
+
+
+Judged = tuple[int, int | None, str | None]
+"""A line, the place of its draft, and what there is to say when it has none."""
+
+
+def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[Draft], list[Judged]]:
+    """Which announcements are news to the set as it is, and the events that they come to."""
+    present: dict[str, Metadata | None] = {
+        uri: resource.metadata for uri, resource in feed.held(one.uri for _, one in announced).items()
+    }
+    implied = feed.implied(one.uri for _, one in announced)
+    drafts: list[Draft] = []
+    judged: list[Judged] = []
+    for line, one in announced:
+        new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))
+        old = present.get(one.uri)
+        if new is None and old is None:
+            judged.append((line, None, NOT_HELD))
+        elif one.change is None and new == old:
+            judged.append((line, None, NO_NEWS))
+        else:
+            present[one.uri] = new
+            judged.append((line, len(drafts), None))
+            drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
+    return drafts, judged
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What lines came to, counted: `taken` as events or into the load, `ignored` as no news, `rejected`."""
+
+    lines: int = 0
+    taken: int = 0
+    ignored: int = 0
+    rejected: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+
+    def count(self, outcomes: Sequence[Outcome]) -> None:
+        """Add these outcomes."""
+        for one in outcomes:
+            self.lines += 1
+            if one.kind is OutcomeKind.REJECTED:
+                self.rejected += 1
+            elif one.kind is OutcomeKind.IGNORED:
+                self.ignored += 1
+            else:
+                self.taken += 1
+            if one.seq is not None:
+                self.first_seq = one.seq if self.first_seq is None else self.first_seq
+                self.last_seq = one.seq
+
+    def add(self, other: Summary) -> None:
+        """Add the counts of what came after."""
+        for name in ("lines", "taken", "ignored", "rejected"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_seq = other.first_seq if self.first_seq is None else self.first_seq
+        self.last_seq = self.last_seq if other.last_seq is None else other.last_seq
+
+
+_DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", "create", "responses"})
+_EVENTS = frozenset({"uri", "path"})
+
+
+def looks_like_events(line: bytes) -> bool:
+    """Whether a line is an object that names a resource as an event does."""
+    names = _names(line)
+    return bool(names & _EVENTS) and not names & _DOCUMENTS
+
+
+def looks_like_documents(line: bytes) -> bool:
+    """Whether a line is a document of the protocol, or a wrapper of some."""
+    names = _names(line)
+    return bool(names & _DOCUMENTS) and not names & _EVENTS
+
+
+def _names(line: bytes) -> frozenset[str]:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return frozenset()
+    value = value[0] if isinstance(value, list) and value else value
+    return frozenset(value) if isinstance(value, dict) else frozenset()
