@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
-from headwater.http.server import fast_path
 from headwater.http.server.connections import OpenConnections, Stage
 from headwater.http.server.open_files import room_for_connections
 from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
@@ -194,12 +193,8 @@ def test_as_many_files_as_there_may_be() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["the first request", "one more"])
-@pytest.mark.parametrize("is_fast", [True, False])
-def test_a_request_that_comes_as_the_server_ends_is_answered(
-    before: int, is_fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_comes_as_the_server_ends_is_answered(before: int, tmp_path: Path) -> None:
     """It may have come before, and be unread: closed then, the connection would be reset."""
-    monkeypatch.setattr(fast_path, "IS_ON", is_fast)
     asked = b"GET /.well-known/resourcesync HTTP/1.1\r\nHost: a\r\n\r\n"
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_bytes(b"a")
@@ -237,12 +232,8 @@ def test_to_end_nobody_waits_for_the_next_look(tmp_path: Path, monkeypatch: pyte
         assert running.source.stop()
 
 
-@pytest.mark.parametrize("is_fast", [True, False])
-def test_an_answer_that_is_under_way_is_finished(
-    is_fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_under_way_is_finished(tmp_path: Path) -> None:
     """More than the sockets hold, and who reads it begins when the server has been told to end."""
-    monkeypatch.setattr(fast_path, "IS_ON", is_fast)
     octets = bytes(range(256)) * (24 << 12)
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "large").write_bytes(octets)

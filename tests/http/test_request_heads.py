@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headwater.http.document_cache import DocumentCache
-from headwater.http.server import fast_path
 from headwater.http.server.request_head import check_head
 from tests.support.serving import Face, face
 from tests.support.waiting import settle, settle_second
@@ -49,12 +48,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("asked", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize("is_fast", [True, False])
-def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_answered(
-    served: Face, asked: bytes, is_fast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not is_fast:
-        monkeypatch.setattr(fast_path.FastProtocol, "is_plain", lambda _: False)
+def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_answered(served: Face, asked: bytes) -> None:
     said = served.raw(asked + FOLLOWING)
     assert said.startswith(b"HTTP/1.1 400")
     assert said.count(b"HTTP/1.1 ") == 1

@@ -8,7 +8,7 @@ from headwater.http import responses
 from headwater.http.document_cache import CachedDocument, DocumentCache, Representation
 from headwater.http.request_fields import accepts_gzip, is_fresh
 from headwater.http.responses import RequestFields, Response
-from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
+from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.capabilities import CAPABILITIES, CacheRule
 from headwater.publish.site import (
@@ -57,15 +57,7 @@ class DocumentHandler:
                 pattern=pattern,
                 handler=self.answer,
                 cache=cache,
-                at_hand=self.at_hand,
             )
-
-    def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
-        """The response without waiting, when all is known for it."""
-        document = self._cache.known(match.name)
-        if document is None or not self._source.is_known_published(match.set_name):
-            return None
-        return self._from_cache(document, fields)
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""

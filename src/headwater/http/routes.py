@@ -42,7 +42,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     In `pattern`, `{set}` as first segment stands for a set of the source, `{name}` for any segment, `{number}` for five
     to nine digits, `{part}` for three to nine, `{digest}` for 16 hex digits, and `{path}` at the end for the relative
     URI of a resource, before which `{time}` stands for 20 digits.
-    `at_hand` gives the response without waiting, or None.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     method: str = "GET"
     media_type: bytes = b""
     cache: bytes = b""
-    at_hand: Callable[[Match, RequestFields], Response | None] | None = None
 
 
 Methods = Mapping[str, Route]

@@ -14,7 +14,7 @@ from headwater.errors import HeadwaterError
 from headwater.http.access_record import AccessRecord
 from headwater.http.hub.app import HubApplication
 from headwater.http.hub.endpoint import HubEndpoint
-from headwater.http.server.server import make_plain_server
+from headwater.http.server.server import make_server
 from headwater.http.server.uvicorn_server import UvicornServer, event_loop
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
@@ -97,7 +97,7 @@ class HubServer:
             hub.start()
             endpoint = HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault)
             app = HubApplication(hub, endpoint, setup.on_served, setup.proxies, setup.on_fault)
-            self._server = make_plain_server(app, on_ready=on_ready)
+            self._server = make_server(app, on_ready=on_ready)
             await self._server.serve(sockets=[self._listener])
         finally:
             await hub.close()

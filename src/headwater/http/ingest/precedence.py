@@ -37,9 +37,6 @@ class Precedence:
                 self._count -= 1
 
     def give_way(self) -> None:
-        """Let those threads run for a moment, where there are any.
-
-        For the event loop, once with each request; once with those of one connection that have come together.
-        """
+        """Let those threads run for a moment, where there are any: for the event loop, with each request."""
         if self._count:
             self._sleep(PAUSE_SECONDS)

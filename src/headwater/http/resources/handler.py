@@ -60,14 +60,7 @@ class FileHandler:
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, at_hand=self.at_hand)
-
-    def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
-        """The response without waiting. Raises LookupNeeded when the catalog has to be asked."""
-        if not self._source.is_known_published(match.set_name) or self._generic.may_be_variant(match):
-            return None
-        response = self._respond(match, fields, is_head=False)
-        return None if response.status == 404 and self._generic.may_be(match) else response
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""
@@ -160,13 +153,7 @@ class ContentHandler:
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, at_hand=self.at_hand)
-
-    def at_hand(self, match: Match, fields: RequestFields) -> Response | None:
-        """The response without waiting, when the provider need not ask a catalog beyond a network."""
-        if not self._source.is_known_published(match.set_name) or self._waits(match):
-            return None
-        return self._respond(match, fields, is_head=False)
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published."""

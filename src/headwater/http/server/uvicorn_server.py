@@ -17,13 +17,11 @@ from typing import ClassVar
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headwater.http.server.connections import OpenConnections, Stage
 from headwater.http.server.request_head import check_head
-from headwater.http.server.turns import TurnTaking
-from headwater.http.server.upgrade_parser import UpgradeIgnoringParser
 
 AsgiApplication = Callable[..., Awaitable[None]]
 """What uvicorn calls for each request."""
@@ -37,8 +35,10 @@ _WAITING = 1_024
 """Connections that wait to be accepted: so many are taken at the end, as many as may wait (`sockets.listen`)."""
 _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
-_UNPARSED = 8
-"""What of a head that has not ended may be waiting, in heads: more than one read of the socket brings at once."""
+_PARSED_OCTETS = 2_048
+"""The parser is given so many octets at a time: no more requests than these hold wait for their turn."""
+_LINE_OCTETS = 32
+"""What a header of a head counts beside its octets."""
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +55,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_seconds: int = 15
     last_request_seconds: float = 0.2
     """So long a request may still come on a connection that waits for one when the server ends."""
-
-
-__all__ = ["STATUS_LINE", "BoundedProtocol", "ServerLimits", "UvicornServer", "uvicorn_server"]
 
 
 class UvicornServer(uvicorn.Server):
@@ -206,59 +203,46 @@ def _has_uvloop() -> bool:
     return True
 
 
-class HeldFlow(FlowControl):
-    """The flow of a connection; while it `is_held` nobody has more read from it."""
-
-    is_held = False
-
-    def resume_reading(self) -> None:
-        """Read on, where it is not held."""
-        if not self.is_held:
-            super().resume_reading()
-
-
-class BoundedProtocol(TurnTaking, HttpToolsProtocol):
-    """One connection within the limits."""
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection within the limits. While requests wait for the answers to others, no further ones are parsed."""
 
     limits: ClassVar[ServerLimits]
     opened: ClassVar[OpenConnections]
-    parser: UpgradeIgnoringParser
-    flow: HeldFlow
 
-    head_octets = 0
-    unparsed_octets = 0
+    rest = memoryview(b"")
+    """What has been read and is not parsed yet."""
     in_head = True
-    ignored = False
-    """Whether the present request is to be ignored: it comes again, or has been answered."""
+    head_octets = 0
+    """How much of the present head has come."""
     is_broken = False
     """Whether something that is no request has come after others: nothing is read any more."""
-    deadline: asyncio.TimerHandle | None = None
-    stall: asyncio.TimerHandle | None = None
     is_last = False
     """Whether the server ends: the next response is the last one of the connection."""
+    deadline: asyncio.TimerHandle | None = None
+    stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, where there is room: a head must come within its time."""
         super().connection_made(transport)
-        self.parser, self.flow = UpgradeIgnoringParser(self), HeldFlow(transport)
         transport.set_write_buffer_limits(high=_UNREAD_OCTETS)
         if not self.opened.admit(self, self.address):
             transport.write(_NO_ROOM)
             transport.close()
             return
-        self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)
+        self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: no timer is left."""
+        """End: no timer is left, and nothing more is parsed."""
         self.opened.leave(self, self.address)
-        self.relax()
-        if self.stall is not None:
-            self.stall.cancel()
+        self.rest = memoryview(b"")
+        for timer in (self.deadline, self.stall):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     @property
     def address(self) -> str:
-        """Of whom it is."""
+        """The address of the client."""
         return self.client[0] if self.client else ""
 
     @property
@@ -285,27 +269,58 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def take_turn(self) -> None:
-        """Handle what waits; the time of a head that waits for us to read it does not run."""
-        super().take_turn()
-        if self.rest:
-            self.relax()
-        elif self.in_head and self.deadline is None and not self.transport.is_closing():
-            self.deadline = self.loop.call_later(self.limits.head_seconds, self.too_slow)  # most heads come whole
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, as far as no request waits for its turn."""
+        if not self.is_broken:
+            self.rest = memoryview(bytes(self.rest) + data if self.rest else data)
+            self._parse()
 
-    def feed(self, octets: memoryview) -> None:
-        """Parse, and bound what of a head has come when it has not come to an end."""
-        if self.is_broken:
+    def on_response_complete(self) -> None:
+        """Handle the next request."""
+        super().on_response_complete()
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has been read until a request has to wait for others; then nothing more is read either."""
+        while self.rest and not self.pipeline and not self.transport.is_closing():
+            octets, self.rest = self.rest[:_PARSED_OCTETS], self.rest[_PARSED_OCTETS:]
+            self._feed(octets)
+        if self.rest:
+            self.flow.pause_reading()
+
+    def _feed(self, octets: bytes | memoryview) -> None:
+        self._unset_keepalive_if_required()
+        self.head_octets += len(octets)
+        try:
+            self.parser.feed_data(octets)
+        except HttpParserUpgrade as offer:
+            self._ignore_offer(bytes(octets)[offer.args[0] :])
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        if not self.in_head or self.transport.is_closing():
             return
-        before = self.messages
-        super().feed(octets)
-        if not self.in_head:
-            self.unparsed_octets = 0
-            return
-        # The parser hands a header over when it is whole: what has not come to an end is counted here.
-        self.unparsed_octets = len(octets) + (self.unparsed_octets if before == self.messages else 0)
-        if self.unparsed_octets > _UNPARSED * self.limits.head_octets and not self.transport.is_closing():
+        if self.head_octets > self.limits.head_octets + _PARSED_OCTETS:
             self.send_400_response("The head of the request is too long.")
+        elif self.deadline is None:
+            self._time_head()
+
+    @property
+    def _is_offer(self) -> bool:
+        """Whether the present head offers another protocol."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _ignore_offer(self, following: bytes) -> None:
+        """Parse the present head once more without its offer of another protocol (RFC 9110 7.8), then what follows.
+
+        Java's client offers HTTP/2 with every request, and httptools takes an offer for accepted: it gives no body.
+        """
+        if not self._is_offer:
+            return
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + following)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request. Where others before it are not answered yet the last answer ends the connection.
@@ -318,92 +333,46 @@ class BoundedProtocol(TurnTaking, HttpToolsProtocol):
             return
         cycle.keep_alive = False
         self.is_broken, self.in_head, self.rest = True, False, memoryview(b"")
-        self.relax()
-
-    def is_behind(self) -> bool:
-        """Whether requests wait for others to be answered, or answers for their reader; a body never waits."""
-        has_body_to_come = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
-        return bool(self.pipeline) or (self.flow.write_paused and not has_body_to_come)
-
-    def hold(self, *, holds: bool) -> None:
-        """Read no more, or read on where there is room for what comes."""
-        was_held, self.flow.is_held = self.flow.is_held, holds
-        if holds:
-            self.flow.pause_reading()
-        elif was_held and not self.transport.is_closing():
-            has_room = self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT
-            if has_room and not self.pipeline:
-                self.flow.resume_reading()
-
-    def on_response_complete(self) -> None:
-        """The next request may be handled."""
-        super().on_response_complete()
-        self.go_on()
-
-    def begin_head(self) -> None:
-        """Count a new head from nothing."""
-        self.head_octets = 0
-        self.messages += 1
-        self.in_head = True
-        self.ignored = False
+        self._end_head()
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self.begin_head()
+        self.in_head, self.head_octets = True, 0
         super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Part of the target."""
-        self.grow(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header of the request."""
-        self.grow(len(name) + len(value) + 32)
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is there: hand the request to the application, unless it comes again without an offer."""
-        if self.parser.is_offer:
-            self.ignored = True
+        if self._is_offer:
             return
         self.in_head = False
-        self.relax()
+        self._end_head()
+        octets = len(self.url) + sum(len(name) + len(value) + _LINE_OCTETS for name, value in self.headers)
+        if octets > self.limits.head_octets:
+            raise ValueError("the head of the request is too long")
         check_head(self.headers, self.parser.get_http_version())
-        self.hand_over()
-
-    def hand_over(self) -> None:
-        """Hand the request to the application as uvicorn does."""
         super().on_headers_complete()
-        if self.is_last and self.cycle is not None:
+        if self.is_last:
             self.cycle.keep_alive = False
-
-    def on_body(self, body: bytes) -> None:
-        """Part of a request's body."""
-        if not self.ignored:
-            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is there to its end."""
-        if not self.ignored:
+        if not self._is_offer:
             super().on_message_complete()
 
-    def grow(self, octets: int) -> None:
-        """Count octets of the head."""
-        self.head_octets += octets
-        if self.head_octets > self.limits.head_octets:
-            raise ValueError("the head of the request is too long")
+    def _time_head(self) -> None:
+        self.deadline = self.loop.call_later(self.limits.head_seconds, self._too_slow)
 
-    def relax(self) -> None:
+    def _end_head(self) -> None:
         """The head has come in time."""
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
 
-    def too_slow(self) -> None:
-        """The head has not come in time."""
-        self.deadline = None
-        if not self.transport.is_closing():
+    def _too_slow(self) -> None:
+        """Close: the head has not come in time; while we answer others its time does not run."""
+        if self.stage is Stage.ANSWER:
+            self._time_head()
+        elif not self.transport.is_closing():
             self.transport.close()
 
     def pause_writing(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from headwater.errors import HeadwaterError
-from headwater.http.server.server import make_plain_server
+from headwater.http.server.server import make_server
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer, event_loop
 from headwater.http.subscriber.app import CallbackApplication
 from headwater.http.subscriber.hub_access import HubAccess
@@ -106,7 +106,7 @@ class CallbackListener:
         )
         self._subscriber = Subscriber(client, self._callbacks)
         app = CallbackApplication(self._subscriber, self._on_fault)
-        self._server = make_plain_server(app, _LIMITS, self._ready.set)
+        self._server = make_server(app, _LIMITS, self._ready.set)
         work = asyncio.ensure_future(self._subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
