@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from headwater.http.document_cache import DocumentCache
-from headwater.http.responses import fields
 from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.publish.store_writer import DocumentMark
 from headwater.storage.objects.folder_store import FolderStore
@@ -47,7 +46,7 @@ class ClosedMeanwhile:
 def lifetime(cache: DocumentCache) -> bytes:
     document = cache.look(NAME, IMMUTABLE)
     assert document is not None
-    return dict(fields(document.plain.head))[b"cache-control"]
+    return dict(document.plain.head)[b"cache-control"]
 
 
 def test_only_a_version_whose_mark_says_that_it_is_closed_is_immutable(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_a_package_is_sent_from_the_store_as_it_is(tmp_path: Path, made: Callabl
     document = cache.look("files/package.zip", REVALIDATE)
     assert document is not None
     assert document.gzip is None
-    assert dict(fields(document.plain.head))[b"content-type"] == b"application/zip"
+    assert dict(document.plain.head)[b"content-type"] == b"application/zip"
     opened = cache.open("files/package.zip", REVALIDATE, Coding.GZIP)
     assert opened is not None
     form, body = opened

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import HeadwaterError
+from headwater.http.responses import content_lines
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.source.configured_source import utc_now
@@ -623,3 +624,8 @@ def test_ipv6(tmp_path: Path) -> None:
         pytest.skip("no IPv6 here")
     with listener:
         assert address_url(listener).startswith("http://[::1]:")
+
+
+def test_a_media_type_cannot_add_a_line() -> None:
+    assert content_lines("text/html", "gzip") == ((b"content-type", b"text/html"), (b"content-encoding", b"gzip"))
+    assert content_lines("text/html\r\nset-cookie: a", "gzip\n") == ()

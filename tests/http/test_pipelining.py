@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
-from headwater.http.resources.header_cache import content_lines
-from headwater.http.responses import fields
-from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
 from tests.support.serving import Face, drain, face
 from tests.support.waiting import DEADLINE, settle, until
 
@@ -72,24 +72,19 @@ def test_a_connection_is_closed_once_it_is_idle_and_not_before(server: Face) -> 
 
 def test_thousands_of_requests_on_one_connection_hold_nobody_up(server: Face) -> None:
     """However many one read of the socket brings, others are answered between them, also while nobody reads."""
-    octets = asked("/files/resources/small.txt") * 60_000 + asked("/files/resources/small.txt", "connection: close")
-    with server.connect() as client:
+    octets = asked("/files/resources/small.txt") * 20_000 + asked("/files/resources/small.txt", "connection: close")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        client.settimeout(DEADLINE)
+        client.connect(("127.0.0.1", urlsplit(server.url).port or 0))
         sending = threading.Thread(target=client.sendall, args=(octets,))
         sending.start()
         for _ in range(20):
             began = time.monotonic()
             assert server.get("/files/resources/small.txt").body == SMALL
             assert time.monotonic() - began < DEADLINE / 6
-        (crowded,) = (one for one in server.server.server_state.connections if len(one.pipeline) > 1)
-        assert len(crowded.pipeline) < 100, "few are parsed before their turn"
+        connections = [one for one in server.server.server_state.connections if isinstance(one, BoundedProtocol)]
+        assert 1 < max(len(one.pipeline) for one in connections) < 100, "few are parsed before their turn"
         received = drain(client)
         sending.join()
-    assert received.count(b"HTTP/1.1 200 OK") == 60_001
-
-
-def test_a_media_type_cannot_add_a_line() -> None:
-    assert fields(content_lines("text/html", "gzip")) == [
-        (b"content-type", b"text/html"),
-        (b"content-encoding", b"gzip"),
-    ]
-    assert content_lines("text/html\r\nset-cookie: a", "gzip\n") == b""
+    assert received.count(b"HTTP/1.1 200 OK") == 20_001

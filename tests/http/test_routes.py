@@ -25,7 +25,7 @@ DOCUMENTS = (
 
 
 async def nothing(_request: HttpRequest) -> Response:
-    return Response(204, b"")
+    return Response(204, ())
 
 
 def row(name: str, pattern: str, method: str = "GET") -> Route:

@@ -20,8 +20,9 @@ from headwater.http.documents import DocumentHandler
 from headwater.http.health_report import HealthHandler, Report
 from headwater.http.home_page import home_page
 from headwater.http.ingest.precedence import Precedence
-from headwater.http.resources.handler import ContentHandler, FileHandler
-from headwater.http.responses import BodyStream, Head, RequestFields, Response, fields, line
+from headwater.http.resources.contents import ContentHandler
+from headwater.http.resources.handler import FileHandler
+from headwater.http.responses import BodyStream, Head, RequestFields, Response, line
 from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
 from headwater.http.source_access import SourceAccess
 from headwater.source.health import ContentProvider, ServableSource
@@ -87,7 +88,7 @@ class Application:
         is_head = scope["method"] == "HEAD"
         complete = False
         try:
-            await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
+            await send({"type": "http.response.start", "status": response.status, "headers": response.head})
             if response.stream is not None:
                 complete = await self._send_stream(response, response.stream, receive, send)
             elif is_head or response.octets == 0:

@@ -125,7 +125,7 @@ class DocumentCache:
             second = stated if settled else None
         if rule == IMMUTABLE and not _is_closed(stored):
             rule = REVALIDATE
-        more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
+        more = line(b"cache-control", rule) + self._links.get(stored.name, ())
         document = CachedDocument(
             stored,
             modified,
@@ -155,7 +155,7 @@ def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None,
     etag = f'"{tag}"'.encode("ascii")
     unchanged = (
         line(b"etag", etag)
-        + (b"" if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
+        + (() if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
         + more
         + line(b"vary", b"Accept-Encoding")
     )

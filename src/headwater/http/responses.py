@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -11,10 +13,13 @@ from headwater.errors import HeadwaterError
 from headwater.http.request_fields import Span, Unsatisfiable, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
-Head = bytes
-"""Header lines as they are sent, each with its end. Names are in lower case."""
+Head = tuple[tuple[bytes, bytes], ...]
+"""Header fields of a response: names, in lower case, and values."""
 
+SMALL_OCTETS = 1 << 16
+"""What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 RETRY_SECONDS = b"2"
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _FIELDS = {
     b"if-match": "if_match",
     b"if-none-match": "if_none_match",
@@ -30,8 +35,8 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def line(name: bytes, value: bytes) -> Head:
-    """One header line."""
-    return b"%s: %s\r\n" % (name, value)
+    """One header field."""
+    return ((name, value),)
 
 
 INERT: Head = (
@@ -42,15 +47,17 @@ INERT: Head = (
 """Of pages and documents of ours: nothing in them runs or is fetched, and no other page has them in itself."""
 
 
+@lru_cache(maxsize=1024)
+def content_lines(kind: str | None, encoding: str | None) -> Head:
+    """What the catalog says of the content; what would end the line is no media type and no coding."""
+    said = ((b"content-type", kind or "application/octet-stream"), (b"content-encoding", encoding or ""))
+    values = ((name, text.encode("latin-1", "replace")) for name, text in said if text)
+    return tuple((name, value) for name, value in values if not _CONTROL.search(value))
+
+
 def leads_to(capability_list: str) -> Head:
     """The header by which a resource leads to the Capability List of its set, at this URL (RS-DISC-04)."""
     return line(b"link", f'<{capability_list}>; rel="resourcesync"'.encode("ascii"))
-
-
-def fields(head: Head) -> list[tuple[bytes, bytes]]:
-    """Names and values of the lines."""
-    parts = [one.partition(b": ") for one in head.split(b"\r\n")[:-1]]
-    return [(name, value) for name, _, value in parts]
 
 
 class RequestFields(msgspec.Struct, gc=False):
@@ -146,7 +153,7 @@ def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields)
     if span is None:
         return Response(200, head, octets=size)
     if isinstance(span, Unsatisfiable):
-        kept = _without(head, b"content-length", b"content-type", *(name for name, _ in fields(INERT)))
+        kept = _without(head, b"content-length", b"content-type", *(name for name, _ in INERT))
         return text(416, "the range lies beyond the end", kept + line(b"content-range", b"bytes */%d" % size))
     return Response(206, _part(head, span, size), start=span.start, octets=span.octets)
 
@@ -158,21 +165,21 @@ def _part(head: Head, span: Span, size: int) -> Head:
 
 
 def _without(head: Head, *names: bytes) -> Head:
-    return b"".join(line(name, value) for name, value in fields(head) if name not in names)
+    return tuple(one for one in head if one[0] not in names)
 
 
-def text(status: int, said: str, head: Head = b"") -> Response:
+def text(status: int, said: str, head: Head = ()) -> Response:
     """An answer of one line of plain text."""
     body = (said + "\n").encode("utf-8", "replace")
     return data(status, body, b"text/plain; charset=utf-8", head)
 
 
-def bug(head: Head = b"") -> Response:
+def bug(head: Head = ()) -> Response:
     """The answer to a request that has met a bug."""
     return text(500, f"a bug of this server [{HeadwaterError.code}]", head)
 
 
-def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
+def data(status: int, body: bytes, kind: bytes, head: Head = ()) -> Response:
     """An answer made for this request alone; `head` has the further lines."""
     own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + INERT
     return Response(status, own + head, body=body, octets=len(body))

@@ -1,6 +1,6 @@
 """A write-through cache of the catalog's rows, which reads ahead, for the content of resources that are asked for.
 
-It is no `http.resources.read_ahead_buffer`: there is no file by which an old row would be found out, so it has to know
+There is no file by which an old row would be found out, so it has to know
 of every change, and what has just changed is asked for next. In a row, it takes a third of the time of asking SQLite.
 
 A destination asks for tens of thousands in a row, and a catalog in a cluster takes milliseconds for an answer. What was

@@ -14,7 +14,7 @@ from headwater.http import responses
 from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.hub.endpoint import HubEndpoint
 from headwater.http.metrics.text_format import CONTENT_TYPE, Family, exposition
-from headwater.http.responses import Response, fields, line
+from headwater.http.responses import Response, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.trusted_proxies import TrustedProxies
@@ -61,7 +61,7 @@ class HubApplication:
             self._on_fault(bug(error))
             response = responses.bug(_NO_STORE + line(b"connection", b"close"))
         is_head = scope["method"] == "HEAD"
-        await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
+        await send({"type": "http.response.start", "status": response.status, "headers": response.head})
         await send({"type": "http.response.body", "body": b"" if is_head else response.content()})
         if self._on_served is not None:
             target = request_target(scope["raw_path"], scope.get("query_string", b""))

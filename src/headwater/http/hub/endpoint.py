@@ -13,7 +13,7 @@ from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest.endpoint import bearer_token
 from headwater.http.request_body import header, read_body
-from headwater.http.responses import Response, line
+from headwater.http.responses import Head, Response, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import ClientShares, RequestRate
@@ -99,7 +99,7 @@ class HubEndpoint:
             refused = await self._hub.subscribe(form, is_trusted=is_trusted, client=client)
         if refused is not None:
             return responses.text(
-                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else b""
+                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else ()
             )
         return responses.text(202, "accepted")
 
@@ -193,6 +193,6 @@ def _crowded(wait: float) -> Response:
     return responses.text(429, "too many requests from this address", line(b"retry-after", b"%d" % (int(wait) + 1)))
 
 
-def _refused(status: int, words: str, head: bytes = b"") -> Response:
+def _refused(status: int, words: str, head: Head = ()) -> Response:
     """A request that is answered without reading its body to the end."""
     return responses.text(status, words, head + _CLOSE)

@@ -285,7 +285,7 @@ class IngestEndpoint:
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
             body = b"{}\n"
         return error_answer(
-            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else b""
+            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else ()
         )
 
 

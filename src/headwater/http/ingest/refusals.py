@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, UsageFault
 from headwater.http import responses
-from headwater.http.responses import Response, line
+from headwater.http.responses import Head, Response, line
 
 _CLOSE = line(b"connection", b"close")
 _SOON = line(b"retry-after", b"5")
@@ -30,14 +30,14 @@ class EarlyRefusal(msgspec.Struct, frozen=True):
     status: int
     what: str
     advice: str
-    head: bytes = b""
+    head: Head = ()
 
     def answer(self) -> Response:
         """The response."""
         return error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
 
 
-def error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: bytes = b"") -> Response:
+def error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = ()) -> Response:
     """The response of a request that a fault has ended; `taken`, an object of JSON, is what was taken before.
 
     The connection ends with it: the rest of the request's body is not read.

@@ -1,4 +1,4 @@
-"""Responses for resources whose content comes from a provider instead of a folder.
+"""Handles requests for resources whose content comes from a provider instead of a folder.
 
 The provider is asked for the state that the catalog holds at this moment, so that what is answered is what was
 recorded: its tag is the listed digest.
@@ -7,18 +7,57 @@ recorded: its tag is the listed digest.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 
-from headwater.catalog.content import OpenContent
+from headwater.catalog.content import NoContent, OpenContent
 from headwater.catalog.interface import Metadata
+from headwater.http import responses
 from headwater.http.request_fields import is_fresh
-from headwater.http.responses import Head, RequestFields, Response, line, unmet, whole_or_part
+from headwater.http.responses import SMALL_OCTETS, Head, RequestFields, Response, leads_to, line, unmet, whole_or_part
+from headwater.http.routes import HttpRequest, Match, Route
+from headwater.http.source_access import SourceAccess, not_published
+from headwater.publish.site import capability_list_name
+from headwater.source.health import ContentProvider
 
-SMALL_OCTETS = 1 << 16
-"""What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
+
+class ContentHandler:
+    """Answers with content that a provider makes."""
+
+    def __init__(self, access: SourceAccess, provider: ContentProvider) -> None:
+        self._access = access
+        self._source = access.source
+        self._provider = provider
+        site = access.source.site
+        self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
+
+    def routes(self) -> Iterator[Route]:
+        """The row of the resources."""
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """The response; 503 while the set is not published."""
+        match = request.match
+        if not await self._access.is_published(match.set_name):
+            return not_published(match.set_name)
+        if self._waits(match):
+            return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
+        return self._respond(match, request.fields, is_head=request.is_head)
+
+    def _waits(self, match: Match) -> bool:
+        assert match.set_name is not None
+        return self._source.catalog.is_remote and not self._provider.is_at_hand(match.set_name, match.name)
+
+    def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
+        assert match.set_name is not None
+        resource = self._provider.find(match.set_name, match.name)
+        content = None if resource is None else self._provider.open(match.set_name, resource)
+        if resource is None or content is None or isinstance(content, NoContent):
+            return responses.text(404, "no such resource")
+        return _content_response(resource.metadata, content, self._links[match.set_name], fields, is_head=is_head)
 
 
-def content_response(
+def _content_response(
     stated: Metadata, content: OpenContent, link: Head, conditions: RequestFields, *, is_head: bool
 ) -> Response:
     """The response for a resource of which this is `stated`; `link` is a line of its head."""

@@ -1,140 +1,183 @@
-"""Handles requests for resources: files of the sets' folders, or content that a provider makes."""
+"""Handles requests for resources: files of the sets' folders, as the catalog knows them.
+
+The headers of a file are made for it in one state (size, times, inode), and good as long as it stays in that state,
+whatever else the catalog has learnt since, and while the catalog is away; for a file in another state it is asked.
+"""
 
 from __future__ import annotations
 
 import errno
+import re
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from email.utils import formatdate
 
-from headwater.catalog.content import NoContent
+import msgspec
+
+from headwater.catalog.content import ContentChanged, recorded_blocks
 from headwater.catalog.interface import Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.request_fields import is_fresh
-from headwater.http.resources.batch_lookup import BatchLookup
-from headwater.http.resources.contents import SMALL_OCTETS, content_response
 from headwater.http.resources.generic_resources import GenericResources
-from headwater.http.resources.header_cache import LookupNeeded, LookupResult, ResourceHeaderCache, ResourceHeaders
-from headwater.http.resources.vouched_files import VouchedFiles
-from headwater.http.responses import Head, RequestFields, Response, leads_to, line
+from headwater.http.responses import SMALL_OCTETS, Head, RequestFields, Response, content_lines, leads_to, line
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
-from headwater.source.health import ContentProvider
+
+KEPT = 50_000
+"""Headers of so many files are kept; an entry takes about 1,000 octets."""
+_KEPT_REFUSALS = 4_096
 
 _CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
-
 _NOT_THERE = "the file is not there; the lists name it until a scan has recorded its deletion, which may be held back"
 """What a handler can be sure of: it may be one process of several, and knows of no scan."""
 
-Fault = Callable[[HeadwaterError | OSError], None]
+_CACHE = line(b"cache-control", b"public, max-age=60, must-revalidate")
+_FILE = line(b"accept-ranges", b"bytes") + line(b"x-content-type-options", b"nosniff")
+_DIGEST = re.compile(r"sha-256:([0-9A-Za-z]{64})")
 
+Fault = Callable[[HeadwaterError | OSError], None]
+State = tuple[int, int, int, int]
 
 Links = Callable[[str, str], Head]
 """The Link header of a resource, by its set and its relative URI."""
 
 
-def _links(access: SourceAccess) -> dict[str, Head]:
-    """For each set the header by which its resources lead to its Capability List (RS-DISC-04)."""
-    site = access.source.site
-    return {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
+class FileHeaders(msgspec.Struct, frozen=True, gc=False):
+    """The headers of one file in one state. A strong tag is the digest of exactly these octets."""
+
+    state: State
+    etag: bytes
+    modified_second: int
+    content: Head
+    """What only an answer with the file has."""
+    unchanged: Head
+    """What a 304 has as well."""
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the tag is the digest of the octets."""
+        return not self.etag.startswith(b"W/")
 
 
 class FileHandler:
-    """Answers with files of the sets' folders, as the catalog knows them."""
+    """Answers with files of the sets' folders. Its methods belong to the thread of the event loop."""
 
     def __init__(self, access: SourceAccess, folders: Mapping[str, str], on_fault: Fault | None) -> None:
         self._access = access
         self._source = access.source
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
-        self._headers = ResourceHeaderCache(access.source.catalog, _links(access))
-        self._lookup = BatchLookup(access.source.catalog, self._headers, access.askers)
-        self._vouched = VouchedFiles(access.source.copied_names)
+        site = access.source.site
+        self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
+        self._own_links: Links = lambda _set_name, _relative: ()
+        self._headers: OrderedDict[tuple[str, str], FileHeaders] = OrderedDict()
+        self._refused: set[tuple[str, str, str, State]] = set()
+        """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
         self._generic = GenericResources(access, access.source.takes)
 
     def add_links(self, links: Links) -> None:
-        """Have each resource send these header lines beside those of its set, from now on."""
-        self._headers.own_links = links
+        """Have each resource send these headers beside those of its set, from now on."""
+        self._own_links = links
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
         yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
 
     async def answer(self, request: HttpRequest) -> Response:
-        """The response; 503 while the set is not published."""
-        match = request.match
+        """The response; 503 while the set is not published, or when a catalog that has to be asked does not answer."""
+        match, fields = request.match, request.fields
         if not await self._access.is_published(match.set_name):
             return not_published(match.set_name)
-        response = await self._answer(request)
+
+        async def respond(match: Match) -> Response:
+            return await self._respond(match, fields, is_head=request.is_head)
+
+        response = await respond(match)
         if response.status == 404 and self._generic.may_be(match):
-            return await self._generic.answer(request, partial(self._represented, request), response)
+            return await self._generic.answer(request, respond, response)
         if response.status < 400 and self._generic.may_be_variant(match):
             response.head += await self._generic.links_of_variant(match)
         return response
 
-    def _represented(self, request: HttpRequest, match: Match, resource: Resource) -> Response:
-        """The response with one representation of what is asked for."""
-        return self._respond(match, request.fields, is_head=request.is_head, result=LookupResult(resource))
-
-    async def _answer(self, request: HttpRequest) -> Response:
-        match, fields, is_head = request.match, request.fields, request.is_head
-        set_name = match.set_name
-        try:
-            return self._respond(match, fields, is_head=is_head)
-        except LookupNeeded:
-            assert set_name is not None
-            result = LookupResult(await self._lookup.find(set_name, match.name))
-            if set_name in self._vouched.sets and result.resource is not None:
-                verdict = await self._access.read(self._verify, set_name, match.path, result.resource)
-                result = LookupResult(result.resource, verdict)
-            return self._respond(match, fields, is_head=is_head, result=result)
-
-    def _verify(self, set_name: str, path: bytes, resource: Resource) -> tuple[int, int, int, int] | None:
-        """The state of the file if its octets are the recorded ones."""
-        try:
-            file = self._folders[set_name].open(path)
-        except OSError:
-            return None
-        try:
-            return self._vouched.verify(set_name, resource, file)
-        finally:
-            file.close()
-
-    def _respond(
-        self, match: Match, fields: RequestFields, *, is_head: bool, result: LookupResult | None = None
-    ) -> Response:
+    async def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
         set_name, relative = match.set_name, match.name
         assert set_name is not None
-        known = self._headers.find(set_name, relative, result)
-        if known is None or not self._source.takes(set_name, match.path):
-            is_taken = self._source.takes(set_name, match.path)
-            past = self._headers.own_links(set_name, relative) if is_taken else b""
-            return responses.text(404, "no such resource", past)
+        if not self._source.takes(set_name, match.path):
+            return responses.text(404, "no such resource")
+        key = set_name, relative
+        headers = self._headers.get(key)
+        resource = None if headers is not None else await self._look_up(set_name, relative)
+        if headers is None and resource is None:
+            return responses.text(404, "no such resource", self._own_links(set_name, relative))
         try:
             file = self._folders[set_name].open(match.path)
         except OSError as fault:
             return self._unreadable(fault, set_name, relative)
         response = None
         try:
-            headers = self._headers.headers_of(set_name, relative, known, file, result)
-            if headers is None:
-                return responses.text(404, "no such resource")
-            if not headers.is_known and set_name in self._vouched.sets:
-                if result is None:
-                    raise LookupNeeded
-                return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
+            if headers is None or headers.state != file.key:
+                resource = resource or await self._look_up(set_name, relative)
+                if resource is None:
+                    self._headers.pop(key, None)
+                    return responses.text(404, "no such resource")
+                is_recorded = await self._is_recorded(set_name, resource, file)
+                if not is_recorded and set_name in self._source.copied_names:
+                    return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
+                links = self._links[set_name] + self._own_links(set_name, relative)
+                headers = _file_headers(resource, file, links, is_recorded=is_recorded)
+                if is_recorded:
+                    self._keep(key, headers)
+            else:
+                self._headers.move_to_end(key)
             response = _file_response(headers, file, fields, is_head=is_head)
             return response
         finally:
             if response is None or response.file is None:
                 file.close()
 
+    def _keep(self, key: tuple[str, str], headers: FileHeaders) -> None:
+        self._headers[key] = headers
+        self._headers.move_to_end(key)
+        if len(self._headers) > KEPT:
+            self._headers.popitem(last=False)
+
+    async def _look_up(self, set_name: str, relative: str) -> Resource | None:
+        """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
+        catalog = self._source.catalog
+        found = (
+            await self._access.ask(catalog.get, set_name, [relative])
+            if catalog.is_remote
+            else catalog.get(set_name, [relative])
+        )
+        return found.get(relative)
+
+    async def _is_recorded(self, set_name: str, resource: Resource, file: OpenFile) -> bool:
+        """Whether the file has the recorded octets: by its signature, or by its digest in sets that publish copies.
+
+        No scan looks at copies: the signature may be another one (a link was made, a mode was changed).
+        """
+        if file.matches(resource.memo):
+            return True
+        stated = resource.metadata
+        if set_name not in self._source.copied_names or stated.hash is None or stated.length != file.octets:
+            return False
+        key = set_name, resource.uri, stated.hash, file.key
+        if key in self._refused:
+            return False
+        if await self._access.read(_has_recorded_digest, resource, file):
+            return True
+        if len(self._refused) >= _KEPT_REFUSALS:  # whoever asks again has it computed again
+            self._refused.clear()
+        self._refused.add(key)
+        return False
+
     def _unreadable(self, fault: OSError, set_name: str, relative: str) -> Response:
         if fault.errno in GONE:
-            past = self._headers.own_links(set_name, relative)
-            return responses.text(404, _NOT_THERE, past)
+            return responses.text(404, _NOT_THERE, self._own_links(set_name, relative))
         if fault.errno in (errno.EACCES, errno.EPERM):
             return responses.text(403, "the resource cannot be read at present")
         if self._on_fault is not None:
@@ -142,42 +185,32 @@ class FileHandler:
         return responses.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
 
 
-class ContentHandler:
-    """Answers with content that a provider makes."""
-
-    def __init__(self, access: SourceAccess, provider: ContentProvider) -> None:
-        self._access = access
-        self._source = access.source
-        self._provider = provider
-        self._links = _links(access)
-
-    def routes(self) -> Iterator[Route]:
-        """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
-
-    async def answer(self, request: HttpRequest) -> Response:
-        """The response; 503 while the set is not published."""
-        match = request.match
-        if not await self._access.is_published(match.set_name):
-            return not_published(match.set_name)
-        if self._waits(match):
-            return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
-        return self._respond(match, request.fields, is_head=request.is_head)
-
-    def _waits(self, match: Match) -> bool:
-        assert match.set_name is not None
-        return self._source.catalog.is_remote and not self._provider.is_at_hand(match.set_name, match.name)
-
-    def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
-        assert match.set_name is not None
-        resource = self._provider.find(match.set_name, match.name)
-        content = None if resource is None else self._provider.open(match.set_name, resource)
-        if resource is None or content is None or isinstance(content, NoContent):
-            return responses.text(404, "no such resource")
-        return content_response(resource.metadata, content, self._links[match.set_name], fields, is_head=is_head)
+def _has_recorded_digest(resource: Resource, file: OpenFile) -> bool:
+    try:
+        for _block in recorded_blocks(file, resource.metadata):
+            pass
+    except (ContentChanged, OSError):
+        return False
+    return True
 
 
-def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
+def _file_headers(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> FileHeaders:
+    """The headers of an open file; `is_recorded`: its octets are those that were hashed."""
+    state, stated = file.state, resource.metadata
+    # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
+    second = min(state.st_mtime_ns // 1_000_000_000, int(time.time()))
+    digest = _DIGEST.search(stated.hash) if is_recorded and stated.hash else None
+    if digest:
+        etag = b'"%s"' % digest[1].encode("ascii")
+    else:
+        # With the change time: the same size under a restored modification time is another state.
+        etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+    modified = line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+    content = content_lines(stated.type, stated.encoding) + line(b"content-length", b"%d" % state.st_size)
+    return FileHeaders(file.key, etag, second, content + _FILE, line(b"etag", etag) + modified + _CACHE + links)
+
+
+def _file_response(headers: FileHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
     """The response for an open file; its `file` is None when nothing more is to be read from it."""
     refusal = responses.unmet(fields, headers.etag, headers.modified_second)
     if refusal is not None:
@@ -186,7 +219,7 @@ def _file_response(headers: ResourceHeaders, file: OpenFile, fields: RequestFiel
         fields.if_none_match, fields.if_modified_since, headers.etag, headers.modified_second, is_exact=True
     ):
         return Response(304, headers.unchanged)
-    response = responses.whole_or_part(headers.head, headers.etag, file.state.st_size, fields)
+    response = responses.whole_or_part(headers.content + headers.unchanged, headers.etag, file.octets, fields)
     if response.is_refusal or is_head:
         return response
     response.file, response.is_promised = file, headers.is_strong

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.request_body import header, read_body
-from headwater.http.responses import Response, fields, line
+from headwater.http.responses import Response, line
 from headwater.http.routes import Receive, Scope
 from headwater.notify.hub.requests import RequestRefusal
 from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, TOO_LONG
@@ -50,7 +50,7 @@ class CallbackApplication:
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
             self._on_fault(bug(error))
             response = responses.bug(_HEAD + _CLOSE)
-        await send({"type": "http.response.start", "status": response.status, "headers": fields(response.head)})
+        await send({"type": "http.response.start", "status": response.status, "headers": response.head})
         body = b"" if scope["method"] == "HEAD" else response.content()
         await send({"type": "http.response.body", "body": body})
 

@@ -14,8 +14,7 @@ from headwater.catalog.content import ContentReader, NoContent, OpenContent
 from headwater.files.version_spool import PACKED_OCTETS
 from headwater.http import responses
 from headwater.http.request_fields import is_fresh
-from headwater.http.resources.header_cache import content_lines
-from headwater.http.responses import Response, line
+from headwater.http.responses import Head, Response, content_lines, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import not_published
 from headwater.http.versions.addresses import (
@@ -78,10 +77,10 @@ class VersionEndpoint:
             ),
         )
 
-    def links(self, set_name: str, relative: str) -> bytes:
+    def links(self, set_name: str, relative: str) -> Head:
         """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
         if set_name not in self._histories or "://" in relative:
-            return b""
+            return ()
         return line(b"link", header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
 
     def _of(self, answer: _Answer) -> Callable[[HttpRequest], Awaitable[Response]]:
@@ -173,13 +172,13 @@ class VersionEndpoint:
             return responses.text(410, "no state of this resource is kept", line(b"link", response_links(of)) + _VARY)
         return _unknown(_VARY)
 
-    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: bytes = b"") -> Response:
+    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: Head = ()) -> Response:
         """410, with the mementos beside it."""
         links = line(b"link", response_links(of, _neighbours(history, uri, state.at_us)))
         return responses.text(410, _GONE[state.keeping], links + head)
 
 
-def _unknown(head: bytes = b"") -> Response:
+def _unknown(head: Head = ()) -> Response:
     return responses.text(404, "no state of such a resource is known", head)
 
 

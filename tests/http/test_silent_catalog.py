@@ -1,4 +1,4 @@
-"""A catalog that is reached by network holds up nobody but those who need its answer, and these travel together."""
+"""A catalog that is reached by network holds up nobody but those who need its answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
 from headwater.http import health_report, source_access
-from headwater.http.resources import header_cache
-from headwater.http.resources.handler import FileHandler
+from headwater.http.resources import handler as resources
 from tests.support.serving import Face, face
 from tests.support.waiting import DEADLINE, settle, until
 
-COUNT = 600
+COUNT = 60
 
 
 class Remote(sqlite.SqliteCatalog):
@@ -53,10 +52,6 @@ class Remote(sqlite.SqliteCatalog):
         self._wait("get", len(uris))
         return super().get(name, uris)
 
-    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        self._wait("resources", limit)
-        return super().resources(name, after, limit)
-
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
@@ -81,39 +76,13 @@ def get(remote: Face, number: int) -> bytes:
     return answer.body
 
 
-def _files(running: Face) -> FileHandler:
-    assert isinstance(running.app.resources, FileHandler)
-    return running.app.resources
-
-
-def test_many_clients_cost_few_requests(remote: Face) -> None:
+def test_resources_that_were_asked_for_are_served_without_the_catalog(remote: Face) -> None:
     with ThreadPoolExecutor(16) as clients:
         bodies = list(clients.map(lambda number: get(remote, number), range(COUNT)))
-    assert bodies == [b"text %d" % number for number in range(COUNT)]
-    requests = [what for what, _ in Remote.asked if what in ("get", "resources")]
-    assert len(requests) < COUNT / 8
-    asked = len(Remote.asked)
-    with ThreadPoolExecutor(16) as clients:
+        assert bodies == [b"text %d" % number for number in range(COUNT)]
+        asked = len(Remote.asked)
         assert list(clients.map(lambda number: get(remote, number), range(COUNT))) == bodies
-    assert len(Remote.asked) == asked, "headers are kept"
-
-
-def test_those_who_wait_go_along_with_the_next_request(remote: Face) -> None:
-    get(remote, 0)  # what is published is known
-    until(lambda: not _files(remote)._lookup._requests, what="the end of its request")
-    Remote.asked.clear()
-    Remote.gate.clear()
-    apart = [200, 250, 300, 350, 400, 450]
-    with ThreadPoolExecutor(len(apart) + 1) as clients:
-        first = clients.submit(get, remote, 599)
-        until(lambda: Remote.asked == [("get", 1)], what="the first request")
-        others = [clients.submit(get, remote, number) for number in apart]
-        waiting = _files(remote)._lookup._waiting
-        until(lambda: len(waiting.get("files", ())) == len(apart), what="the others waiting")
-        Remote.gate.set()
-        assert first.result() == b"text 599"
-        assert [one.result() for one in others] == [b"text %d" % number for number in apart]
-    assert [count for what, count in Remote.asked if what == "get"] == [1, len(apart)]
+    assert len(Remote.asked) == asked
 
 
 def test_nobody_else_waits(remote: Face) -> None:
@@ -122,7 +91,7 @@ def test_nobody_else_waits(remote: Face) -> None:
     remote.get("/files/resourcelist.xml")
     Remote.gate.clear()
     with ThreadPoolExecutor(5) as clients:
-        slow = [clients.submit(remote.get, target) for target in ("/files/resources/0599.txt", "/health", "/")]
+        slow = [clients.submit(remote.get, target) for target in ("/files/resources/0059.txt", "/health", "/")]
         until(lambda: len({what for what, _ in Remote.asked if what in ("get", "sets")}) == 2, what="the questions")
         began = time.monotonic()
         for _ in range(20):
@@ -146,11 +115,11 @@ def test_what_is_not_there_and_what_has_changed(remote: Face) -> None:
 def test_a_fault_is_told_and_passes(remote: Face) -> None:
     get(remote, 3)
     Remote.fails = True
-    answers = [remote.get("/files/resources/0500.txt"), remote.get("/health")]
+    answers = [remote.get("/files/resources/0050.txt"), remote.get("/health")]
     assert [one.status for one in answers] == [503, 503]
     assert get(remote, 3) == b"text 3"
     Remote.fails = False
-    assert get(remote, 500) == b"text 500"
+    assert get(remote, 50) == b"text 50"
 
 
 def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +134,12 @@ def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeyp
         assert (answer.status, told["ready"], told["well"]) == (503, False, False)
         assert told["error"] == "the catalog does not answer"
         assert [one["name"] for one in told["sets"]] == ["files"]
-    assert [what for what, _ in Remote.asked if what != "resources"] == ["sets"], (
-        "one question, beside what is read ahead"
-    )
+    assert [what for what, _ in Remote.asked] == ["sets"], "one question"
     with ThreadPoolExecutor(1) as clients:
-        waiting = clients.submit(get, remote, 500)
+        waiting = clients.submit(get, remote, 50)
         until(lambda: ("get", 1) in Remote.asked, what="the question of another")
         Remote.gate.set()
-        assert waiting.result() == b"text 500"
+        assert waiting.result() == b"text 50"
     until(lambda: remote.get("/health").status == 200, what="the answer")
     Remote.fails = True
     answer = remote.get("/health")
@@ -188,22 +155,25 @@ def test_who_asks_a_catalog_that_is_silent_is_told_soon(remote: Face, monkeypatc
     get(remote, 1)
     Remote.gate.clear()
     began = time.monotonic()
-    for target in ("/files/resources/0500.txt", "/files/resources/0501.txt", "/files/resources/none.txt", "/"):
+    for target in ("/files/resources/0050.txt", "/files/resources/0051.txt", "/files/resources/none.txt", "/"):
         answer = remote.get(target)
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert get(remote, 1) == b"text 1"
         assert remote.get("/files/resourcelist.xml").status == 200
     assert time.monotonic() - began < DEADLINE / 2
     Remote.gate.set()
-    until(lambda: remote.get("/files/resources/0500.txt").body == b"text 500", what="its answer")
+    until(lambda: remote.get("/files/resources/0050.txt").body == b"text 50", what="its answer")
     assert remote.get("/files/resources/none.txt").status == 404
 
 
-def test_headers_that_are_asked_for_again_outlive_a_generation(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header_cache, "KEPT", 4)
-    for number in (10, 1, 20, 1, 30, 1, 40, 1, 50, 1, 60, 1, 70, 1):
+def test_of_many_files_those_asked_for_last_are_served_without_the_catalog(
+    remote: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "KEPT", 4)
+    monkeypatch.setattr(source_access, "ANSWER_SECONDS", 0.3)
+    for number in (10, 1, 20, 1, 30, 1, 40, 1):
         get(remote, number)
-    held = _files(remote)._headers
-    assert ("files", "0001.txt") in {*held._headers, *held._older}
-    assert ("files", "0010.txt") not in {*held._headers, *held._older}
-    assert len(held._headers) + len(held._older) <= 8
+    Remote.gate.clear()
+    assert [get(remote, number) for number in (1, 20, 30, 40)] == [b"text %d" % number for number in (1, 20, 30, 40)]
+    assert remote.get("/files/resources/0010.txt").status == 503
+    Remote.gate.set()
