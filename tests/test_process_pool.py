@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
 
-widen = pool_module._widen
+widen = pool_module.widen
 
 
 def here(job: int) -> int:

@@ -1,13 +1,15 @@
-"""Sorted runs: merged and compared by ranges, in as many pieces as can be (Hypothesis)."""
+"""Datasets of any size: sorted, compared and updated, in as many pieces as can be (Hypothesis)."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetRuns, RdfOptions, write_canonical
-from headwater.rdf.dataset_patch import write_dataset_patch
-from headwater.rdf.dataset_update import DatasetBase, write_update
+from headwater.errors import UsageFault
+from headwater.rdf import canonical, differences
+from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
+from headwater.rdf.dataset_patch import DatasetBase, write_dataset_patch, write_update
 from headwater.rdf.faults import BadRdf, DatasetChanges, RdfBounds
-from headwater.rdf.lines import block_difference, run_making, runs
+from headwater.rdf.lines import sorting
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
+from tests.support.waiting import until
 
 NUMBERS = st.lists(st.integers(1, 60), max_size=60)
-LIMITS = st.sampled_from([(4096, 1 << 25), (40, 200), (3, 1)])
-"""The octets of a line that are remembered, and those of the largest range that is read at once."""
 
 
 def _here(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
@@ -35,19 +37,11 @@ def _here(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
         yield item, done(tuple(job))
 
 
-@given(NUMBERS, st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5), LIMITS)
-def test_any_runs_merge_to_the_sorted_set(
-    numbers: list[int], run: int, merged: int, most: int, limits: tuple[int, int]
-) -> None:
+@given(NUMBERS, st.integers(1, 500))
+def test_any_pieces_come_to_the_sorted_set(numbers: list[int], run: int) -> None:
     lines = [statement(number) for number in numbers]
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_KEY", limits[0])
-        patched.setattr(runs, "_LARGEST", limits[1])
-        patched.setattr(runs, "_MERGED", merged)
-        patched.setattr(runs, "_MOST_RUNS", most)
-        patched.setattr(runs, "_SAMPLES", 3)
-        patched.setattr(runs, "in_processes", _here)
-        patched.setattr(run_making, "in_processes", _here)
+        patched.setattr(canonical, "in_processes", _here)
         source, target = Path(name) / "in", Path(name) / "out"
         source.write_bytes(b"".join(lines))
         found = write_canonical(
@@ -62,32 +56,20 @@ def test_any_runs_merge_to_the_sorted_set(
         assert len(list(Path(name).iterdir())) == 2
 
 
-@given(st.lists(NUMBERS, max_size=8), st.integers(1, 500), st.integers(1, 2000), st.integers(2, 5), LIMITS)
-def test_any_blocks_of_lines_are_sorted_as_a_set(
-    blocks: list[list[int]], run: int, merged: int, most: int, limits: tuple[int, int]
-) -> None:
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_KEY", limits[0])
-        patched.setattr(runs, "_LARGEST", limits[1])
-        patched.setattr(runs, "_MERGED", merged)
-        patched.setattr(runs, "_MOST_RUNS", most)
-        sorter = LineSorter(Path(name), RdfBounds(run_octets=run))
+@given(st.lists(NUMBERS, max_size=8), st.integers(1, 500))
+def test_any_blocks_of_lines_are_sorted_as_a_set(blocks: list[list[int]], run: int) -> None:
+    with tempfile.TemporaryDirectory() as name, closing(LineSorter(Path(name), RdfBounds(run_octets=run))) as sorter:
         for numbers in blocks:
             sorter.add(b"".join(map(statement, numbers)))
         assert list(sorter.lines()) == sorted({statement(number) for numbers in blocks for number in numbers})
 
 
-@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000), LIMITS)
-def test_any_runs_are_compared_as_sets(
-    old: list[int], new: list[int], run: int, merged: int, limits: tuple[int, int]
-) -> None:
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
+def test_any_datasets_are_compared_as_sets(old: list[int], new: list[int], run: int, of_range: int) -> None:
     bounds = RdfBounds(run_octets=run)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_KEY", limits[0])
-        patched.setattr(runs, "_LARGEST", limits[1])
-        patched.setattr(runs, "_MERGED", merged)
-        patched.setattr(runs, "in_processes", _here)
-        patched.setattr(run_making, "in_processes", _here)
+        patched.setattr(canonical, "in_processes", _here)
+        patched.setattr(differences, "_RANGE", of_range)
         files = []
         for number, some in enumerate((old, new)):
             files.append(RdfInput(Path(name) / str(number), N_QUADS))
@@ -115,15 +97,15 @@ def test_a_large_dataset_is_sorted_by_processes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list open files")
 def test_nothing_stays_open(tmp_path: Path) -> None:
-    """Neither of runs that are merged here, nor of those that processes merge and compare."""
+    """Neither of what is compared here, nor of what processes make canonical, sort and compare."""
     source, target = tmp_path / "in.nq", tmp_path / "out.nq"
     source.write_bytes(b"".join(statement(number * 7919 % 5000) for number in range(6000)))
     inputs = (RdfInput(source, N_QUADS), RdfInput(target, N_QUADS))
     before = set(os.listdir("/proc/self/fd"))
     for few in (1 << 30, 0):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(runs, "_FEW", few)
-            patched.setattr(runs, "_MERGED", 1 << 16)
+            patched.setattr(differences, "_FEW", few)
+            patched.setattr(differences, "_RANGE", 1 << 16)
             bounds = RdfBounds(run_octets=50_000)
             write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, options=RdfOptions(bounds=bounds))
             write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, options=RdfOptions(bounds=bounds))
@@ -184,34 +166,60 @@ def test_a_document_that_takes_for_ever_or_kills_the_parser(syntax: Syntax, text
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_of_no_statements(tmp_path: Path) -> None:
+def test_a_dataset_of_no_statements(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"# nothing\n")
-    made = DatasetRuns(tmp_path, NO_BLANK_NODES).made_of([RdfInput(tmp_path / "in", N_QUADS)])
-    assert made == []
+    found = write_canonical([RdfInput(tmp_path / "in", N_QUADS)], tmp_path / "out", scratch=tmp_path)
+    assert (found.quads, (tmp_path / "out").read_bytes()) == (0, b"")
 
 
-@given(NUMBERS, NUMBERS, st.sampled_from([1, 3, 64]), st.sampled_from([1, 1000]))
-def test_blocks_differ_as_sets_do(old: list[int], new: list[int], step: int, many: int) -> None:
-    before, after = (sorted(set(map(statement, numbers))) for numbers in (old, new))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(block_difference, "_SMALLEST_STEP", step)
-        patched.setattr(block_difference, "_LARGEST_STEP", 8 * step)
-        patched.setattr(block_difference, "_MANY", many)
-        gone, fresh = block_difference.block_difference(b"".join(before), b"".join(after))
-    assert gone == [line for line in before if line not in after]
-    assert fresh == [line for line in after if line not in before]
+@pytest.mark.parametrize("reads", ["cat > /dev/null", "true"], ids=["at its end", "at once"])
+def test_a_full_disk_is_told_as_that(reads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sort(1) says of it is the error of the system, also where it has ended before all lines were taken."""
+    program = tmp_path / "sort"
+    program.write_text(f"#!/bin/sh\n{reads}\necho 'sort: write failed: /x: No space left on device' >&2\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sorting, "_PLACES", f"{tmp_path}:/usr/bin:/bin")
+    some = b"".join(map(statement, range(50_000)))
+    with closing(LineSorter(tmp_path, RdfBounds(run_octets=1))) as sorter, pytest.raises(OSError) as fault:
+        _ = [sorter.add(some), sorter.add(some), *sorter.blocks()]  # type: ignore[func-returns-value]
+    assert fault.value.errno == errno.ENOSPC
 
 
-@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000), LIMITS)
-def test_an_update_is_the_dataset_and_the_patch_to_it(
-    old: list[int], new: list[int], run: int, merged: int, limits: tuple[int, int]
-) -> None:
+def test_without_sort_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "_PLACES", str(tmp_path))
+    with closing(LineSorter(tmp_path, RdfBounds(run_octets=1))) as sorter, pytest.raises(UsageFault, match="sort"):
+        sorter.add(statement(1))
+
+
+def test_sort_ends_with_the_run(tmp_path: Path) -> None:
+    """Killed in the middle, a run leaves no process behind, and none that writes into its folder."""
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.lines.sorting import LineSorter\n"
+        "sorter = LineSorter(Path(sys.argv[1]), RdfBounds(run_octets=1))\n"
+        "sorter.add(b'b\\n')\nprint(sorter._process.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        os.kill(pid, 0)
+        run.kill()
+    until(lambda: not is_running(pid))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+@given(NUMBERS, NUMBERS, st.integers(1, 500), st.integers(1, 2000))
+def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[int], run: int, of_range: int) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_KEY", limits[0])
-        patched.setattr(runs, "_LARGEST", limits[1])
-        patched.setattr(runs, "in_processes", _here)
-        patched.setattr(run_making, "in_processes", _here)
-        patched.setattr(runs, "_MERGED", merged)
+        patched.setattr(canonical, "in_processes", _here)
+        patched.setattr(differences, "_RANGE", of_range)
         folder = Path(name)
         (folder / "old").write_bytes(b"".join(sorted(set(map(statement, old)))))
         (folder / "in").write_bytes(b"".join(map(statement, new)))
@@ -237,7 +245,7 @@ from filecmp import cmp
 from pathlib import Path
 from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import write_canonical
-from headwater.rdf.dataset_update import DatasetBase, write_update
+from headwater.rdf.dataset_patch import DatasetBase, write_update
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.triplestores.dot_segments import with_prefixed_names
 from headwater.triplestores.sparql_text import as_data

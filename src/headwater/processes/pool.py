@@ -262,7 +262,7 @@ class _Process:
         assert self._popen.stdout is not None
         self.jobs, self.answers = self._popen.stdin, self._popen.stdout
         for stream in (self.jobs, self.answers):
-            _widen(stream)  # it goes on while we do something else
+            widen(stream)  # it goes on while we do something else
         os.set_blocking(self.jobs.fileno(), False)
         self.tasks: deque[_Task] = deque()
         self.is_waiting = False
@@ -315,7 +315,7 @@ class _Process:
         self._popen.wait()
 
 
-def _widen(stream: IO[bytes]) -> None:
+def widen(stream: IO[bytes]) -> None:
     """Let the pipe hold more than usual where that can be."""
     if sys.platform == "linux":
         with suppress(OSError):  # the user has many large pipes already

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -72,11 +73,12 @@ def apply_patches(
         blanks = options.blank_nodes is BlankNodes.KEPT
 
         def made(start: Path | None) -> AppliedSummary:
-            steps, counts = PatchSteps(Path(tempfile.mkdtemp(dir=folder)), bounds), _Counts()
-            for path in patches:
-                steps.add(path, strict=strict, blanks=blanks)
-            blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
-            dataset = write_blocks(_applied(blocks, steps.statements(), counts), target)
+            counts = _Counts()
+            with closing(PatchSteps(folder, bounds)) as steps:
+                for path in patches:
+                    steps.add(path, strict=strict, blanks=blanks)
+                blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
+                dataset = write_blocks(_applied(blocks, steps.statements(), counts), target)
             return AppliedSummary(
                 counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset
             )
@@ -123,6 +125,10 @@ class PatchSteps:
                     lines, octets_held = [], 0
             self._sorter.add(b"".join(lines))
             self.skipped += reader.skipped
+
+    def close(self) -> None:
+        """Let go of what was taken."""
+        self._sorter.close()
 
     def statements(self) -> Iterator[tuple[bytes, bytes]]:
         """Each statement (with its LF), in order, and the signs that patches give it one after the other. Once only."""

@@ -5,22 +5,32 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from itertools import chain
 from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
-from headwater.rdf.faults import BOUNDS, BlankNodesRefused, DatasetChanges, RdfBounds
+from pyoxigraph import RdfFormat
+
+from headwater.processes.pool import ProcessPool, WorkerProgram
+from headwater.processes.processors import processors
+from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, DatasetChanges, RdfBounds
 from headwater.rdf.lines.blank_nodes import NamedLines
 from headwater.rdf.lines.parsing import DocumentNodes, parsed_files
 from headwater.rdf.lines.ranges import LineFile
-from headwater.rdf.lines.reading import is_plain, line_blocks, octets
-from headwater.rdf.lines.run_making import RunJob, made_runs
-from headwater.rdf.lines.runs import SortedRun, merged
-from headwater.rdf.lines.statements import canonical_block, has_blanks, refuse_blanks
+from headwater.rdf.lines.reading import ended, is_plain, line_blocks, octets
+from headwater.rdf.lines.sorting import LineSorter
+from headwater.rdf.lines.statements import HAS_BLANK, canonical_and_blanks, canonical_block, has_blanks, refuse_blanks
 from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RdfInput
+
+_PIECE_OCTETS: Final = 4 << 20
+"""So much of a file is made canonical by a process at once."""
+_AHEAD: Final = 2
+
+T = TypeVar("T")
 
 
 class BlankNodes(Enum):
@@ -73,12 +83,15 @@ def write_canonical(
 ) -> DatasetSummary:
     """Write the union of files as canonical N-Quads at `target`, which is replaced as a whole or not touched.
 
-    Runs are kept in a folder of its own below `scratch`. Unless it is `durable` a power failure may take the file
-    away. Raises BadRdf and its kinds.
+    What is sorted on the way lies in a folder of its own below `scratch`. Unless it is `durable` a power failure may
+    take the file away. Raises BadRdf and its kinds.
     """
-    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        runs = DatasetRuns(Path(folder), options).made_of(inputs)
-        return write_blocks(merged(runs, options.bounds), target, durable=durable)
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
+        closing(LineSorter(Path(folder), options.bounds)) as sorter,
+    ):
+        _Dataset(Path(folder), options, sorter).take(inputs)
+        return write_blocks(sorter.blocks(), target, durable=durable)
 
 
 _DOCUMENT_NODES = {
@@ -89,44 +102,48 @@ _DOCUMENT_NODES = {
 }
 
 
-class DatasetRuns:
-    """The sorted runs of the files of a dataset, in a folder; its blank nodes are treated as told."""
+class _Piece(NamedTuple):
+    """A piece of a file of lines, to be made canonical: octets, or where they lie (`path`, from, to)."""
 
-    def __init__(self, folder: Path, options: RdfOptions) -> None:
+    path: str
+    start: int
+    end: int
+    octets: bytes
+    triples: bool
+
+
+class _Dataset:
+    """Gives the canonical statements of the files of a dataset to a sorter; its blank nodes are treated as told."""
+
+    def __init__(self, folder: Path, options: RdfOptions, sorter: LineSorter) -> None:
         self._folder = folder
+        self._sorter = sorter
         self._bounds = options.bounds
         self._treated = options.blank_nodes
         is_replaced = self._treated is BlankNodes.REPLACED
         self._named = NamedLines(options.bounds, options.genid if is_replaced else None)
         self._with_blanks: RdfInput | None = None
-        self._runs: list[SortedRun] = []
-        self._names = count()
 
-    def made_of(self, inputs: Iterable[RdfInput]) -> list[SortedRun]:
-        """The runs of all statements of the files. Raises BadRdf, DatasetChanges."""
-        self._take(inputs)
-        for block in self._named.blocks():
-            job = RunJob(next(self._names), "", 0, 0, block, triples=False)
-            self._runs += [
-                made.run for _none, made in made_runs([(None, job)], self._folder, keep_blanks=True) if made.run
-            ]
-        return self._runs
-
-    def _take(self, inputs: Iterable[RdfInput]) -> None:
+    def take(self, inputs: Iterable[RdfInput]) -> None:
+        """Take all statements of the files. Raises BadRdf, DatasetChanges."""
         seen: list[tuple[RdfInput, tuple[int, ...]]] = []
-        jobs = self._jobs(self._lines(inputs, seen))
-        for (number, one, path), made in made_runs(jobs, self._folder, keep_blanks=self._treated is BlankNodes.KEPT):
-            if made.is_bad:
+        pieces = self._pieces(self._lines(inputs, seen))
+        for (number, one, path, piece), answer in in_processes(
+            canonical_maker, self._treated is BlankNodes.KEPT, pieces
+        ):
+            if not answer:
                 for _block in line_statements(one, path, self._bounds):
                     pass
                 raise DatasetChanges("the file changes while it is read", where=one.where)
-            if made.run is not None:
-                self._runs.append(made.run)
-            if made.blanks:
-                self._take_blanks(made.blanks, number, one)
+            block, blanks = answer
+            self._sorter.add(_octets_of(*piece[:4]) if block is None else block)
+            if blanks:
+                self._take_blanks(blanks, number, one)
         for one, signature in seen:
             if _signature(one.path) != signature:
                 raise DatasetChanges("the file changes while it is read", where=one.where)
+        for block in self._named.blocks():
+            self._sorter.add(canonical_block(block, 1, ""))
 
     def _take_blanks(self, lines: bytes, number: int, one: RdfInput) -> None:
         if self._treated is BlankNodes.KEPT:
@@ -156,33 +173,86 @@ class DatasetRuns:
                 documents.append(one)
         yield from parsed_files(documents, self._folder, self._bounds, _DOCUMENT_NODES[self._treated])
 
-    def _jobs(self, files: Iterable[tuple[RdfInput, Path]]) -> Iterator[tuple[tuple[int, RdfInput, Path], RunJob]]:
+    def _pieces(
+        self, files: Iterable[tuple[RdfInput, Path]]
+    ) -> Iterator[tuple[tuple[int, RdfInput, Path, _Piece], _Piece]]:
         for number, (one, path) in enumerate(files):
-            item = (number, one, path)
             triples = one.syntax.is_lines and one.syntax.name == N_TRIPLES.name
-            for job in run_jobs(path, one.where, self._bounds, triples=triples):
-                yield item, job._replace(number=next(self._names))
+            for piece in _pieces_of(path, one.where, self._bounds, triples=triples):
+                yield (number, one, path, piece), piece
 
 
-def run_jobs(path: Path, where: str, bounds: RdfBounds, *, triples: bool) -> Iterator[RunJob]:
-    """The pieces of a file of lines that runs are made of."""
+def _pieces_of(path: Path, where: str, bounds: RdfBounds, *, triples: bool) -> Iterator[_Piece]:
+    """The pieces of a file of lines, such that processes can make them canonical."""
+    most = min(_PIECE_OCTETS, bounds.run_octets)
     if is_plain(path):
         with closing(LineFile(path, bounds)) as file:
             start = 0
             while start < file.octets:
-                end = file.next_line(min(file.octets, start + bounds.run_octets))[0]
-                yield RunJob(0, str(path), start, end, b"", triples)
+                end = file.next_line(min(file.octets, start + most))[0]
+                yield _Piece(str(path), start, end, b"", triples)
                 start = end
         return
     blocks: list[bytes] = []
     with path.open("rb") as stream:
         for block in line_blocks(octets(stream, where, bounds), where, bounds):
             blocks.append(block)
-            if sum(map(len, blocks)) >= bounds.run_octets:
-                yield RunJob(0, "", 0, 0, b"".join(blocks), triples)
+            if sum(map(len, blocks)) >= most:
+                yield _Piece("", 0, 0, b"".join(blocks), triples)
                 blocks = []
     if blocks:
-        yield RunJob(0, "", 0, 0, b"".join(blocks), triples)
+        yield _Piece("", 0, 0, b"".join(blocks), triples)
+
+
+def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - the settings of a process
+    """What a process does that makes pieces canonical: lines (None: those of the file are), and those with blank nodes,
+    which are taken out of them, or where `keep_blanks` the first of them; nothing for what is bad, which the caller
+    finds in the file to tell it."""
+
+    def made(job: tuple[str, int, int, bytes, bool]) -> tuple[bytes | None, bytes] | tuple[()]:
+        path, *_place, triples = job
+        octets = _octets_of(*job[:4])
+        try:
+            parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
+            block, has_some = canonical_and_blanks(octets, 1, path, parser_format)
+        except BadRdf:
+            return ()
+        if not has_some:
+            return None if path and block is octets else block, b""
+        lines = block.splitlines(keepends=True)
+        blanks = [line for line in lines if b"_:" in line and HAS_BLANK.search(line) is not None]
+        if keep_blanks:
+            return block, b"".join(blanks[:1])
+        taken = set(blanks)
+        return b"".join([line for line in lines if line not in taken]), b"".join(blanks)
+
+    return made
+
+
+def _octets_of(path: str, start: int, end: int, octets: bytes) -> bytes:
+    """The octets of a piece, with an LF at their end."""
+    if path:
+        with closing(LineFile(Path(path))) as file:
+            octets = file.read(start, end)
+    return ended(octets) if octets else octets
+
+
+def in_processes(
+    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]]
+) -> Iterator[tuple[T, Any]]:
+    """What `function(settings)` makes of each job, in order; one job alone is done in this process."""
+    source = iter(jobs)
+    first, second = next(source, None), next(source, None)
+    if first is None:
+        return
+    here = function(settings)
+    if second is None:
+        yield first[0], here(tuple(first[1]))
+        return
+    program = WorkerProgram(function=function, settings=settings, libraries=True)
+    pool = ProcessPool[T](program, here, processes=processors(), ahead=_AHEAD)
+    with closing(pool.answers((item, tuple(job)) for item, job in chain((first, second), source))) as answers:
+        yield from answers
 
 
 def _signature(path: Path) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,8 +137,10 @@ def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BO
         notes.note(
             "NQUD-A6", "there are blank nodes: labels mean the same nodes only by agreement", blanks, fails=False
         )
-    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        steps = PatchSteps(Path(folder), bounds)
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
+        closing(PatchSteps(Path(folder), bounds)) as steps,
+    ):
         steps.add(path, strict=False)
         for statement, signs in steps.statements():
             if len(signs) > 1:

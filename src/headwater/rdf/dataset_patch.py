@@ -1,20 +1,17 @@
-"""The difference of two datasets in whatever form: what is not canonical is made so, and then compared."""
+"""The patch between two datasets in whatever form: what is not canonical is made so first, then files are compared."""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetRuns, RdfOptions
-from headwater.rdf.differences import PatchSummary, signed, write_patch
+from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetSummary, RdfOptions, write_canonical
+from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BlankNodesRefused, NotCanonical
-from headwater.rdf.lines.runs import differing
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
-
-_PIECE = 1 << 20
 
 
 def write_dataset_patch(
@@ -30,12 +27,11 @@ def write_dataset_patch(
     """
     if options.blank_nodes is BlankNodes.CANONICAL:
         options = replace(options, blank_nodes=BlankNodes.REFUSED)
-    bounds = options.bounds
     old, new = datasets
     if old.syntax is N_QUADS and new.syntax is N_QUADS:
         try:
             keeps = options.blank_nodes is BlankNodes.KEPT
-            return write_patch(old.path, new.path, target, blanks=keeps, bounds=bounds)
+            return write_patch(old.path, new.path, target, blanks=keeps, bounds=options.bounds)
         except NotCanonical:
             pass
         except BlankNodesRefused:
@@ -44,18 +40,40 @@ def write_dataset_patch(
         target.seek(0)
         target.truncate()
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        runs = []
-        for number, one in enumerate(datasets):
-            place = Path(folder) / str(number)
-            place.mkdir()
-            runs.append(DatasetRuns(place, options).made_of([one]))
-        removed = added = 0
-        with tempfile.SpooledTemporaryFile(_PIECE * 16, dir=folder) as additions:
-            for less, more in differing(runs[0], runs[1], bounds):
-                target.write(signed(b"-", less))
-                additions.write(signed(b"+", more))
-                removed += len(less)
-                added += len(more)
-            additions.seek(0)
-            shutil.copyfileobj(additions, target, _PIECE)
-    return PatchSummary(removed, added)
+        paths = (Path(folder, "old"), Path(folder, "new"))
+        for one, path in zip(datasets, paths, strict=True):
+            write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
+        return write_patch(*paths, target, are_canonical=True, bounds=options.bounds)
+
+
+class DatasetBase(NamedTuple):
+    """The state before, a canonical file that is known to be one, and where the patch from it is to lie."""
+
+    dataset: Path
+    patch: Path
+
+
+class UpdateSummary(NamedTuple):
+    """What was written."""
+
+    dataset: DatasetSummary
+    patch: PatchSummary
+
+
+def write_update(
+    inputs: Iterable[RdfInput],
+    target: Path,
+    base: DatasetBase,
+    *,
+    scratch: Path,
+    options: RdfOptions = NO_BLANK_NODES,
+) -> UpdateSummary:
+    """Write the union of files as `write_canonical` does, then the patch from the state before as `write_patch` does.
+
+    Raises BadRdf and its kinds.
+    """
+    dataset = write_canonical(inputs, target, scratch=scratch, options=options)
+    with base.patch.open("wb") as patch:
+        return UpdateSummary(
+            dataset, write_patch(base.dataset, target, patch, are_canonical=True, bounds=options.bounds)
+        )

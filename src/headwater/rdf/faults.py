@@ -49,7 +49,7 @@ class NotCanonical(BadRdf):
 
 @dataclass(frozen=True, slots=True)
 class RdfBounds:
-    """Bounds on what is read. What comes in is held in memory in pieces of `run_octets` at most."""
+    """Bounds on what is read."""
 
     line_octets: int = 16 << 20
     """Of one line, as the parser has it for one statement."""
@@ -58,7 +58,7 @@ class RdfBounds:
     gzip_members: int = 200_000
     """Of one file, where they have next to no content: no octet of empty ones comes out that would be counted."""
     run_octets: int = 12 << 20
-    """Statements that are sorted in memory, by each process."""
+    """Lines that are sorted in memory; more are sorted by sort(1)."""
     blank_statements: int = 1_000_000
     """Statements with blank nodes that are to be named: they are held in memory."""
     blank_seconds: float = 60.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,8 +40,8 @@ def _write(
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
         tempfile.SpooledTemporaryFile(_PIECE, dir=folder) as additions,
+        closing(PatchSteps(Path(folder), bounds)) as steps,
     ):
-        steps = PatchSteps(Path(folder), bounds)
         for path in patches:
             steps.add(path, strict=strict)
         for statement, signs in steps.statements():

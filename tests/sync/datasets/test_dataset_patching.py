@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import tempfile
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -127,17 +128,17 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
     base, patch = tmp_path / "base", tmp_path / "patch"
     base.write_bytes(b"<urn:z> <urn:b> <urn:c> .\n")
     patch.write_bytes(MANY[name])
-    steps = PatchSteps(tmp_path)
-    steps.add(patch, strict=True)
-    tracemalloc.start()
-    if is_merged:
-        dataset_patching._merged(base, steps.statements(), tmp_path / "made")
-    else:
-        lines = base.read_bytes().splitlines(keepends=True)
-        for _block in applying._applied(iter([(lines, lines[0])]), steps.statements(), applying._Counts()):
-            pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with closing(PatchSteps(tmp_path)) as steps:
+        steps.add(patch, strict=True)
+        tracemalloc.start()
+        if is_merged:
+            dataset_patching._merged(base, steps.statements(), tmp_path / "made")
+        else:
+            lines = base.read_bytes().splitlines(keepends=True)
+            for _block in applying._applied(iter([(lines, lines[0])]), steps.statements(), applying._Counts()):
+                pass
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
     assert peak < 32 << 20, peak >> 20
 
 

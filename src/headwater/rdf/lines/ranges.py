@@ -53,13 +53,6 @@ class LineFile:
         head = self.read(start, min(self.octets, start + most))
         return start, head[: head.find(b"\n") + 1 or most]
 
-    def lines(self, start: int, end: int) -> Iterator[LineInFile]:
-        """The lines between two beginnings of lines, none of which is read."""
-        while start < end:
-            stop = self._after_line_feed(start)
-            yield LineInFile(self, start, stop)
-            start = stop
-
     def _after_line_feed(self, offset: int) -> int:
         """The offset after the first LF from `offset` on; the end of the file without one."""
         step, passed = _PIECE, 0
@@ -95,27 +88,6 @@ class LineFile:
             return low
         lines = self.read(low, end).splitlines(keepends=True)
         return low + sum(map(len, lines[: bisect_left(lines, line)]))
-
-
-class LineInFile:
-    """A line that is compared with others a piece at a time, since it may be long."""
-
-    def __init__(self, file: LineFile, start: int, end: int) -> None:
-        self._file, self._start, self._end = file, start, end
-
-    def octets(self) -> bytes:
-        """The line."""
-        return self._file.read(self._start, self._end)
-
-    def __lt__(self, other: LineInFile) -> bool:
-        for place in range(0, max(self._end - self._start, other._end - other._start), 1 << 16):
-            mine, its = self._piece(place), other._piece(place)
-            if mine != its:
-                return mine < its
-        return False
-
-    def _piece(self, place: int) -> bytes:
-        return self._file.read(self._start + place, min(self._end, self._start + place + (1 << 16)))
 
 
 def common_ranges(old: LineFile, new: LineFile, octets: int) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:

@@ -1,48 +1,116 @@
-"""Lines of any number, taken in blocks and given sorted: in memory while they are few, else by sorted runs."""
+"""Lines of any number, taken in blocks and given sorted: in memory while they are few, else by the system's sort(1)."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from headwater.errors import UsageFault
+from headwater.processes.pool import widen
 from headwater.rdf.faults import BOUNDS, RdfBounds
-from headwater.rdf.lines.runs import SortedRun, merged, write_run
+from headwater.rdf.lines.reading import BLOCK, line_blocks
+
+_PLACES = "/usr/bin:/bin"
+"""Where sort(1) is looked for, whatever PATH says."""
+_MEMORY = "64M"
+"""What sort(1) holds in memory; of long lines, one for each of the files that it merges."""
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EACCES)
 
 
 class LineSorter:
-    """Takes lines in blocks, gives them sorted bytewise, each once. Runs lie in the folder `scratch`, which the caller
-    removes."""
+    """Takes lines in blocks, and gives them sorted bytewise, each once. The caller closes it.
+
+    What does not fit into memory lies in the folder `scratch`, which the caller removes. Raises OSError as writing to a
+    file there does.
+    """
 
     def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
         self._scratch = scratch
         self._bounds = bounds
-        self._blocks: list[bytes] = []
+        self._held: list[bytes] = []
         self._octets = 0
-        self._runs: list[SortedRun] = []
+        self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, block: bytes) -> None:
         """Take whole lines, each ended by LF, without CR."""
-        if block:
-            self._blocks.append(block)
+        if self._process is not None:
+            self._send(block)
+        elif block:
+            self._held.append(block)
             self._octets += len(block)
-            if self._octets >= self._bounds.run_octets:
-                self._end_run()
+            if self._octets > self._bounds.run_octets:
+                self._process = self._started()
+                while self._held:
+                    self._send(self._held.pop())
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """All lines that were taken, sorted, each once: blocks with the number of their lines. Once only."""
+        if self._process is None:
+            lines = sorted(set(b"".join(self._held).splitlines(keepends=True)))
+            if lines:
+                yield len(lines), b"".join(lines)
+            return
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        unbounded = replace(self._bounds, line_octets=self._bounds.octets)
+        for block in line_blocks(iter(lambda: process.stdout.read(BLOCK), b""), "", unbounded):  # type: ignore[union-attr]
+            yield block.count(b"\n"), block
+        if process.wait():
+            raise self._fault(process)
 
     def lines(self) -> Iterator[bytes]:
-        """All lines that were taken, each with its LF, sorted, each once. Once only."""
-        if not self._runs:
-            yield from sorted(set(self._taken()))
-            return
-        self._end_run()
-        for _number, block in merged(self._runs, self._bounds):
+        """The same line by line, each with its LF."""
+        for _number, block in self.blocks():
             yield from block.splitlines(keepends=True)
 
-    def _taken(self) -> list[bytes]:
-        lines = b"".join(self._blocks).splitlines(keepends=True)
-        self._blocks, self._octets = [], 0
-        return lines
+    def close(self) -> None:
+        """End the process, whatever it still does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                with suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]
+            process.wait()
 
-    def _end_run(self) -> None:
-        run = write_run(self._scratch / f"run-{len(self._runs)}", self._taken())
-        if run is not None:
-            self._runs.append(run)
+    def _started(self) -> subprocess.Popen[bytes]:
+        """The process: it ends with this one, since it then reads its end and has nobody to write to."""
+        program = shutil.which("sort", path=_PLACES)
+        if program is None:
+            raise UsageFault(f"sort(1) is not in {_PLACES}", advice="Install coreutils.")
+        process = subprocess.Popen(
+            [program, "-u", "-S", _MEMORY, "-T", os.fspath(self._scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"LC_ALL": "C", "PATH": _PLACES, "TMPDIR": os.fspath(self._scratch)},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        widen(process.stdin)
+        widen(process.stdout)
+        return process
+
+    def _send(self, block: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(block)
+        except BrokenPipeError as cause:
+            raise self._fault(self._process) from cause
+
+    def _fault(self, process: subprocess.Popen[bytes]) -> OSError:
+        """What sort(1) says that has stopped it, as the system's own error."""
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace").strip()
+        number = next((one for one in _DISK_FAULTS if os.strerror(one) in said), errno.EIO)
+        return OSError(number, said[-300:] or "sort(1) was ended", os.fspath(self._scratch))

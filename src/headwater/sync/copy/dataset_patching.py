@@ -11,6 +11,7 @@ import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -70,8 +71,10 @@ def applied_to_file(base: Path, patch: Path, target: Path, result: str, result_l
 
 def _applied(base: Path, patch: Path, target: Path, result: str) -> int | None:
     """The octets of a file with this digest; None where the patch does not lead to it. Raises BadRdf."""
-    with tempfile.TemporaryDirectory(prefix="rdf-", dir=target.parent) as scratch:
-        steps = PatchSteps(Path(scratch), _bounds_of(patch))
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=target.parent) as scratch,
+        closing(PatchSteps(Path(scratch), _bounds_of(patch))) as steps,
+    ):
         steps.add(patch, strict=True)
         sha256 = _merged(base, steps.statements(), target)
     if result == f"sha-256:{sha256}" or (not result.startswith("sha-256:") and _has(target, result)):
@@ -128,7 +131,4 @@ def _apply_step(lines: list[bytes], statement: bytes, signs: bytes) -> None:
 def _has(path: Path, digest: str) -> bool:
     algorithm, _, wanted = digest.partition(":")
     with path.open("rb") as file:
-        hasher = HASHERS[algorithm]()
-        while piece := file.read(1 << 20):
-            hasher.update(piece)
-    return bool(hasher.hexdigest() == wanted)
+        return hashlib.file_digest(file, HASHERS[algorithm]).hexdigest() == wanted
