@@ -13,14 +13,13 @@ from tools.engines.errors import Unavailable
 
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
+from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import Places
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.documents import arrival_documents
+from headwater.catalog.cluster.documents import resource_operation
 from headwater.catalog.cluster.schema import Layout, remove
-from headwater.catalog.cluster.write.fast_bodies import resource_bodies
-from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Event, Limits
-from headwater.storage.cluster import Access, Body, Cluster, Node
+from headwater.storage.cluster import Access, Cluster, Node
 
 LAYOUT = Layout(replicas=0)
 
@@ -40,7 +39,7 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
     access = Access(nodes=(Node("127.0.0.1", engine.port),))
     numbers = itertools.count()
     events: list[Event] = [event(number) for number in range(size)]
-    bodies = _bodies(events)
+    operations = _operations(events)
     cluster = Cluster(access)
 
     @contextmanager
@@ -66,7 +65,7 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
 
     def bare() -> float:
         with fresh() as (prefix, _):
-            return clocked(lambda: cluster.stream(f"{prefix}-resource", iter(bodies), lambda: None))
+            return clocked(lambda: cluster.stream(f"{prefix}-resource", iter(operations), lambda: None))
 
     for contestant in (ours, bare):
         contestant()  # the engine compiles what it runs often: one round of each is not counted
@@ -79,12 +78,11 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
     return rows
 
 
-def _bodies(events: list[Event]) -> list[Body]:
-    """The requests that our own load sends, ready."""
-    arrivals = fast_load.arrivals(Places(Limits(), {}, {}, 0), events)
-    assert arrivals is not None
-    bodies = resource_bodies("s", arrival_documents("s", arrivals, 1))
-    return [body for body in bodies if isinstance(body, Body)]
+def _operations(events: list[Event]) -> list[bytes]:
+    """What our own load sends, ready."""
+    places = Places(Limits(), {}, {}, 0)
+    batch_planning.load(places, events)
+    return [resource_operation("s", put, rev) for rev, put in enumerate(places.outcome().fresh, 1)]
 
 
 def _visible(catalog: ClusterCatalog) -> list[Row]:

@@ -7,7 +7,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog import batch_planning
@@ -16,7 +16,6 @@ from headwater.catalog.cluster.documents import (
     StoredChange,
     StoredResource,
     after_change,
-    arrival_documents,
     change_documents,
     change_operations,
     journal_documents,
@@ -25,12 +24,8 @@ from headwater.catalog.cluster.documents import (
     resource_operation,
     to_json,
 )
-from headwater.catalog.cluster.write import fast_bodies
-from headwater.catalog.cluster.write.fast_bodies import resource_bodies
 from headwater.catalog.faults import Unacceptable
-from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
-from headwater.storage.cluster import SLICE_COUNT, Body
 from tests.contract.catalog.cases import METADATA, up
 from tests.contract.catalog.model import EVENTS
 
@@ -68,45 +63,6 @@ def test_names_are_those_of_dit_es() -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(Unacceptable):
         resource_operation("s", Put(up("a", Metadata(lastmod=dt.datetime(2026, 1, 1))), PLACE, 0), 1)
-
-
-@given(
-    st.lists(
-        st.builds(
-            Upsert,
-            st.sampled_from(["a", "é/b", "http://example.org/a&b", "\0", '"\\\n'])
-            | st.text(st.characters(codec="utf-8"), min_size=1),
-            st.sampled_from([row[1] for row in METADATA]),
-            st.binary(max_size=9),
-        ),
-        unique_by=lambda event: event.uri,
-        max_size=9,
-    ),
-    st.integers(1, 4),
-    st.integers(0, 2**63 - 10),
-)
-def test_ready_requests_hold_what_single_operations_are(events: list[Upsert], entries: int, rev: int) -> None:
-    try:
-        arrivals = fast_load.arrivals(Places(Limits(page_entries=entries), {}, {}, 2**40), events)
-    except Unacceptable:
-        assume(False)
-    assert arrivals is not None
-    general = Places(Limits(page_entries=entries), {}, {}, 2**40)
-    batch_planning.load(general, events)
-    bodies = list(resource_bodies("sé", arrival_documents("sé", arrivals, rev)))
-    operations = [operation for body in bodies if isinstance(body, Body) for operation in body.operations()]
-    assert operations == [resource_operation("sé", put, rev + n) for n, put in enumerate(general.outcome().fresh)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_bodies, "IS_ON", False)
-        assert list(resource_bodies("sé", arrival_documents("sé", arrivals, rev))) == operations
-    assert b"".join(operations) == b"".join(body.octets for body in bodies if isinstance(body, Body))
-
-
-def test_a_ready_request_has_as_many_operations_as_others() -> None:
-    arrivals = fast_load.arrivals(Places(Limits(), {}, {}, 0), [up(f"r{n}") for n in range(2 * SLICE_COUNT + 1)])
-    assert arrivals is not None
-    bodies = resource_bodies("s", arrival_documents("s", arrivals, 1))
-    assert [len(body.operations()) for body in bodies if isinstance(body, Body)] == [SLICE_COUNT, SLICE_COUNT, 1]
 
 
 def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:

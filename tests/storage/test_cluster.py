@@ -15,7 +15,7 @@ import pytest
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster as storage_cluster
-from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Answer, Body, Cluster, Node, slices
+from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Answer, Cluster, Node, slices
 from headwater.storage.cluster_faults import (
     ClusterBusy,
     ClusterDamaged,
@@ -214,12 +214,6 @@ def test_of_a_bulk_request_only_what_was_rejected_is_sent_again(server: Scripted
     assert "require_alias=true" in server.requests[0].path
 
 
-def test_of_a_ready_body_only_what_was_rejected_is_sent_again(server: Scripted, cluster: Cluster) -> None:
-    server.script = [items(201, 429, 200, 503), items(201, 200)]
-    assert cluster.bulk("x", Body(b"a\n1\nb\n2\nc\n3\nd\n4\n"))
-    assert [request.body for request in server.requests] == [b"a\n1\nb\n2\nc\n3\nd\n4\n", b"b\n2\nd\n4\n"]
-
-
 def test_a_newer_document_is_told_and_is_no_fault(server: Scripted, cluster: Cluster) -> None:
     server.script = [items(201, 409)]
     assert not cluster.bulk("x", [b"a\n", b"b\n"])
@@ -242,17 +236,11 @@ def test_a_stream_says_when_a_part_of_it_failed(server: Scripted, cluster: Clust
 
 def test_slices_are_small_and_keep_the_order() -> None:
     operations = [b"x" * size for size in (10, SLICE_OCTETS, 10, SLICE_OCTETS + 5)] + [b"y"] * (SLICE_COUNT + 1)
-    parts = [part for part in slices(iter(operations)) if not isinstance(part, Body)]
+    parts = list(slices(iter(operations)))
     assert [operation for part in parts for operation in part] == operations
     assert all(len(part) == 1 or sum(map(len, part)) <= SLICE_OCTETS for part in parts)
     assert max(map(len, parts)) == SLICE_COUNT
     assert list(slices(iter([]))) == []
-
-
-def test_a_ready_body_is_a_request_of_its_own_unless_it_is_too_large() -> None:
-    body, large = Body(b"a\n1\nb\n2\n"), Body(b"a\n" + b"1" * SLICE_OCTETS + b"\nb\n2\n")
-    parts = list(slices(iter([b"x\n", b"y\n", body, large, b"z\n"])))
-    assert parts == [[b"x\n", b"y\n"], body, *([operation] for operation in large.operations()), [b"z\n"]]
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,6 @@ def to_microseconds(moment: dt.datetime) -> int:
         raise Unacceptable(str(cause)) from cause
 
 
-def all_to_microseconds(all_: Sequence[dt.datetime | None]) -> list[int | None]:
-    """As `to_optional` of each."""
-    try:
-        return [None if moment is None else timestamps.to_microseconds(moment) for moment in all_]
-    except ValueError as cause:
-        raise Unacceptable(str(cause)) from cause
-
-
 def to_optional(moment: dt.datetime | None) -> int | None:
     """As `to_microseconds`; None stays None."""
     return None if moment is None else to_microseconds(moment)

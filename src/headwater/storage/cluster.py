@@ -102,17 +102,6 @@ class Answer(NamedTuple):
     body: str
 
 
-class Body(msgspec.Struct, frozen=True):
-    """Operations of two lines each (action and document), at most SLICE_COUNT: one bulk request, ready to be sent."""
-
-    octets: bytes
-
-    def operations(self) -> list[bytes]:
-        """Each operation on its own."""
-        lines = iter(self.octets.splitlines(keepends=True))
-        return [action + document for action, document in zip(lines, lines, strict=True)]
-
-
 class _Item(msgspec.Struct, frozen=True):
     status: int = 200
     error: Reason | None = None
@@ -218,7 +207,7 @@ class Cluster:
                 raise fault
             patience.wait(fault)
 
-    def bulk(self, index: str, part: Sequence[bytes] | Body) -> bool:
+    def bulk(self, index: str, part: Sequence[bytes]) -> bool:
         """Send operations (action and document, each line with its end); whether none met a newer version (409).
 
         Rejected ones (429 and the like) are sent again. Raises ClusterFault.
@@ -227,14 +216,12 @@ class Cluster:
         patience = self.patience()
         clean = True
         while part:
-            body = part.octets if isinstance(part, Body) else b"".join(part)
-            found = _bulk_of(self.ask("POST", path, body).body)
+            found = _bulk_of(self.ask("POST", path, b"".join(part)).body)
             if not found.errors:
                 return clean
-            operations = part.operations() if isinstance(part, Body) else part
             rejected: list[bytes] = []
             fault: ClusterFault | None = None
-            for operation, entry in zip(operations, _items_of(found.items), strict=True):
+            for operation, entry in zip(part, _items_of(found.items), strict=True):
                 (item,) = entry.values()
                 if item.status == CONFLICT:
                     clean = False
@@ -244,13 +231,13 @@ class Cluster:
                         raise fault
                     rejected.append(operation)
             if fault is not None:
-                if len(rejected) < len(operations):
+                if len(rejected) < len(part):
                     patience = self.patience()  # it goes on, however slowly
                 patience.wait(fault)
             part = rejected
         return clean
 
-    def stream(self, index: str, operations: Iterator[bytes | Body], before: Callable[[], None]) -> bool:
+    def stream(self, index: str, operations: Iterator[bytes], before: Callable[[], None]) -> bool:
         """As `bulk`, in requests of which some are under way at once; `before` is called ahead of each."""
         under_way: list[Future[bool]] = []
         clean = True
@@ -317,20 +304,11 @@ class Patience:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
-def slices(operations: Iterator[bytes | Body]) -> Iterator[list[bytes] | Body]:
-    """Runs of operations for one bulk request each; a ready body is one, unless it is too large."""
+def slices(operations: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Runs of operations for one bulk request each."""
     part: list[bytes] = []
     octets = 0
     for operation in operations:
-        if isinstance(operation, Body):
-            if part:
-                yield part
-                part, octets = [], 0
-            if len(operation.octets) <= SLICE_OCTETS:
-                yield operation
-            else:
-                yield from slices(iter(operation.operations()))
-            continue
         if part and (octets + len(operation) > SLICE_OCTETS or len(part) >= SLICE_COUNT):
             yield part
             part, octets = [], 0

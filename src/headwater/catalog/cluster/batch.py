@@ -19,7 +19,6 @@ from headwater.catalog.cluster.documents import (
     JournalDocument,
     RowWrite,
     after_change,
-    arrival_documents,
     change_documents,
     change_operations,
     journal_documents,
@@ -39,10 +38,8 @@ from headwater.catalog.cluster.head import (
     with_places,
     with_rows,
 )
-from headwater.catalog.cluster.write.fast_bodies import resource_bodies
 from headwater.catalog.cluster.writer import Overtaken, SetWriter
 from headwater.catalog.faults import WrongPhase
-from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import Accepted, Event, Limits, SetState
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Notice
@@ -91,30 +88,28 @@ class Batch(msgspec.Struct, frozen=True):
 
 def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable, Moved."""
-    events = batch.events
     before, name = turn.head, turn.name
     check_after(state_of(before), batch.seen)
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-    uris = batch_planning.uris_of(events)
+    uris = batch_planning.uris_of(batch.events)
     places = places_of(turn, extents, uris, batch.limits)
-    arrivals = fast_load.arrivals(places, events)
-    if arrivals is None:
-        after = _replaced(turn, places, batch)
+    batch_planning.load(places, batch.events)
+    outcome = places.outcome()
+    moved = {uri for uri, _ in outcome.gone}
+    fresh = [put for put in outcome.fresh if put.event.uri not in moved]
+    first = before.rev + 1
+    turn.write_ahead(turn.indices.resource, (resource_operation(name, put, first + n) for n, put in enumerate(fresh)))
+    journal = journal_documents(name, outcome, first + len(fresh))
+    after = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
+    if journal:
+        after = _commit_journal(turn, after, journal, batch.rows)
     else:
-        bodies = resource_bodies(name, arrival_documents(name, arrivals, before.rev + 1))
-        turn.write_ahead(turn.indices.resource, bodies)
-        after = replace(with_places(turn.head, places), rev=before.rev + len(arrivals.events))
         after = with_rows(after, batch.rows)
-        _commit_load(turn, after)
+        if turn.commit(replace(after, lease=None)):
+            apply_or_leave(turn)  # rows, which the head itself says until then
     extents.grown(before, after, uris)
     return after.count
-
-
-def _commit_load(turn: SetWriter, after: SetHead) -> None:
-    """Commit, give the lease back, and put rows into their places, which the head itself says until then."""
-    if turn.commit(replace(after, lease=None)):
-        apply_or_leave(turn)
 
 
 def apply_or_leave(turn: SetWriter) -> None:
@@ -125,24 +120,6 @@ def apply_or_leave(turn: SetWriter) -> None:
         turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
     except Overtaken:
         pass
-
-
-def _replaced(turn: SetWriter, places: Places, batch: Batch) -> SetHead:
-    """Load what also replaces or deletes; the head that was committed."""
-    before, name = turn.head, turn.name
-    batch_planning.load(places, batch.events)
-    outcome = places.outcome()
-    moved = {uri for uri, _ in outcome.gone}
-    fresh = [put for put in outcome.fresh if put.event.uri not in moved]
-    first = before.rev + 1
-    turn.write_ahead(turn.indices.resource, (resource_operation(name, put, first + n) for n, put in enumerate(fresh)))
-    journal = journal_documents(name, outcome, first + len(fresh))
-    after = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
-    if journal:
-        return _commit_journal(turn, after, journal, batch.rows)
-    after = with_rows(after, batch.rows)
-    _commit_load(turn, after)
-    return after
 
 
 def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import itertools
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypedDict
@@ -15,7 +14,6 @@ from typing import TypedDict
 import msgspec
 
 from headwater.catalog.batch_planning import BatchResult, Logged, Place, Put, to_microseconds
-from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Change, Metadata, Resource, Upsert
 from headwater.catalog.state import RowKey, StateRow
 from headwater.spec.records import ChangeKind, Extra, Link
@@ -136,23 +134,9 @@ class JournalDocument(msgspec.Struct, frozen=True):
     redo: StoredResource
 
 
-def arrival_documents(name: str, arrivals: Arrivals, first_rev: int) -> Iterator[StoredResource]:
-    """New resources of a load as the plan of a batch places them."""
-    pages = itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in arrivals.runs)
-    slots, revs = itertools.count(arrivals.first_slot), itertools.count(first_rev)
-    rows = zip(arrivals.events, arrivals.weights, pages, slots, revs, strict=False)
-    for event, weight, page, slot, rev in rows:
-        yield _resource(name, rev, 0, event, Place(slot, page, weight))
-
-
 def resource_operation(name: str, put: Put, rev: int) -> bytes:
     """The bulk operation that writes one resource as the plan of a batch places it."""
-    return redone_operation(resource_document(name, put, rev))
-
-
-def resource_document(name: str, put: Put, rev: int) -> StoredResource:
-    """One resource as the plan of a batch places it, or as it was elsewhere."""
-    return _resource(name, rev, put.seq, put.event, put.place)
+    return redone_operation(_resource(name, rev, put.seq, put.event, put.place))
 
 
 def redone_operation(document: StoredResource, index: str = "") -> bytes:

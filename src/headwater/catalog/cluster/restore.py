@@ -11,9 +11,8 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from headwater.catalog.batch_planning import Run, to_optional
-from headwater.catalog.cluster.documents import RowWrite, logged_operation, resource_document, row_operations
+from headwater.catalog.cluster.documents import RowWrite, logged_operation, resource_operation, row_operations
 from headwater.catalog.cluster.head import PageBook, RunBook, SetHead, stamped
-from headwater.catalog.cluster.write.fast_bodies import resource_bodies
 from headwater.catalog.cluster.writer import Overtaken, SetWriter
 from headwater.catalog.dump.restore import RestoredPage, Restoring
 from headwater.catalog.faults import Contradiction, SetExists, UnknownSet
@@ -51,8 +50,7 @@ def _restored(turn: SetWriter, restoring: Restoring) -> SetHead | None:
     first = turn.head.rev + 1
     try:
         puts = enumerate(restoring.resources(), first)
-        documents = (resource_document(name, put, rev) for rev, put in puts)
-        turn.write_ahead(turn.indices.resource, resource_bodies(name, documents))
+        turn.write_ahead(turn.indices.resource, (resource_operation(name, put, rev) for rev, put in puts))
         pages = restoring.pages()
         _count(turn, pages, first)
         changes = enumerate(restoring.changes(), first + snapshot.state.count)

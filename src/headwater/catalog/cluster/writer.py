@@ -30,7 +30,6 @@ from headwater.catalog.lease import (
 )
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
-from headwater.storage.cluster import Body
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
@@ -157,12 +156,12 @@ class SetWriter:
                     self.put(overtaken(self.head) if self._wrote else replace(self.head, lease=None))
                 raise
 
-    def write(self, index: str, operations: Iterator[bytes | Body]) -> bool:
+    def write(self, index: str, operations: Iterator[bytes]) -> bool:
         """Send documents, keeping the lease; whether none met a newer one. Raises Overtaken."""
         self._wrote = True
         return self.indices.cluster.stream(index, operations, self.keep)
 
-    def write_ahead(self, index: str, operations: Iterator[bytes | Body]) -> None:
+    def write_ahead(self, index: str, operations: Iterator[bytes]) -> None:
         """Send what the next commit makes valid. Raises Overtaken: only an overtaker has written newer ones."""
         if not self.write(index, operations):
             raise self._damage("documents are newer than the head of their set")

@@ -10,13 +10,12 @@ import msgspec
 from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import Log, PageFill, Place, Places, Run, is_row_key, is_text
 from headwater.catalog.faults import UnknownSet, WrongPhase
-from headwater.catalog.first_load.fast_load import Arrivals
 from headwater.catalog.interface import Event, Limits, SetState
+from headwater.catalog.sqlite.fast_load import Arrivals, arrival_rows
 from headwater.catalog.sqlite.rows import (
     SEGMENT_COLUMNS,
     SET_COLUMNS,
     SLOT_BITS,
-    arrival_rows,
     change_row,
     fresh_row,
     kept_row,

@@ -13,7 +13,6 @@ from pathlib import Path
 from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import Run, is_text, to_microseconds
 from headwater.catalog.faults import NewerSchema, Unacceptable, WrongPhase
-from headwater.catalog.first_load import fast_load
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -27,6 +26,7 @@ from headwater.catalog.interface import (
     SetSnapshot,
     SetState,
 )
+from headwater.catalog.sqlite import fast_load
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
     RowRange,
