@@ -30,8 +30,8 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 7_182,
-    "cli": 7_699,
+    "catalog": 6_435,
+    "cli": 7_687,
     "copies": 547,
     "datasets": 646,
     "files": 1_418,
@@ -47,7 +47,7 @@ LINES = {
     "source": 5_836,
     "sparql": 297,
     "spec": 4_105,
-    "storage": 2_651,
+    "storage": 2_629,
     "sync": 27_369,
     "top": 1_150,
     "triplestores": 973,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 638
+MOST_MODULES = 627
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -16,9 +16,9 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter
+from headwater.catalog.dump import DamagedDump, DumpReader, DumpWriter
 from headwater.catalog.faults import SetExists, UnknownSet
-from headwater.catalog.interface import Catalog, Delete, Limits, Part, Portable, SetSnapshot, SetState
+from headwater.catalog.interface import Catalog, Delete, Limits, Part, SetSnapshot, SetState
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
@@ -102,7 +102,7 @@ def make(opensearch: Engine) -> Iterator[Callable[..., ClusterCatalog]]:
     cluster.close()
 
 
-def moved(origin: Portable, target: Portable) -> bytes:
+def moved(origin: Catalog, target: Catalog) -> bytes:
     """The dump by which the set was moved."""
     out = io.BytesIO()
     writer = DumpWriter(out, ["s"], NOW, "test")
@@ -117,7 +117,7 @@ def moved(origin: Portable, target: Portable) -> bytes:
 @pytest.mark.parametrize("engine_name", ["opensearch", "elasticsearch"])
 @pytest.mark.parametrize("story", [case[1] for case in STORIES], ids=[case[0] for case in STORIES])
 def test_from_sqlite_to_a_cluster_and_back_nothing_is_another(
-    request: pytest.FixtureRequest, tmp_path: Path, story: Callable[[Portable], Portable], engine_name: str
+    request: pytest.FixtureRequest, tmp_path: Path, story: Callable[[Catalog], Catalog], engine_name: str
 ) -> None:
     engine, name = request.getfixturevalue(engine_name), prefix()
     origin, back = (SqliteCatalog(tmp_path / f"{one}.db", SMALL) for one in ("origin", "back"))

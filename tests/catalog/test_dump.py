@@ -16,11 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.dump import file as dump_file
-from headwater.catalog.dump.file import DamagedDump, DumpReader, DumpWriter, NewerDump, NotADump
-from headwater.catalog.dump.stream import DumpInput, written
-from headwater.catalog.faults import Contradiction
-from headwater.catalog.interface import Metadata, Portable
+from headwater.catalog import dump as dump_file
+from headwater.catalog.dump import DamagedDump, DumpInput, DumpReader, DumpWriter, NewerDump, NotADump, written
+from headwater.catalog.interface import Catalog, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import HeadwaterError
 from headwater.spec.records import Link
@@ -37,7 +35,7 @@ def catalog_in(folder: Path, name: str = "catalog.db") -> SqliteCatalog:
     return SqliteCatalog(folder / name, SMALL, durability=Durability.NORMAL)
 
 
-def dumped(catalog: Portable, *names: str) -> bytes:
+def dumped(catalog: Catalog, *names: str) -> bytes:
     out = io.BytesIO()
     writer = DumpWriter(out, names, NOW, "test")
     for name in names:
@@ -46,7 +44,7 @@ def dumped(catalog: Portable, *names: str) -> bytes:
     return out.getvalue()
 
 
-def restored(octets: bytes, catalog: Portable) -> None:
+def restored(octets: bytes, catalog: Catalog) -> None:
     for _, parts in DumpReader(DumpInput(io.BufferedReader(io.BytesIO(octets)))).sets():
         catalog.restore(parts)
 
@@ -151,7 +149,7 @@ def test_a_damaged_dump_leaves_nothing(origin: SqliteCatalog, target: SqliteCata
     found = damage(whole.splitlines(keepends=True))
     octets = found if isinstance(found, bytes) else b"".join(found)
     assert octets != whole
-    with pytest.raises((DamagedDump, Contradiction)):  # what contradicts itself may show before the digest does
+    with pytest.raises(DamagedDump):
         restored(gzip.compress(octets) if packed else octets, target)
     assert target.sets() == []
     restored(whole, target)
@@ -159,17 +157,16 @@ def test_a_damaged_dump_leaves_nothing(origin: SqliteCatalog, target: SqliteCata
 
 
 FORGED: list[tuple[str, Callable[[Lines], Lines], type[HeadwaterError]]] = [
-    ("a resource less", lambda x: x[:12] + x[13:], Contradiction),
-    ("two resources swapped over pages", lambda x: _move(x, 10, 16), Contradiction),
+    ("a resource less", lambda x: x[:12] + x[13:], DamagedDump),
     ("counts that agree with less", lambda x: [y.replace(b'"resources":8', b'"resources":7') for y in x], DamagedDump),
     ("the end of another set", lambda x: [y.replace(b'"set":"s"', b'"set":"t"') for y in x], DamagedDump),
     ("a set twice", lambda x: [y.replace(b'"sets":["s"]', b'"sets":["s","s"]') for y in x], DamagedDump),
     ("a time without a zone", lambda x: [y.replace(b'00Z","last_seq"', b'00","last_seq"') for y in x], DamagedDump),
-    ("a deletion less", lambda x: [y.replace(b'"last_seq":12', b'"last_seq":11') for y in x], Contradiction),
+    ("a deletion less", lambda x: [y.replace(b'"last_seq":12', b'"last_seq":11') for y in x], DamagedDump),
     (
         "a page of endless touches",
         lambda x: [y.replace(b'"touched":5', b'"touched":9' + b"9" * 40) for y in x],
-        Contradiction,
+        DamagedDump,
     ),
 ]
 

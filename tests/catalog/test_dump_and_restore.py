@@ -1,4 +1,4 @@
-"""Sets that move between catalogs: the contract on SQLite, the dump by ordinary reads, and a law over any past."""
+"""Sets that move between catalogs: the contract on SQLite, and a law over any past."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.dump import parts as dumping
-from headwater.catalog.faults import SetMoved, UnknownSet
-from headwater.catalog.interface import Event, Limits, Portable, Rendered
+from headwater.catalog.interface import Catalog, Event, Limits, Rendered
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.database import Durability
-from tests.contract.catalog.cases import SMALL, at, opened, up
+from tests.contract.catalog.cases import SMALL, at, opened
 from tests.contract.catalog.model import EVENTS, MOMENTS, observed
-from tests.contract.catalog.moving import STORIES, PortableContract, told
+from tests.contract.catalog.moving import PortableContract
 from tests.support.examples import examples
 
 
@@ -32,17 +30,17 @@ class PortableSqlite:
         self._paths: dict[int, Path] = {}
         self.catalogs: list[SqliteCatalog] = []
 
-    def fresh(self, limits: Limits | None = None) -> Portable:
+    def fresh(self, limits: Limits | None = None) -> Catalog:
         return self._open(self.folder / f"catalog{next(self._numbers)}.db", limits)
 
-    def again(self, catalog: Portable, limits: Limits | None = None) -> Portable:
+    def again(self, catalog: Catalog, limits: Limits | None = None) -> Catalog:
         return self._open(self._paths[id(catalog)], limits or catalog.limits)
 
     def close(self) -> None:
         for catalog in self.catalogs:
             catalog.close()
 
-    def _open(self, path: Path, limits: Limits | None) -> Portable:
+    def _open(self, path: Path, limits: Limits | None) -> Catalog:
         catalog = SqliteCatalog(path, limits, durability=Durability.NORMAL)
         self._paths[id(catalog)] = path
         self.catalogs.append(catalog)
@@ -58,27 +56,6 @@ def backend(tmp_path: Path):
 
 class TestSqlite(PortableContract):
     """The contract as it is."""
-
-
-@pytest.mark.parametrize("story", [case[1] for case in STORIES], ids=[case[0] for case in STORIES])
-def test_by_ordinary_reads_a_dump_is_the_same(backend: PortableSqlite, story) -> None:
-    catalog = story(backend.fresh(SMALL))
-    assert list(dumping.read_parts(catalog, "s")) == list(catalog.dump("s"))
-
-
-@pytest.mark.parametrize("taken", range(1, 18))
-def test_by_ordinary_reads_a_set_that_moves_is_said(backend: PortableSqlite, taken: int) -> None:
-    catalog = told(backend.fresh(SMALL))
-    reading = dumping.read_parts(catalog, "s")
-    list(itertools.islice(reading, taken))
-    catalog.record("s", [up("r1")], at(100))
-    with pytest.raises(SetMoved):
-        list(reading)
-
-
-def test_by_ordinary_reads_an_unknown_set_is_said_at_once(backend: PortableSqlite) -> None:
-    with pytest.raises(UnknownSet):
-        dumping.read_parts(backend.fresh(), "nowhere")
 
 
 @settings(max_examples=examples(40), deadline=None)

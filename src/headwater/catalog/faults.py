@@ -42,13 +42,6 @@ class SetExists(UsageFault):
     advice: ClassVar[str] = "Restore into another catalog; a set is never overwritten."
 
 
-class Contradiction(StoreFault):
-    """The set to restore is inconsistent: its resources, changes and snapshot do not agree."""
-
-    code: ClassVar[str] = "HW-CAT-06"
-    advice: ClassVar[str] = "Nothing of the set was restored: dump it again, and verify the catalog that it came from."
-
-
 class SetMoved(Undetermined):
     """The set changed while it was dumped, and this backend cannot keep a snapshot of it for so long."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -186,6 +186,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class SetSnapshot(msgspec.Struct, frozen=True):
+    """All that a catalog keeps of one set beside its resources and its changes, from one state."""
+
+    state: SetState
+    pages: Sequence[Page]
+    segments: Sequence[Segment]
+
+
+Part = SetSnapshot | Resource | Change | StateRow
+"""A whole set: its `SetSnapshot`, its resources page by page in slot order, its changes by number, its rows by kind."""
+
+
 class Catalog(StateRows, Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
@@ -321,27 +333,6 @@ class Catalog(StateRows, Protocol):
         """Replace the publisher's private note of the set."""
         ...
 
-    def close(self) -> None:
-        """Give up connections; what was accepted is on disk."""
-        ...
-
-
-class SetSnapshot(msgspec.Struct, frozen=True):
-    """All that a catalog keeps of one set beside its resources and its changes, from one state."""
-
-    state: SetState
-    pages: Sequence[Page]
-    segments: Sequence[Segment]
-
-
-Part = SetSnapshot | Resource | Change | StateRow
-"""A whole set: its `SetSnapshot`, its resources page by page in slot order, its changes by number, its rows by kind."""
-
-
-@runtime_checkable
-class Portable(Catalog, Protocol):
-    """A catalog whose sets can be moved, exactly, into another one of whatever backend."""
-
     def dump(self, name: str) -> Iterator[Part]:
         """The parts of one set, in any phase, all from one committed state; read with bounded memory.
 
@@ -353,11 +344,14 @@ class Portable(Catalog, Protocol):
     def restore(self, parts: Iterable[Part]) -> SetState:
         """Make a set of its parts: numbers, times, pages, segments, memos, rows and notes as they are given.
 
-        Every read then answers as it did where the set was dumped, but for weights, which are computed anew, and a
-        `record` of the same events gives the same numbers and places. Slot numbers are the backend's own: their order
-        is what is kept. `parts` are taken once, in order, with bounded memory. Atomic like every call: nothing of the
-        set is seen before the last part was taken and everything agreed, and what `parts` raises ends the call as if
-        it had never been. Raises SetExists, Contradiction, and Unacceptable for what no document could hold
-        (`dump.restore.Restoring` makes all checks but two: that the set is not there, that no URI comes twice).
+        Every read then answers as it did where the set was dumped, and a `record` of the same events gives the same
+        numbers and places. Slot numbers are the backend's own: their order is what is kept. `parts` are taken once, in
+        order, with bounded memory; whether they agree with each other is told by `verify`. Atomic like every call:
+        nothing of the set is seen before the last part was taken, and what `parts` raises ends the call as if it had
+        never been. Raises SetExists, and Unacceptable for what no document could hold.
         """
+        ...
+
+    def close(self) -> None:
+        """Give up connections; what was accepted is on disk."""
         ...

@@ -1,4 +1,4 @@
-"""Counts a set again from what it holds and compares that with its snapshot; works on every backend.
+"""Counts a set again from what it holds, compares that with its snapshot, and says what cannot be; on every backend.
 
 Run it while nobody writes: it makes many reads, and what changes between them looks like a discrepancy.
 """
@@ -6,20 +6,22 @@ Run it while nobody writes: it makes many reads, and what changes between them l
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Final
 
 import msgspec
 
-from headwater.catalog import invariants
+from headwater.catalog.batch_planning import NO_METADATA
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetSnapshot, SetState
 from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ChangeKind
 
-T = TypeVar("T")
+MOST_ENTRIES: Final = 50_000
+"""Entries of a document (RS-LIM-01): a page or a segment with more could never be published."""
+LONGEST_COUNT: Final = 1 << 40
 
 _BATCH = 10_000
 _ROWS = 1_000
@@ -60,14 +62,88 @@ def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrep
     for page in snapshot.pages:
         yield from _page(catalog, state, page)
         teller.read(page.count)
-    yield from _discrepancies(invariants.SNAPSHOT, snapshot)
+    yield from snapshot_discrepancies(snapshot)
     yield from _resources(catalog, state, teller)
     yield from _changes(catalog, state, teller)
     yield from _rows(catalog, state)
 
 
-def _discrepancies(wanted: Sequence[invariants.Invariant[T]], value: T) -> Iterator[Discrepancy]:
-    return (Discrepancy(breach.where, breach.what) for breach in invariants.breaches(wanted, value))
+def snapshot_discrepancies(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
+    """What state, pages and segments of a set say that cannot be."""
+    yield from _state(snapshot)
+    yield from _pages(snapshot)
+    yield from _segments(snapshot)
+
+
+def _state(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
+    state = snapshot.state
+    for what in ("count", "last_seq", "state_version"):
+        if not 0 <= getattr(state, what) < LONGEST_COUNT:
+            yield Discrepancy("state", f"{what} is {getattr(state, what)}")
+    if state.opened_at is not None and (state.last_at is None or state.last_at < state.opened_at):
+        yield Discrepancy("state", f"the newest time {state.last_at} is before the opening {state.opened_at}")
+    if state.opened_at is None and (state.last_seq or snapshot.segments):
+        yield Discrepancy("segments", "there are changes or segments in a set that is still loading")
+    if state.opened_at is not None and not snapshot.segments:
+        yield Discrepancy("segments", "there are none in an open set")
+
+
+def _pages(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
+    state = snapshot.state
+    if [page.number for page in snapshot.pages] != list(range(state.page_count)):
+        yield Discrepancy("pages", f"not numbered 0 to {state.page_count - 1}")
+    for page in snapshot.pages:
+        where = f"page {page.number}"
+        if not 0 <= page.count <= MOST_ENTRIES:
+            yield Discrepancy(where, f"says {page.count} resources, a document holds {MOST_ENTRIES}")
+        if not 0 <= page.rendered <= page.touched < LONGEST_COUNT:
+            yield Discrepancy(where, f"rendered {page.rendered}, but touched only {page.touched} times")
+        if state.opened_at is not None and (page.touched > page.rendered) != (page.stale_at is not None):
+            yield Discrepancy(where, f"touched {page.touched}, rendered {page.rendered}, stale at {page.stale_at}")
+    total = sum(page.count for page in snapshot.pages)
+    if total != state.count:
+        yield Discrepancy("pages", f"hold {total} resources, the set says {state.count}")
+
+
+def _segments(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
+    state, segments = snapshot.state, snapshot.segments
+    if segments and (segments[0].number, segments[0].first, segments[0].from_) != (0, 1, state.opened_at):
+        first = segments[0]
+        yield Discrepancy("segment 0", f"is number {first.number} and begins with change {first.first}")
+    for one, following in pairwise(segments):
+        if (following.number, following.first, following.from_) != (one.number + 1, one.last + 1, one.until):
+            what = f"does not continue where segment {one.number} ended"
+            yield Discrepancy(f"segment {following.number}", what)
+        if following.from_ <= one.from_:
+            yield Discrepancy(f"segment {one.number}", "ends before it begins")
+    for one in segments:
+        if not -1 <= one.last - one.first < MOST_ENTRIES:
+            what = f"says {one.last - one.first + 1} changes, a document holds {MOST_ENTRIES}"
+            yield Discrepancy(f"segment {one.number}", what)
+    if segments and (segments[-1].until is not None or segments[-1].last != state.last_seq):
+        what = f"is closed, or does not end with change {state.last_seq}"
+        yield Discrepancy(f"segment {segments[-1].number}", what)
+
+
+def change_discrepancies(
+    change: Change, seq: int, before: dt.datetime | None, segment: Segment | None
+) -> Iterator[Discrepancy]:
+    """What is wrong with a change at the place of change `seq`, after one of the time `before`, in this segment.
+
+    Changes are numbered from 1 without holes, each is later than the one before (AMB-20) and inside of the times of its
+    segment (AMB-11), and a deletion has no metadata (AMB-34).
+    """
+    where = f"change {change.seq}"
+    if change.seq != seq:
+        yield Discrepancy(where, f"follows change {seq - 1}")
+    if before is not None and change.at <= before:
+        yield Discrepancy(where, f"at {change.at}, not later than {before}")
+    if segment is not None and (
+        change.at <= segment.from_ or (segment.until is not None and change.at >= segment.until)
+    ):
+        yield Discrepancy(where, f"at {change.at} is outside of segment {segment.number} that holds it")
+    if change.change is ChangeKind.DELETED and change.metadata != NO_METADATA:
+        yield Discrepancy(where, "deletes, and describes what it deletes")
 
 
 def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy]:
@@ -76,7 +152,8 @@ def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy
     for resource in catalog.page(state.name, page.number):
         count += 1
         octets += weight(resource.uri, resource.metadata)
-        yield from _discrepancies(invariants.RESOURCE[:1], invariants.PlacedResource(resource, page, state))
+        if resource.page != page.number:
+            yield Discrepancy(where, f"{resource.uri} says that it lies on page {resource.page}")
     if (count, octets) != (page.count, page.weight):
         yield Discrepancy(
             where, f"says {page.count} resources of {page.weight} octets, holds {count} of {octets} octets"
@@ -90,7 +167,8 @@ def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[D
         if before and resource.uri.encode() <= before.encode():
             yield Discrepancy(resource.uri, f"comes after {before}")
         before = resource.uri
-        yield from _discrepancies(invariants.RESOURCE, invariants.PlacedResource(resource, None, state))
+        if not 0 <= resource.seq <= state.last_seq:
+            yield Discrepancy(resource.uri, f"changed last by change {resource.seq} of {state.last_seq}")
     if count != state.count:
         yield Discrepancy("resources", f"{count} by URI, the set says {state.count}")
 
@@ -120,7 +198,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
             if run is not None:
                 run.add(change)
             segment = None if run is None else run.segment
-            yield from _discrepancies(invariants.CHANGE, invariants.LoggedChange(change, seq, before, segment))
+            yield from change_discrepancies(change, seq, before, segment)
             seq = change.seq
             yield from _against(change, held.get(change.uri), gone)
             before = change.at
@@ -131,7 +209,8 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
         yield Discrepancy(uri, f"was there after change {last}, and no deletion followed, but the set does not hold it")
     if seq != state.last_seq:
         yield Discrepancy("changes", f"end with {seq}, the set says {state.last_seq}")
-    yield from _discrepancies(invariants.LOG_END, invariants.LogEnd(state, before))
+    if before is not None and (state.last_at is None or state.last_at < before):
+        yield Discrepancy("changes", f"the newest is of {before}, the set says {state.last_at}")
 
 
 def _batches(catalog: Catalog, name: str) -> Iterator[list[Change]]:
@@ -152,7 +231,8 @@ def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
                 count += 1
                 if held.get((kind, row.key)) != row:
                     yield Discrepancy(f"row {kind} {row.key}", "is another by its key than in its order")
-                yield from _discrepancies(invariants.ROW, invariants.OrderedRow(row, before))
+                if before is not None and (row.rank, row.key.encode()) <= (before.rank, before.key.encode()):
+                    yield Discrepancy(f"row {kind} {row.key}", f"comes after {before.key!a}")
                 before = row
         if count != said:
             yield Discrepancy(f"rows {kind}", f"{count} in their order, the catalog counts {said}")

@@ -9,15 +9,15 @@ from typing import Protocol
 import pytest
 from msgspec.structs import replace
 
-from headwater.catalog.faults import Contradiction, SetExists, SetMoved, Unacceptable, UnknownSet
+from headwater.catalog.faults import SetExists, SetMoved, Unacceptable, UnknownSet
 from headwater.catalog.interface import (
+    Catalog,
     Change,
     Delete,
     Event,
     Limits,
     Metadata,
     Part,
-    Portable,
     Rendered,
     Resource,
     SetSnapshot,
@@ -31,7 +31,6 @@ from tests.contract.catalog.cases import (
     METADATA,
     SMALL,
     START,
-    TICK,
     at,
     opened,
     table,
@@ -43,16 +42,16 @@ from tests.contract.catalog.model import observed
 class PortableBackend(Protocol):
     """As `model.Backend`, of catalogs whose sets can be moved."""
 
-    def fresh(self, limits: Limits | None = None) -> Portable:
+    def fresh(self, limits: Limits | None = None) -> Catalog:
         """A new, empty catalog."""
         ...
 
-    def again(self, catalog: Portable, limits: Limits | None = None) -> Portable:
+    def again(self, catalog: Catalog, limits: Limits | None = None) -> Catalog:
         """Another handle on what `catalog` holds."""
         ...
 
 
-def told(catalog: Portable) -> Portable:
+def told(catalog: Catalog) -> Catalog:
     """A set with a page that is full, one that is empty, one in use; closed, empty and open segments; notes, memos."""
     opened(catalog, [Upsert(f"r{n}", case[1], b"memo") for n, case in enumerate(METADATA)])
     catalog.rendered("s", [Rendered(0, 4, at(1), at(2))])
@@ -65,7 +64,7 @@ def told(catalog: Portable) -> Portable:
     return catalog
 
 
-def loading(catalog: Portable) -> Portable:
+def loading(catalog: Catalog) -> Catalog:
     """A set whose first load goes on."""
     catalog.create("s")
     catalog.load("s", [up(f"r{n}", HEAVY) for n in range(9)] + [Delete("r3")])
@@ -73,17 +72,17 @@ def loading(catalog: Portable) -> Portable:
     return catalog
 
 
-def created(catalog: Portable) -> Portable:
+def created(catalog: Catalog) -> Catalog:
     catalog.create("s")
     return catalog
 
 
-def empty(catalog: Portable) -> Portable:
+def empty(catalog: Catalog) -> Catalog:
     opened(catalog)
     return catalog
 
 
-def kept(catalog: Portable) -> Portable:
+def kept(catalog: Catalog) -> Catalog:
     """A set with rows of several kinds."""
     opened(catalog, [up("a")])
     rows = [StateRow(kind, f"{n}", b"\x00\xff", n % 3) for kind in ("one", "é") for n in range(7)]
@@ -92,7 +91,7 @@ def kept(catalog: Portable) -> Portable:
     return catalog
 
 
-STORIES: list[tuple[str, Callable[[Portable], Portable]]] = [
+STORIES: list[tuple[str, Callable[[Catalog], Catalog]]] = [
     ("a set with a past", told),
     ("a set that is still loading", loading),
     ("a set that has just been created", created),
@@ -125,65 +124,6 @@ def _page(parts: Parts, place: int, **fields: object) -> Parts:
     return _snapshot(parts, pages=tuple(pages))
 
 
-def _segment(parts: Parts, place: int, **fields: object) -> Parts:
-    assert isinstance(parts[0], SetSnapshot)
-    segments = list(parts[0].segments)
-    segments[place] = replace(segments[place], **fields)
-    return _snapshot(parts, segments=tuple(segments))
-
-
-def _without(parts: Parts, kind: type, number: int) -> Parts:
-    index = [place for place, part in enumerate(parts) if isinstance(part, kind)][number]
-    return parts[:index] + parts[index + 1 :]
-
-
-def _swapped(parts: Parts, kind: type) -> Parts:
-    first, second = [place for place, part in enumerate(parts) if isinstance(part, kind)][:2]
-    swapped = list(parts)
-    swapped[first], swapped[second] = swapped[second], swapped[first]
-    return swapped
-
-
-CONTRADICTIONS: list[tuple[str, Callable[[Parts], Sequence[Part]]]] = [
-    ("nothing at all", lambda p: []),
-    ("no snapshot", lambda p: p[1:]),
-    ("snapshot twice", lambda p: [p[0], *p]),
-    ("more resources than the snapshot say", lambda p: _state(p, count=9)),
-    ("a count below nothing", lambda p: _state(p, count=-1)),
-    ("fewer pages", lambda p: _state(p, page_count=2)),
-    ("a page missing", lambda p: _snapshot(p, pages=p[0].pages[1:])),  # type: ignore[union-attr]
-    ("a page of another number", lambda p: _page(p, 1, number=7)),
-    ("pages that share otherwise", lambda p: _page(_page(p, 0, count=3), 1, count=1)),
-    ("a page rendered more often than touched", lambda p: _page(p, 0, rendered=99)),
-    ("a stale page that says not since when", lambda p: _page(p, 0, stale_at=None)),
-    ("a resource missing", lambda p: _without(p, Resource, 2)),
-    ("a resource twice", lambda p: _change(p, Resource, 1, uri=next(r.uri for r in p if isinstance(r, Resource)))),
-    ("a resource on another page", lambda p: _change(p, Resource, 0, page=1)),
-    ("a resource changed by a change to come", lambda p: _change(p, Resource, 0, seq=99)),
-    ("a resource changed before all changes", lambda p: _change(p, Resource, 0, seq=-1)),
-    ("a resource among the changes", lambda p: [*p, p[1]]),
-    ("the last change missing", lambda p: p[:-1]),
-    ("a change missing", lambda p: _without(p, Change, 3)),
-    ("changes out of order", lambda p: _swapped(p, Change)),
-    ("one change more", lambda p: [*p, replace(p[-1], seq=99, at=at(999))]),
-    ("a change as early as the one before", lambda p: _change(p, Change, 1, at=at(10))),
-    ("a change before its segment", lambda p: _change(p, Change, 0, at=START)),
-    ("a change after its segment", lambda p: _change(p, Change, 7, at=at(59))),
-    ("a deletion that describes", lambda p: _change(p, Change, 2, metadata=BIG)),
-    ("a newest time before the newest change", lambda p: _state(p, last_at=at(56))),
-    ("a newest time before the opening", lambda p: _state(p, last_at=START - TICK)),
-    ("no newest time", lambda p: _state(p, last_at=None)),
-    ("a set that was never opened", lambda p: _state(p, opened_at=None)),
-    ("no segments", lambda p: _snapshot(p, segments=())),
-    ("a segment of another number", lambda p: _segment(p, 0, number=1)),
-    ("a segment that begins before the opening", lambda p: _segment(p, 0, from_=START - TICK)),
-    ("a segment that begins later", lambda p: _segment(p, 1, from_=at(51))),
-    ("a segment that holds less", lambda p: _segment(p, 0, last=3)),
-    ("a segment that ends before it begins", lambda p: _segment(_segment(p, 0, until=START), 1, from_=START)),
-    ("a segment of more than fits", lambda p: _segment(p, -1, last=99_999)),
-    ("a last segment that is closed", lambda p: _segment(p, -1, until=at(99))),
-]
-
 UNFIT: list[tuple[str, Callable[[Parts], Sequence[Part]]]] = [
     ("a resource without a URI", lambda p: _change(p, Resource, 0, uri="")),
     ("a URI that XML cannot hold", lambda p: _change(p, Resource, 0, uri="a\0")),
@@ -204,7 +144,7 @@ class PortableContract:
 
     @table(STORIES)
     def test_what_is_restored_is_what_was_dumped(
-        self, backend: PortableBackend, case: tuple[Callable[[Portable], Portable]]
+        self, backend: PortableBackend, case: tuple[Callable[[Catalog], Catalog]]
     ) -> None:
         origin = case[0](backend.fresh(SMALL))
         copy = backend.fresh(SMALL)
@@ -218,7 +158,7 @@ class PortableContract:
 
     @table(STORIES)
     def test_the_copy_goes_on_as_the_original_would(
-        self, backend: PortableBackend, case: tuple[Callable[[Portable], Portable]]
+        self, backend: PortableBackend, case: tuple[Callable[[Catalog], Catalog]]
     ) -> None:
         catalogs = case[0](backend.fresh(SMALL)), backend.fresh(SMALL)
         catalogs[1].restore(catalogs[0].dump("s"))
@@ -267,13 +207,6 @@ class PortableContract:
         assert observed(catalog, "t") == observed(other, "t")
         assert [state.name for state in catalog.sets()] == ["s", "t"]
 
-    @table(CONTRADICTIONS)
-    def test_parts_that_contradict_each_other_are_no_set(
-        self, backend: PortableBackend, case: tuple[Callable[[Parts], Parts]]
-    ) -> None:
-        parts = case[0](list(told(backend.fresh(SMALL)).dump("s")))
-        _refused(backend.fresh(SMALL), parts, Contradiction)
-
     @table(UNFIT)
     def test_what_no_catalog_takes_is_not_restored_either(
         self, backend: PortableBackend, case: tuple[Callable[[Parts], Parts]]
@@ -318,7 +251,7 @@ class PortableContract:
             backend.fresh(SMALL).dump("nowhere")
 
 
-def _refused(catalog: Portable, parts: Iterable[Part], fault: type[Exception]) -> None:
+def _refused(catalog: Catalog, parts: Iterable[Part], fault: type[Exception]) -> None:
     with pytest.raises(fault):
         catalog.restore(parts)
     assert catalog.sets() == []

@@ -19,18 +19,15 @@ from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import is_text, to_microseconds
 from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
-from headwater.catalog.cluster import restore as cluster_restore
 from headwater.catalog.cluster.batch import Batch, Extents
 from headwater.catalog.cluster.documents import writes_in_order
 from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
-from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.reads import NewestNumbers, Reads, RowReads
 from headwater.catalog.cluster.role_lease import RoleLease
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
 from headwater.catalog.cluster.writer import SetWriter, Writer
-from headwater.catalog.dump.parts import read_parts
-from headwater.catalog.dump.restore import Restoring
-from headwater.catalog.faults import Unacceptable, UnknownSet
+from headwater.catalog.faults import SetMoved, Unacceptable, UnknownSet
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -52,6 +49,8 @@ from headwater.storage.cluster import Access, Cluster
 
 LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
+
+_ROWS = 1_000
 
 R = TypeVar("R")
 
@@ -292,16 +291,44 @@ class ClusterCatalog:
         self._edit(name, lambda head: replace(head, notes=notes))
 
     def dump(self, name: str) -> Iterator[Part]:
-        """The parts of one set; ends with SetMoved when somebody writes to the set meanwhile."""
-        return read_parts(self, name)
+        """The parts of one set by the ordinary reads; ends with SetMoved when somebody writes to the set meanwhile.
+
+        Memos are private to the ingest and not watched: one that is replaced meanwhile may be given as it was.
+        """
+        return self._dump(name, self._unfenced(name))
+
+    def _dump(self, name: str, snapshot: SetSnapshot) -> Iterator[Part]:
+        yield snapshot
+        for page in snapshot.pages:
+            yield from self.page(name, page.number)
+            if self._unfenced(name) != snapshot:
+                raise SetMoved("the set changed while it was dumped", where=name)
+        seq, last = 0, snapshot.state.last_seq
+        while seq < last:
+            changes = self.changes(name, seq, min(WINDOW, last - seq))
+            yield from changes
+            seq = changes[-1].seq if changes else last
+        for kind in sorted(self.row_counts(name), key=str.encode):
+            after: StateRow | None = None
+            while rows := self.rows_of(name, kind, after=after, limit=_ROWS):
+                yield from rows
+                after = rows[-1]
+        if self._unfenced(name) != snapshot:
+            raise SetMoved("the set changed while it was dumped", where=name)
+
+    def _unfenced(self, name: str) -> SetSnapshot:
+        """What belongs to the set: who was shut out of this catalog is no matter of another, and no change."""
+        return _snapshot(replace(self._head(name), fence=0))
 
     def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts; pages are read back before it is shown. May raise SetBusy, RestoreLost as well."""
-        restoring = Restoring(parts)
-        name = restoring.snapshot.state.name
+        """Make a set of its parts. May raise SetBusy, RestoreLost as well."""
+        rest = iter(parts)
+        snapshot = next(rest)
+        assert isinstance(snapshot, SetSnapshot), "a set begins with its snapshot"
+        name = snapshot.state.name
         _check_name(name)
         with self._lock(name):
-            return state_of(cluster_restore.restore(SetWriter(self._writer, name, hidden=True), restoring))
+            return state_of(cluster_batch.restore(SetWriter(self._writer, name, hidden=True), snapshot, rest))
 
     def lease(self, role: str, who: str) -> Lease:
         """The lease of `role`, not asked for yet; its holder's silence is borne for as long as a writer's."""

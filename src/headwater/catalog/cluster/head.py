@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.batch_planning import Log, PageFill, Places, Run, to_microseconds
+from headwater.catalog.batch_planning import Log, PageFill, Places, Run, as_run, to_microseconds, to_optional
 from headwater.catalog.cluster.documents import RowWrite, StoredChange
 from headwater.catalog.faults import Unacceptable, WrongPhase
-from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState
+from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetSnapshot, SetState
 from headwater.catalog.lease import HeldBy, Version
 from headwater.spec.timestamps import from_microseconds, from_optional
 
@@ -254,8 +254,8 @@ def with_places(head: SetHead, places: Places) -> SetHead:
 def with_log(head: SetHead, log: Log) -> SetHead:
     """The snapshot after a planned batch was logged, or closed a segment."""
     runs = [*log.closed, log.run]
-    snapshot = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
-    return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *snapshot))
+    books = tuple(map(_run_book, runs))
+    return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *books))
 
 
 def opened(head: SetHead, at_us: int) -> SetHead:
@@ -270,6 +270,36 @@ def opened(head: SetHead, at_us: int) -> SetHead:
         pages=pages,
         runs=(RunBook(head.last_seq + 1, head.last_seq, at_us),),
     )
+
+
+def restored(head: SetHead, snapshot: SetSnapshot, rev: int) -> SetHead:
+    """The hidden head of a set that has come from another catalog, as it is shown."""
+    state = snapshot.state
+    return replace(
+        head,
+        hidden=False,
+        lease=None,
+        rev=rev,
+        state_version=state.state_version,
+        opened_us=to_optional(state.opened_at),
+        last_seq=state.last_seq,
+        last_us=to_optional(state.last_at),
+        count=state.count,
+        next_slot=state.count,
+        page_count=len(snapshot.pages),
+        notes=state.notes,
+        pages=tuple(map(_page_book, snapshot.pages)),
+        runs=tuple(_run_book(as_run(segment)) for segment in snapshot.segments),
+    )
+
+
+def _page_book(page: Page) -> PageBook:
+    times = to_optional(page.at), to_optional(page.completed), to_optional(page.stale_at)
+    return PageBook(page.count, page.weight, page.touched, page.rendered, *times)
+
+
+def _run_book(run: Run) -> RunBook:
+    return RunBook(run.first, run.last, run.from_us, run.weight, run.until_us)
 
 
 def marked(head: SetHead, now_us: int) -> SetHead:

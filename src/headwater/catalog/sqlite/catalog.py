@@ -30,30 +30,29 @@ from headwater.catalog.sqlite import fast_load
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
     RowRange,
-    SetHeader,
     count_rows,
     head_of,
     insert_rows,
     read_log,
+    read_pages,
+    read_parts,
     read_places,
     read_rows,
     read_rows_of,
+    read_segments,
     read_state,
     sets_with_rows,
     write_arrivals,
     write_log,
+    write_parts,
     write_places,
     write_rows,
     write_run,
 )
-from headwater.catalog.sqlite.dump_and_restore import read_parts, write_parts
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
-    PAGE_COLUMNS,
     RESOURCE_COLUMNS,
     SCHEMA,
-    SEGMENT_COLUMNS,
-    page_of,
     recorded_of,
     resource_of,
     segment_of,
@@ -63,7 +62,6 @@ from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.spec.timestamps import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
-from headwater.storage.sqlite.transaction import Transaction
 
 _LARGE = 100_000
 """A set of so many resources and changes leaves a WAL file that is emptied at once."""
@@ -276,7 +274,7 @@ class SqliteCatalog:
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         with self._database.read() as transaction:
-            return _pages(transaction, head_of(transaction, name))
+            return read_pages(transaction, head_of(transaction, name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         """The live resources of one page in slot order, read from one snapshot; none for a page that is not there."""
@@ -326,13 +324,15 @@ class SqliteCatalog:
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
         with self._database.read() as transaction:
-            return _segments(transaction, head_of(transaction, name))
+            return read_segments(transaction, head_of(transaction, name))
 
     def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """One set with its pages and segments, from its present state, whatever is `newest`. Raises UnknownSet."""
         with self._database.read() as transaction:
             head = head_of(transaction, name)
-            return SetSnapshot(read_state(transaction, name), _pages(transaction, head), _segments(transaction, head))
+            return SetSnapshot(
+                read_state(transaction, name), read_pages(transaction, head), read_segments(transaction, head)
+            )
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
@@ -363,7 +363,7 @@ class SqliteCatalog:
     def restore(self, parts: Iterable[Part]) -> SetState:
         """Make a set of its parts, in one transaction: other writers wait for it, and the WAL file grows by the set."""
         with self._database.write() as transaction:
-            state = write_parts(transaction, parts)
+            state = write_parts(transaction, iter(parts))
         if state.count + state.last_seq >= _LARGE:  # of thousands of small ones, each would wait for the disk
             self._database.checkpoint()
         return state
@@ -375,13 +375,3 @@ class SqliteCatalog:
     def close(self) -> None:
         """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
         self._database.close()
-
-
-def _pages(transaction: Transaction, head: SetHeader) -> list[Page]:
-    sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
-    return [page_of(row) for row in transaction.rows(sql, (head.id,))]
-
-
-def _segments(transaction: Transaction, head: SetHeader) -> list[Segment]:
-    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
-    return [segment_of(row) for row in transaction.rows(sql, (head.id,))]

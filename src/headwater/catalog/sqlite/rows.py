@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.batch_planning import Logged, Put, Run, to_microseconds
+from headwater.catalog.batch_planning import Logged, Put, Run, to_microseconds, to_optional
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.timestamps import from_microseconds, from_optional
@@ -254,6 +254,12 @@ def page_of(row: Row) -> Page:
         completed=from_optional(completed_us),
         stale_at=from_optional(stale_us),
     )
+
+
+def page_row(set_id: int, page: Page, first_slot: int) -> Row:
+    """A row for INSERT INTO page, in the order of its columns."""
+    times = to_optional(page.at), to_optional(page.completed), to_optional(page.stale_at)
+    return (set_id, page.number, first_slot, page.count, page.weight, page.touched, page.rendered, *times)
 
 
 def segment_of(row: Row) -> Segment:

@@ -18,7 +18,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     import io
 
-    from headwater.catalog.dump.file import Output, SetTransfer, Tell
+    from headwater.catalog.dump import Output, SetTransfer, Tell
     from headwater.catalog.interface import Catalog
     from headwater.ingest.dit.harvest import Harvest, Manner
     from headwater.progress import Listener
@@ -78,7 +78,7 @@ def export_sets(
     With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
-    from headwater.catalog.dump.stream import CountingStream, written
+    from headwater.catalog.dump import CountingStream, written
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
@@ -124,14 +124,13 @@ def _export(
 ) -> Sequence[SetTransfer | Harvest]:
     import datetime as dt
 
-    from headwater.catalog.dump.file import DumpWriter
-    from headwater.catalog.dump.parts import parts_of
+    from headwater.catalog.dump import DumpWriter
     from headwater.version import __version__
 
     if manner is not None:
         return [_harvest(catalog, name, manner, out, listener) for name in names]
     writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
-    moved = [writer.add(name, parts_of(catalog, name), _progress("export", listener)) for name in names]
+    moved = [writer.add(name, catalog.dump(name), _progress("export", listener)) for name in names]
     writer.finish()
     return moved
 
@@ -175,8 +174,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     is seen when all of it has come and agrees with the dump's digest, not before: a dump that is cut off or damaged
     harms nothing.
     """
-    from headwater.catalog.dump.file import DumpReader
-    from headwater.catalog.dump.stream import DumpInput
+    from headwater.catalog.dump import DumpInput, DumpReader
     from headwater.cli.source.catalog_argument import CatalogArgument, restorable
 
     began = time.monotonic()
@@ -283,7 +281,7 @@ def _progress(verb: str, listener: Listener) -> Tell:
 
 def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
-    from headwater.catalog.dump.file import SetTransfer
+    from headwater.catalog.dump import SetTransfer
 
     if len(moved) > _NAMED:
         resources, changes = (sum(getattr(transfer, name) for transfer in moved) for name in ("resources", "changes"))

@@ -14,7 +14,7 @@ from headwater.progress import Listener
 
 if TYPE_CHECKING:
     from headwater.catalog.catalog_url import Credentials
-    from headwater.catalog.interface import Catalog, Portable
+    from headwater.catalog.interface import Catalog
 
 
 class NoCatalog(UsageFault):
@@ -32,13 +32,6 @@ OUTPUT_STATE = ".headwater"
 
 _NOT_YET = "A source makes it: run `headwater serve` or `headwater publish` first."
 _ADDRESS = "`headwater explore URL` shows what a source offers; name a folder here."
-
-
-class NotPortable(UsageFault):
-    """Sets cannot be restored in a catalog of this kind."""
-
-    code: ClassVar[str] = "HW-CLI-02"
-    advice: ClassVar[str] = "Import into a catalog of another kind."
 
 
 class CatalogArgument:
@@ -176,9 +169,8 @@ def existing(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
 
 
 @contextmanager
-def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Portable]:
-    """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked, NotPortable."""
-    from headwater.catalog.interface import Portable
+def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
+    """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked."""
     from headwater.source.state_lock import StateLock
 
     folder = where.state_folder
@@ -186,8 +178,6 @@ def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Portable]
     try:
         catalog = where.open(listener)
         try:
-            if not isinstance(catalog, Portable):
-                raise NotPortable("nothing can be restored in this catalog", where=where.place)
             yield catalog
         finally:
             catalog.close()

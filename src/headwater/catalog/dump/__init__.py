@@ -1,1 +1,0 @@
-"""Sets on their way from one catalog to another, as lines in a file or a pipe."""
