@@ -34,9 +34,9 @@ LINES = {
     "cli": 7_687,
     "copies": 547,
     "datasets": 646,
-    "files": 1_418,
+    "files": 1_267,
     "http": 6_739,
-    "ingest": 9_339,
+    "ingest": 9_329,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
@@ -44,18 +44,18 @@ LINES = {
     "publish": 8_617,
     "rdf": 2_629,
     "simulate": 1_134,
-    "source": 5_836,
+    "source": 5_835,
     "sparql": 297,
     "spec": 4_105,
     "storage": 2_629,
     "sync": 27_369,
     "top": 1_150,
     "triplestores": 973,
-    "versions": 2_284,
+    "versions": 1_367,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 627
+MOST_MODULES = 622
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -14,7 +14,7 @@ from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.walk import path_of, quote
 from headwater.progress import Notice, Progress
 from headwater.spec.records import ChangeKind
-from headwater.versions.interface import VersionStore
+from headwater.versions.store import VersionStore
 
 SET = "files"
 

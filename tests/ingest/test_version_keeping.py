@@ -9,7 +9,7 @@ import pytest
 from headwater import notices
 from headwater.spec.records import ChangeKind
 from headwater.storage.objects.interface import octets_of
-from headwater.versions.folder_store import FolderVersionStore
+from headwater.versions.store import VersionStore
 from tests.ingest.scanned_folder import ScannedFolder
 from tests.support.waiting import settle
 
@@ -18,7 +18,7 @@ from tests.support.waiting import settle
 def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ScannedFolder:
     monkeypatch.setattr("headwater.files.hash_pool.SERIAL_FILES", 4)
     found = ScannedFolder(tmp_path, processes=request.param)
-    found.versions = FolderVersionStore(tmp_path / "versions")
+    found.versions = VersionStore(tmp_path / "versions")
     return found
 
 

@@ -19,8 +19,9 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry
-from headwater.versions.folder_store import FolderVersionStore
+from headwater.versions.store import VersionStore
 from tests.publish.dump_reader import Fetch, ReadPackage, href, read_named
+from tests.support.kept_versions import keep_octets
 from tests.support.published import BASE, PublishedCatalog
 
 
@@ -39,7 +40,7 @@ class ChangingCatalog(PublishedCatalog):
     def __init__(self, folder: Path, *, segment_entries: int = 5, **settings: object) -> None:
         super().__init__(folder, segment_entries=segment_entries)
         self.rules: list[str] = []
-        self.versions = FolderVersionStore(folder / "versions")
+        self.versions = VersionStore(folder / "versions")
         self.configure(**settings)
 
     def configure(self, **settings: object) -> None:
@@ -60,7 +61,7 @@ class ChangingCatalog(PublishedCatalog):
             return
         sha256 = hashlib.sha256(content).hexdigest()
         if keep:
-            self.versions.put(sha256, [content])
+            keep_octets(self.versions, content)
         self.record(Upsert(name, Metadata(hash=f"sha-256:{sha256}", length=len(content), type=type_)))
 
     def pack(self, *, at_once: bool = True) -> int:

@@ -1,4 +1,4 @@
-"""The versions of a store as they lie on the disk, in packs or in files: looked at, made old, damaged."""
+"""The versions of a store as they lie on the disk: kept, looked at, made old, damaged."""
 
 from __future__ import annotations
 
@@ -9,21 +9,40 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from headwater.files.version_copy import version_path
+from headwater.files.version_copy import VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
 from headwater.storage.objects.interface import octets_of
-from headwater.versions.folder_store import FolderVersionStore
-from headwater.versions.pack_index import SCHEMA
+from headwater.versions.store import FILE, SCHEMA, SetAside, VersionIntake, VersionStore
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[FolderVersionStore]:
+def opened(folder: Path) -> Iterator[VersionStore]:
     """The store in the folder `versions` of a state folder."""
-    store = FolderVersionStore(folder)
+    store = VersionStore(folder)
     try:
         yield store
     finally:
         store.close()
+
+
+def set_aside(intake: VersionIntake, *contents: bytes) -> list[SetAside]:
+    """Octets set aside as a reader does."""
+    writer = VersionWriter(intake.folder)
+    found = []
+    for octets in contents:
+        copy = VersionCopy(writer, len(octets))
+        copy.write(octets)
+        copy.finish()
+        copy.discard()  # has no effect on what is finished
+        found.append(SetAside(hashlib.sha256(octets).hexdigest(), copy.name, len(octets)))
+    assert writer.settle() == 0
+    return found
+
+
+def keep_octets(store: VersionStore, *contents: bytes) -> None:
+    """Keep these as the versions of one batch."""
+    with store.intake() as intake:
+        assert intake.keep(set_aside(intake, *contents)) == []
 
 
 def kept_octets(folder: Path) -> dict[str, bytes]:
@@ -39,27 +58,23 @@ def kept_octets(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def make_old(folder: Path) -> None:
-    """Let no change have named a version since 1970."""
-    if (folder / "index.sqlite").exists():
-        with Database(folder / "index.sqlite", SCHEMA) as index, index.write() as tx:
-            tx.run("UPDATE versions SET used_us = 0")
-    for path in folder.glob("??/??/*"):
-        os.utime(path, (0, 0))
+def make_old(folder: Path, *digests: str, used_us: int = 0) -> None:
+    """Let no change have named these versions (none: any) since this time."""
+    with Database(folder / FILE, SCHEMA) as database, database.write() as tx:
+        which = [(used_us, bytes.fromhex(one)) for one in digests]
+        if not which:
+            tx.run("UPDATE version SET used_us = ?", (used_us,))
+        tx.many("UPDATE version SET used_us = ? WHERE digest = ?", which)
 
 
 def damage(folder: Path, octets: bytes) -> None:
     """Let the disk have turned over a bit of a version."""
-    path, start = _place(folder, octets)
-    with path.open("r+b") as file:
-        file.seek(start)
-        file.write(bytes([octets[0] ^ 1]))
+    _alter(folder, octets, bytes([octets[0] ^ 1]) + octets[1:])
 
 
 def cut_off(folder: Path, octets: bytes) -> None:
-    """Let the disk have lost the end of a version, and of whatever lies behind it in its file."""
-    path, start = _place(folder, octets)
-    os.truncate(path, start + len(octets) // 2)
+    """Let the disk have lost the end of a version."""
+    _alter(folder, octets, octets[: len(octets) // 2])
 
 
 def forget_all(folder: Path) -> None:
@@ -67,12 +82,11 @@ def forget_all(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _place(folder: Path, octets: bytes) -> tuple[Path, int]:
+def _alter(folder: Path, octets: bytes, altered: bytes) -> None:
     digest = hashlib.sha256(octets).hexdigest()
-    with Database(folder / "index.sqlite", SCHEMA) as index, index.read() as tx:
-        row = tx.one(
-            "SELECT name, start FROM versions JOIN packs ON packs.id = pack WHERE digest = ?", (bytes.fromhex(digest),)
-        )
-    if row is None:
-        return Path(os.fsdecode(version_path(os.fsencode(folder), digest))), 0
-    return folder / "packs" / f"{row[0]}.pack", int(row[1])
+    path = Path(os.fsdecode(version_path(os.fsencode(folder), digest)))
+    if path.exists():
+        path.write_bytes(altered)
+        return
+    with Database(folder / FILE, SCHEMA) as database, database.write() as tx:
+        assert tx.run("UPDATE version SET octets = ? WHERE digest = ?", (altered, bytes.fromhex(digest)))

@@ -12,17 +12,15 @@ from headwater import cli
 from headwater.files import hash_pool
 from headwater.ingest.folder import event_builder, scanner
 from headwater.storage.database import Database
-from headwater.versions import pack_appending
 
-STEPS = ("link", "fsync", "unlink", "pwrite", "preadv", "truncate", "replace")
+STEPS = ("fsync", "unlink", "writev", "replace", "mkdir")
 
 
 def make_small() -> None:
-    """Batches, blocks and packs of a few files."""
+    """Batches and blocks of a few files."""
     hash_pool.SERIAL_FILES, hash_pool.BLOCK_FILES = 16, 4
     scanner.LOAD_BATCH = 40
     event_builder.EventBuilder.batches.__defaults__ = (40, (), None)
-    pack_appending.PACK_OCTETS, pack_appending._ADOPTED_OCTETS = 40_000, 10_000  # type: ignore[misc]
 
 
 def die_at(step: int) -> None:

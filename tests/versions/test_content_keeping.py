@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from headwater import notices
 from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
-from headwater.files.version_spool import PACKED_OCTETS
+from headwater.files.version_copy import SMALL_OCTETS
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.lines import Line
@@ -20,10 +19,10 @@ from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.spec.timestamps import to_microseconds
-from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.history import History, Keeping
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.nearest_kept_state import kept_until
+from headwater.versions.store import VersionStore
 from tests.support.kept_versions import damage, kept_octets
 
 
@@ -44,7 +43,7 @@ class World:
         self.files.mkdir()
         self.told: list[Notice] = []
         contents = FileContentReader({"s": ContentRoot(prefix="http://h/s/", folder=str(self.files))})
-        self.store = FolderVersionStore(self.versions)
+        self.store = VersionStore(self.versions)
         self._keeping = ContentKeeping(self.store, contents, "s", self._tell)
 
     def _tell(self, told: object) -> None:
@@ -65,12 +64,12 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-LARGE = b"large" * PACKED_OCTETS
+LARGE = b"large" * SMALL_OCTETS
 
 
 def test_a_batch_is_kept_at_once_and_again_without_its_files(world: World) -> None:
     """Small and large ones, the same octets under two names, of which one has no file any more."""
-    contents = [b"%d" % number for number in range(50)] + [LARGE, b"", b"x" * PACKED_OCTETS]
+    contents = [b"%d" % number for number in range(50)] + [LARGE, b"", b"x" * SMALL_OCTETS]
     events = [world.put(f"{number}", one) for number, one in enumerate(contents)]
     assert world.keep([stated("gone", b"7"), *events]) == set()
     assert kept_octets(world.versions) == {digest(one): one for one in contents}
@@ -169,4 +168,4 @@ def test_of_a_first_load_nothing_is_named_that_was_not_kept(tmp_path: Path) -> N
             assert states(catalog, uri) == [state, (Keeping.KEPT, digest(b"new"))]
         history.forget()
         assert not any(kind.startswith("version") for kind in catalog.row_counts("files"))
-    assert os.listdir(tmp_path / "state" / "versions" / "packs")
+    assert kept_octets(tmp_path / "state" / "versions")

@@ -6,18 +6,23 @@ import errno
 import hashlib
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headwater.files.version_copy import VersionCopy, version_path
-from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
+from headwater.files.version_copy import SMALL_OCTETS, VersionCopy, VersionWriter, version_path
+from headwater.storage.database import Database
+from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import octets_of
-from headwater.versions.folder_store import FolderVersionStore
-from headwater.versions.interface import SetAside, VersionIntake, VersionsUnusable, WrongOctets
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.versions.retention import GRACE, DigestSet, VersionRetention, collect, damaged
+from headwater.versions.store import FILE, SetAside, VersionStore, VersionsUnusable
+from tests.support.kept_versions import damage, keep_octets, make_old, set_aside
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+EVER = dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
+LARGE = b"large" * SMALL_OCTETS
 
 
 def digest(data: bytes) -> str:
@@ -25,11 +30,11 @@ def digest(data: bytes) -> str:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderVersionStore:
-    return FolderVersionStore(tmp_path / "versions")
+def store(tmp_path: Path) -> VersionStore:
+    return VersionStore(tmp_path / "versions")
 
 
-def content(store: FolderVersionStore, name: str) -> bytes | None:
+def content(store: VersionStore, name: str) -> bytes | None:
     found = store.open(name)
     if found is None:
         return None
@@ -39,122 +44,179 @@ def content(store: FolderVersionStore, name: str) -> bytes | None:
         found.close()
 
 
-def put(store: FolderVersionStore, data: bytes, *, days_ago: float = 0) -> str:
-    """Small octets, which are in packs; but every other one is in a file, where an earlier program has put it."""
-    when = (NOW - dt.timedelta(days=days_ago)).timestamp()
-    if data[-1] % 2:
-        put_file(store, data, when)
-    else:
-        store.put(digest(data), [data])
-        store._packs.touch([digest(data)], int(when * 1e6))
+def put(store: VersionStore, data: bytes, *, days_ago: float = 0) -> str:
+    """Octets that a change has last named so many days ago."""
+    keep_octets(store, data)
+    when = NOW - dt.timedelta(days=days_ago)
+    make_old(store._folder, digest(data), used_us=int(when.timestamp() * 1e6))
     return digest(data)
 
 
-def put_file(store: FolderVersionStore, data: bytes, when: float) -> None:
-    path = Path(os.fsdecode(version_path(store._kept, digest(data))))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    os.utime(path, (when, when))
-
-
-def aside(intake: VersionIntake, *contents: bytes) -> list[SetAside]:
-    """Octets set aside as a reader does."""
-    spool = VersionSpool(intake.folders)
-    found = []
-    for data in contents:
-        copy = spool.copy(len(data))
-        copy.write(data)
-        copy.finish(digest(data))
-        copy.discard()  # has no effect on what is finished
-        found.append(SetAside(digest(data), copy.name, len(data)))
-    assert spool.settle() == {}
-    spool.close()
-    return found
-
-
-def test_octets_are_found_by_their_digest_and_kept_once(store: FolderVersionStore) -> None:
+def test_octets_are_found_by_their_digest_and_kept_once(store: VersionStore) -> None:
     assert not store.has(digest(b"one"))
     assert store.open(digest(b"one")) is None
+    assert not store._folder.exists()
     for _ in range(2):
-        store.put(digest(b"one"), [b"o", b"ne"])
-    store.put(digest(b""), [])
+        keep_octets(store, b"one", LARGE, b"", b"one")
     assert content(store, digest(b"one")) == b"one"
-    assert {(one.digest, one.octets) for one in store.versions()} == {(digest(b"one"), 3), (digest(b""), 0)}
+    assert {(one.digest, one.octets) for one in store.versions()} == {
+        (digest(b"one"), 3),
+        (digest(b""), 0),
+        (digest(LARGE), len(LARGE)),
+    }
     assert version_path(b"v", "ab" + "cd" + "0" * 60) == b"v/ab/cd/abcd" + b"0" * 60
 
 
-def test_other_octets_than_named_are_not_kept(store: FolderVersionStore) -> None:
-    with pytest.raises(WrongOctets):
-        store.put(digest(b"one"), [b"two"])
-    assert not store.has(digest(b"one"))
-    assert store.clean() == 0  # nothing was left aside
-
-
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-def test_what_is_no_digest_is_no_path(store: FolderVersionStore, name: str) -> None:
+def test_what_is_no_digest_is_no_path(store: VersionStore, name: str) -> None:
     with pytest.raises(ValueError, match="SHA-256"):
         store.has(name)
 
 
-@pytest.mark.parametrize("octets", [0, 5, 4_096, PACKED_OCTETS, PACKED_OCTETS + 1, (1 << 20) + 1])
-def test_what_a_reader_sets_aside_becomes_a_version(store: FolderVersionStore, octets: int) -> None:
+@pytest.mark.parametrize("octets", [0, 5, 4_096, SMALL_OCTETS, SMALL_OCTETS + 1, (1 << 20) + 1])
+def test_what_a_reader_sets_aside_becomes_a_version(store: VersionStore, octets: int) -> None:
     data = os.urandom(octets)
     with store.intake() as intake:
         for _ in range(2):
-            assert intake.keep(aside(intake, data)) == []
-    assert content(store, digest(data)) == data
+            named = set_aside(intake, data)
+            assert intake.keep(named) == []
+            intake.remove(one.name for one in named)
+        assert os.listdir(intake.folder) == []
+        assert content(store, digest(data)) == data
     assert not list((store._aside).iterdir())
 
 
-def test_what_is_not_needed_is_removed_and_what_is_not_there_is_told(store: FolderVersionStore) -> None:
+def test_what_is_not_needed_is_removed_and_what_is_not_there_is_told(store: VersionStore) -> None:
     with store.intake() as intake:
-        large = bytes(PACKED_OCTETS + 1)
-        [copy] = aside(intake, large)
-        intake.drop([copy.name])
-        missing = [copy, SetAside(digest(b"two"), "", 3), SetAside(digest(b"three"), "0123456789abcdef-0:44", 5)]
-        assert intake.keep(missing) == [digest(large), digest(b"two"), digest(b"three")]
-        cut_off = VersionCopy(intake.folders, 2 << 20)
+        [copy, small] = set_aside(intake, LARGE, b"one")
+        intake.remove([copy.name, small.name])
+        missing = [copy, small, SetAside(digest(b"two"), "0123456789abcdef:44", 5)]
+        assert intake.keep(missing) == [digest(LARGE), digest(b"one"), digest(b"two")]
+        cut_off = VersionCopy(VersionWriter(intake.folder), 2 << 20)
         cut_off.write(b"begin")
         cut_off.discard()
-        assert os.listdir(intake.folders.aside) == []
+        assert os.listdir(intake.folder) == []
+    assert list(store.versions()) == []
 
 
-def test_a_full_disk_costs_no_scan_its_result(store: FolderVersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+def test_a_full_disk_costs_no_scan_its_result(store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_octets(store, b"kept")
     with store.intake() as intake:
-        copy = VersionCopy(intake.folders, 3)
-        copy.write(b"one")
-        copy.finish(digest(b"one"))
-        assert (copy.errno, copy.name) == (28, "")
-        spool = VersionSpool(intake.folders)
-        name = spool.add(digest(b"one"), [b"one"])
-        assert spool.settle() == {name.partition(":")[0]: 28}
-    with pytest.raises(VersionsUnusable, match="MiB left"):
-        store.put(digest(b"one"), [b"one"])
+        named = set_aside(intake, b"one", b"kept")
+        with monkeypatch.context() as full:
+            full.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+            assert intake.keep(named) == [digest(b"one")]
+            writer = VersionWriter(intake.folder)
+            copy = VersionCopy(writer, len(LARGE))
+            copy.write(LARGE)
+            copy.finish()
+            assert (copy.errno, copy.name) == (errno.ENOSPC, "")
+            assert writer.add(b"two")
+            assert writer.settle() == errno.ENOSPC
+            assert writer.settle() == 0
+            store.delete([digest(b"kept")], EVER)
+            store.reclaim()
+        assert intake.keep(named) == []
+    assert {one.digest for one in store.versions()} == {digest(b"one"), digest(b"kept")}
+
+
+def test_a_commit_that_fails_is_told_and_costs_nothing(store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told as kept is there, what is not comes again."""
+    keep_octets(store, b"kept")
+
+    def full(self: Database, durability: object) -> Iterator[Transaction]:
+        for one in written(self, durability):  # type: ignore[arg-type]
+            yield one
+            raise DatabaseFull("the disk is full", where=str(self.path))
+
+    written = Database._written
+    with store.intake() as intake:
+        named = set_aside(intake, b"one", LARGE, b"kept")
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "_written", full)
+            lost = intake.keep(named)
+        assert {digest(b"one"), digest(LARGE)} <= set(lost)
+        assert [one.digest for one in store.versions()] == [digest(b"kept")]
+        assert intake.keep(named) == []
+    assert content(store, digest(LARGE)) == LARGE
 
 
 def test_a_store_that_cannot_be_made_keeps_nothing_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "versions").write_bytes(b"a file is in the way")
-    with FolderVersionStore(tmp_path / "versions").intake() as intake:
-        copy = VersionCopy(intake.folders, 3)
-        copy.write(b"one")
-        copy.finish(digest(b"one"))
-        assert copy.errno
-        spool = VersionSpool(intake.folders)
-        spool.add(digest(b"one"), [b"one"])
-        assert list(spool.settle().values()) == [errno.ENOTDIR]
-        assert intake.keep([SetAside(digest(b"one"), "", 3)]) == [digest(b"one")]
+    store = VersionStore(tmp_path / "versions")
+    with store.intake() as intake:
+        writer = VersionWriter(intake.folder)
+        copy = VersionCopy(writer, len(LARGE))
+        assert copy.errno == errno.ENOTDIR
+        writer.add(b"one")
+        assert writer.settle() == errno.ENOTDIR
+        assert intake.keep([SetAside(digest(b"one"), "0:0", 3)]) == [digest(b"one")]
+    with pytest.raises(VersionsUnusable):
+        store.touch([digest(b"one")])
 
 
-def test_what_killed_processes_have_left_is_cleaned(store: FolderVersionStore) -> None:
+def test_a_database_of_another_program_is_told(store: VersionStore) -> None:
+    store._folder.mkdir()
+    (store._folder / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(VersionsUnusable):
+        store.open(digest(b"one"))
+    with store.intake() as intake:
+        assert intake.keep(set_aside(intake, b"one")) == [digest(b"one")]
+
+
+def test_what_killed_processes_have_left_is_cleaned(store: VersionStore) -> None:
     kept = put(store, b"kept.")
     (store._aside / "old").mkdir(parents=True)
     (store._aside / "old" / "0123").write_bytes(b"half")
+    large = put(store, LARGE)
+    Path(os.fsdecode(version_path(store._kept, large))).unlink()  # it had not got its name yet
+    assert not store.has(large)
+    assert store.open(large) is None
     assert store.clean() == 1
-    assert store.has(kept)
+    assert [one.digest for one in store.versions()] == [kept]
+    assert store.clean() == 0
 
 
-def test_retention_by_age_never_takes_what_is_needed_or_new(store: FolderVersionStore) -> None:
+@pytest.mark.parametrize("altered", [b"O" + b"n" * 5_000, LARGE[:-1] + b"?"], ids=["small", "large"])
+def test_octets_that_the_disk_has_altered_are_told_and_kept_anew(store: VersionStore, altered: bytes) -> None:
+    right = b"o" + altered[1:-1] + b"!"
+    keep_octets(store, right, b"other")
+    damage(store._folder, right)
+    assert [one.digest for one in damaged(store)] == [digest(right)]
+    keep_octets(store, right)
+    assert list(damaged(store)) == []
+    assert content(store, digest(right)) == right
+
+
+def test_a_version_is_as_if_used_when_it_is_kept_again_or_touched(store: VersionStore) -> None:
+    names = [put(store, data, days_ago=9) for data in (b"one", b"two", LARGE, b"three")]
+    keep_octets(store, b"one", LARGE)
+    assert store.touch([names[1], digest(b"nothing")]) == {names[1]}
+    damage(store._folder, b"three")
+    assert store.touch([names[3]]) == set()
+    assert {one.digest for one in store.versions() if one.used_at < NOW} == {names[3]}
+    assert set(store.delete([*names, digest(b"nothing")], NOW)) == {names[3]}
+
+
+def test_removed_versions_give_their_room_back_and_readers_read_on(store: VersionStore) -> None:
+    contents = [b"%06d" % number + os.urandom(20_000) for number in range(200)]
+    keep_octets(store, *contents, LARGE)
+    store.close()
+    size = (store._folder / FILE).stat().st_size
+    reading = [store.open(digest(one)) for one in (*contents, LARGE)]
+    assert len(store.delete([digest(one) for one in (*contents[:150], LARGE)], EVER)) == 151
+    assert store.reclaim() > 2_500_000
+    assert store.reclaim() == 0
+    assert (store._folder / FILE).stat().st_size < size / 2
+    for one, found in zip((*contents, LARGE), reading, strict=True):
+        assert found is not None
+        assert b"".join(octets_of(found, 0, found.octets)) == one
+        found.close()
+    assert sorted(one.digest for one in store.versions()) == sorted(digest(one) for one in contents[150:])
+    assert not Path(os.fsdecode(version_path(store._kept, digest(LARGE)))).exists()
+
+
+def test_retention_by_age_never_takes_what_is_needed_or_new(store: VersionStore) -> None:
     old, needed = put(store, b"old", days_ago=30), put(store, b"needed", days_ago=30)
     young, fresh = put(store, b"young", days_ago=1), put(store, b"fresh", days_ago=0.02)
     week = VersionRetention(seconds=7 * 86_400)
@@ -170,7 +232,7 @@ def test_retention_by_age_never_takes_what_is_needed_or_new(store: FolderVersion
     assert [store.has(one) for one in (needed, fresh)] == [True, False]
 
 
-def test_retention_by_size_takes_the_oldest_first(store: FolderVersionStore) -> None:
+def test_retention_by_size_takes_the_oldest_first(store: VersionStore) -> None:
     names = [put(store, bytes([day]) * 100, days_ago=day) for day in range(1, 11)]
     needed = names[9]
     done = collect(store, VersionRetention(octets=450), DigestSet([needed]), NOW)
@@ -179,9 +241,7 @@ def test_retention_by_size_takes_the_oldest_first(store: FolderVersionStore) -> 
     assert collect(store, VersionRetention(), DigestSet([]), NOW).removed == 0
 
 
-def test_however_many_versions_go_all_of_them_are_removed(
-    store: FolderVersionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_many_versions_go_all_of_them_are_removed(store: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.versions.retention._REMOVED_AT_ONCE", 2)
     names = [put(store, b"old %d" % number, days_ago=30) for number in range(5)]
     done = collect(store, VersionRetention(seconds=0), DigestSet([names[2]]), NOW)
@@ -189,8 +249,8 @@ def test_however_many_versions_go_all_of_them_are_removed(
     assert [store.has(one) for one in names] == [False, False, True, False, False]
 
 
-@pytest.mark.parametrize("data", [b"again.", b"again!", bytes(PACKED_OCTETS + 1)], ids=["pack", "file", "large"])
-def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: FolderVersionStore, data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"again.", LARGE], ids=["small", "large"])
+def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: VersionStore, data: bytes) -> None:
     """Whichever comes first: after naming and removing at the same time, what was named is there."""
     name = put(store, data, days_ago=30)
 
@@ -202,17 +262,9 @@ def test_a_version_that_is_named_again_is_not_removed_meanwhile(store: FolderVer
     remover.start()
     with store.intake() as intake:
         for _ in range(100):
-            lost = intake.keep(aside(intake, data))
+            lost = intake.keep(set_aside(intake, data))
             assert lost == ([] if store.has(name) else [name])
     remover.join()
-
-
-def test_damage_is_found(store: FolderVersionStore) -> None:
-    good, bad = put(store, b"good"), put(store, b"bad!")
-    assert digest(b"good") == good
-    Path(os.fsdecode(version_path(store._kept, bad))).write_bytes(b"bat!")
-    assert [one.digest for one in damaged(store)] == [bad]
-    assert content(store, good) == b"good"
 
 
 def test_a_set_of_digests() -> None:
@@ -224,7 +276,7 @@ def test_a_set_of_digests() -> None:
 
 @pytest.mark.parametrize("number", [0, errno.ENOSYS, errno.EIO])
 def test_many_versions_are_made_durable_at_once(
-    store: FolderVersionStore, monkeypatch: pytest.MonkeyPatch, number: int
+    store: VersionStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """What cannot be made durable is not kept; where the system has no such call, each is synced."""
 
@@ -234,8 +286,8 @@ def test_many_versions_are_made_durable_at_once(
 
     monkeypatch.setattr("headwater.storage.durable._SYNCFS", syncfs)
     monkeypatch.setattr("headwater.storage.durable.MANY", 2)
-    contents = [bytes([one]) * (PACKED_OCTETS + 1) for one in range(5)]
+    contents = [bytes([one]) * (SMALL_OCTETS + 1) for one in range(5)]
     names = [digest(one) for one in contents]
     with store.intake() as intake:
-        assert intake.keep(aside(intake, *contents)) == (names if number == errno.EIO else [])
+        assert intake.keep(set_aside(intake, *contents)) == (names if number == errno.EIO else [])
     assert [store.has(name) for name in names] == [number != errno.EIO] * 5

@@ -12,8 +12,7 @@ from typing import Protocol, TypeVar
 
 from headwater.files import hashing
 from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file, settled
-from headwater.files.version_copy import VersionFolders
-from headwater.files.version_spool import VersionSpool
+from headwater.files.version_copy import VersionWriter
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
 from headwater.processes.processors import processors
 
@@ -59,7 +58,7 @@ class _BlockSize:
 
 
 class HashPool:
-    """Hashes files; with `mode` (LINK, COPY) those with a place are put there, with `versions` octets are set aside.
+    """Hashes files; with `mode` (LINK, COPY) those with a place are put there, octets are set aside in `aside`.
 
     What was written to less than `settle_ns` ago is read only when nobody has it open for writing.
     `processes` are as many as there are processors, or so many; with 0 of them all is done in this one.
@@ -69,14 +68,14 @@ class HashPool:
         self,
         mode: str | None = None,
         *,
-        versions: VersionFolders | None = None,
+        aside: bytes | None = None,
         processes: int | None = None,
         stop: Callable[[], bool] = lambda: False,
         settle_ns: int = 0,
     ) -> None:
-        spool = None if versions is None else VersionSpool(versions)
-        self._options = ReadOptions(mode, spool, stop, settle_ns=settle_ns)
-        self._versions = versions
+        writer = None if aside is None else VersionWriter(aside)
+        self._options = ReadOptions(mode, writer, stop, settle_ns=settle_ns)
+        self._aside = aside
         self._count = processors() if processes is None else processes
         self._stop = stop
 
@@ -84,15 +83,6 @@ class HashPool:
         self, items: Iterable[T], request: Callable[[T], HashRequest]
     ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
         """Blocks of items with their results, in the order of the items. Raises Stopped soon after `stop` says so."""
-        try:
-            yield from self._read(items, request)
-        finally:
-            if self._options.versions is not None:
-                self._options.versions.close()
-
-    def _read(
-        self, items: Iterable[T], request: Callable[[T], HashRequest]
-    ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
         size = _BlockSize()
         blocks = _blocks(iter(items), request, size)
         files = octets = 0
@@ -106,8 +96,8 @@ class HashPool:
                 break
         else:
             return
-        folders = None if self._versions is None else (self._versions.kept, self._versions.aside)
-        program = WorkerProgram(function=file_hasher, settings=(self._options.mode, folders, self._options.settle_ns))
+        settings = self._options.mode, self._aside, self._options.settle_ns
+        program = WorkerProgram(function=file_hasher, settings=settings)
         pool: ProcessPool[list[T]] = ProcessPool(
             program, self._read_here, processes=self._count, ahead=AHEAD, stop=self._stop
         )

@@ -16,7 +16,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headwater.files.file_placement import (
     GONE,
@@ -29,8 +29,7 @@ from headwater.files.file_placement import (
 )
 from headwater.files.hash_functions import HASHERS
 from headwater.files.nofollow import OpenFolder, open_unlinked
-from headwater.files.version_copy import ALGORITHM, VersionFolders
-from headwater.files.version_spool import PACKED_OCTETS, VersionSpool
+from headwater.files.version_copy import ALGORITHM, SMALL_OCTETS, VersionCopy, VersionWriter
 
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED, UNFINISHED = range(8)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno. UNFINISHED: somebody is writing it."""
@@ -44,8 +43,7 @@ to place it at."""
 
 HashResult = tuple[int, int, FileState, int, int, str, str]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05), and
-the name under which its octets were set aside (`version_copy`, `version_spool`; empty where they are kept already, or
-not to be).
+what its octets are called that were set aside (`version_copy`; empty where they were not).
 
 The errno of CHANGED is ELOOP when a name of the path is a link, that of READ why the octets could not be set aside.
 Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a
@@ -71,7 +69,7 @@ class ReadOptions(NamedTuple):
     """
 
     mode: str | None = None
-    versions: VersionSpool | None = None
+    versions: VersionWriter | None = None
     stop: Callable[[], bool] | None = None
     open_file: Callable[[bytes, int], int] | None = None
     settle_ns: int = 0
@@ -101,15 +99,11 @@ def read_file(request: HashRequest, options: ReadOptions = _DEFAULT_OPTIONS) -> 
     return CHANGED, 0, _NOTHING, 0, 0, "", ""
 
 
-def settled(results: list[HashResult], versions: VersionSpool | None) -> list[HashResult]:
+def settled(results: list[HashResult], versions: VersionWriter | None) -> list[HashResult]:
     """The results of a block of files, once what was set aside of them is there."""
-    if versions is None or not (failed := versions.settle()):
+    if versions is None or not (error := versions.settle()):
         return results
-    return [_without_aside(one, failed.get(one[6].partition(":")[0], 0)) for one in results]
-
-
-def _without_aside(result: HashResult, error: int) -> HashResult:
-    return (result[0], error, *result[2:6], "") if error else result
+    return [(one[0], error, *one[2:6], "") if ":" in one[6] else one for one in results]
 
 
 def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], options: ReadOptions) -> HashResult:
@@ -159,11 +153,12 @@ def _read_open(
     copy = FileCopy(place, before) if place is not None and not is_placed(place, before, options.mode) else None
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""
-    spool = options.versions if ALGORITHM in algorithms else None
-    if spool is not None and copy is None and before.st_size <= PACKED_OCTETS:
-        digests, aside = _read_aside(descriptor, before, algorithms, spool)
-        return READ, 0, state_of(before), began, changed, digests, aside
-    version = spool.copy(before.st_size) if spool is not None else None
+    writer = options.versions if ALGORITHM in algorithms else None
+    if copy is None and before.st_size <= SMALL_OCTETS:
+        data = _read_small(descriptor, before)
+        text = " ".join([f"{name}:{HASHERS[name](data).hexdigest()}" for name in algorithms])
+        return READ, 0, state_of(before), began, changed, text, "" if writer is None else writer.add(data)
+    version = None if writer is None else VersionCopy(writer, before.st_size)
     sinks = [one for one in (copy, version) if one is not None]
     hashes = [HASHERS[name]() for name in algorithms]
     try:
@@ -175,34 +170,24 @@ def _read_open(
         if copy is not None:
             copy.finish()
         if version is not None:
-            version.finish(hashes[algorithms.index(ALGORITHM)].hexdigest())
+            version.finish()
     finally:
         for one in sinks:
             one.discard()
     error, aside = (version.errno, version.name) if version is not None else (0, "")
-    return READ, error, state_of(before), began, changed, _hash_text(algorithms, hashes), aside
+    text = " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
+    return READ, error, state_of(before), began, changed, text, aside
 
 
-def _read_aside(
-    descriptor: int, before: os.stat_result, algorithms: tuple[str, ...], spool: VersionSpool
-) -> tuple[str, str]:
-    """Read a small open file to where its octets are set aside, and hash them there: its `hash`, and their name."""
+def _read_small(descriptor: int, before: os.stat_result) -> bytes:
+    """All octets of an open file."""
     size = before.st_size
-    room = spool.room(size)
-    octets = 0
-    while octets <= size and (read := os.readv(descriptor, (room[octets:],))):
-        octets += read
-        if octets >= size:
-            break
-    if octets != size or state_of(os.fstat(descriptor)) != state_of(before):
+    data = os.read(descriptor, size + 1)
+    while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
+        data += more
+    if len(data) != size or state_of(os.fstat(descriptor)) != state_of(before):
         raise FileChanged
-    data = room[:size]
-    hashes = [HASHERS[name](data) for name in algorithms]
-    return _hash_text(algorithms, hashes), spool.take(hashes[algorithms.index(ALGORITHM)].digest(), size)
-
-
-def _hash_text(algorithms: tuple[str, ...], hashes: list[Any]) -> str:
-    return " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
+    return data
 
 
 def _feed(descriptor: int, size: int, takers: list[Callable[[bytes], object]], stop: Callable[[], bool] | None) -> int:
@@ -239,14 +224,14 @@ def digests_of(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple
 
 
 def file_hasher(
-    settings: tuple[str | None, tuple[bytes, bytes] | None, int],
+    settings: tuple[str | None, bytes | None, int],
 ) -> Callable[[list[HashRequest]], list[HashResult]]:
     """What a process of the pool does: hash a block of files, as long as its owner lives.
 
-    `settings` are the mode of placing, the two folders of versions (`VersionFolders`), and `ReadOptions.settle_ns`.
+    `settings` are the mode of placing, the folder where octets are set aside, and `ReadOptions.settle_ns`.
     """
-    mode, folders, settle_ns = settings
-    versions = None if folders is None else VersionSpool(VersionFolders(*folders))
+    mode, aside, settle_ns = settings
+    versions = None if aside is None else VersionWriter(aside)
     owner = os.getppid()
 
     def hash_files(block: list[HashRequest]) -> list[HashResult]:

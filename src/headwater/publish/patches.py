@@ -27,8 +27,8 @@ from headwater.spec.namespaces import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.storage.objects.interface import ObjectKind, ObjectStore, octets_of
 from headwater.typed_decoding import from_json
-from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import format_of, row_keys, sha256_of
+from headwater.versions.store import VersionStore
 
 KIND = "patch"
 _AT_ONCE = 1_000

@@ -72,7 +72,7 @@ from headwater.publish.views.sitemap import Sitemaps
 from headwater.spec.timestamps import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import CannotWrite, ObjectStore
-from headwater.versions.interface import VersionStore
+from headwater.versions.store import VersionStore
 
 RENDERERS: tuple[type[Renderer], ...] = (
     DatasetDocuments,

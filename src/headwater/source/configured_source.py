@@ -33,11 +33,10 @@ from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import write_faults
 from headwater.storage.objects.interface import ObjectStore
-from headwater.versions.folder_store import FolderVersionStore
 from headwater.versions.history import History
-from headwater.versions.interface import VersionStore
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
@@ -212,7 +211,7 @@ class ConfiguredSource:
     @cached_property
     def versions(self) -> VersionStore:
         """The octets of changes, of sets with Change Dumps or patches; nothing is made on disk while there are none."""
-        return FolderVersionStore(self._state / VERSIONS)
+        return VersionStore(self._state / VERSIONS)
 
     @property
     def versioned(self) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from headwater.progress import Listener
 from headwater.source.config import SetConfig
 from headwater.source.tokens import AccessTokens
 from headwater.versions.history import History, has_history, sha256_of
-from headwater.versions.interface import VersionStore
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 
 class PushTarget(msgspec.Struct, frozen=True, kw_only=True):

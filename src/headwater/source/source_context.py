@@ -13,8 +13,8 @@ from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.source.publication import PublicationEvents
 from headwater.versions.history import History
-from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):

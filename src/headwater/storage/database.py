@@ -82,7 +82,7 @@ class Database:
         *,
         durability: Durability = Durability.FULL,
         busy_seconds: float = 30.0,
-        page_octets: int = 4096,
+        page_octets: int | None = None,
         cache_octets: int = 16 << 20,
     ) -> None:
         self.path = Path(path)
@@ -171,10 +171,9 @@ class Database:
         """A number that becomes another one when another process, or another `Database`, has committed something."""
         with self._write_lock:
             try:
-                version: int = self._writer.execute("PRAGMA data_version").fetchall()[0][0]  # type: ignore[assignment]
+                return int(self._writer.execute("PRAGMA data_version").fetchall()[0][0])  # type: ignore[arg-type]
             except apsw.Error as cause:
                 raise fault_of(cause, self.path) from cause
-        return version
 
     def check(self) -> list[str]:
         """What SQLite itself finds wrong in the file's structure; reads all of it. Empty when sound."""
@@ -254,10 +253,11 @@ class Database:
             raise fault_of(cause, self.path) from cause
         return connection
 
-    def _prepare(self, page_octets: int) -> None:
+    def _prepare(self, page_octets: int | None) -> None:
         try:
             self._recognise()
-            self._writer.execute(f"PRAGMA page_size = {page_octets}").fetchall()
+            if page_octets is not None:  # of a new file, which can give free pages back (`PRAGMA incremental_vacuum`)
+                self._writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
             self._enter_wal()
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
@@ -346,10 +346,10 @@ def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
     What an older version has written, what this user may not write to, and what lies on a full disk is read from a
     private copy. Raises DatabaseFaults and OSError.
     """
-    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) and _room(path.parent) >= _ROOM
+    writable = all(os.access(one, os.W_OK, effective_ids=True) for one in (path, path.parent))
     with (
         Database(path, schema, durability=Durability.NORMAL)
-        if writable and _is_current(path, schema)
+        if writable and _room(path.parent) >= _ROOM and _is_current(path, schema)
         else private_copy(path, schema) as database
     ):
         yield database

@@ -7,11 +7,8 @@ made of the file itself while that is unchanged, and begins anew after the chang
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -19,26 +16,23 @@ from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
-from headwater.files.version_copy import ALGORITHM, VersionFolders, why_not_kept
-from headwater.files.version_spool import VersionSpool
+from headwater.files.version_copy import ALGORITHM, VersionCopy, VersionWriter, why_not_kept
 from headwater.progress import Listener, Notice
 from headwater.spec.hashes import parse_hash
-from headwater.versions.interface import SetAside, VersionIntake, VersionStore
+from headwater.versions.store import SetAside, VersionIntake, VersionStore, VersionsUnusable
 
 Warn = Callable[[bytes, str], None]
 """Told the path whose octets are not kept, and why."""
 
-T = TypeVar("T")
-
 
 class BatchVersions(msgspec.Struct, kw_only=True):
-    """What the readers of one batch have set aside: `needed` by its changes, `unneeded` names, and what failed.
+    """What the readers of one batch have set aside: by which `names`, and what of it is `needed` by its changes.
 
     `unkept` are paths with an errno, `lost` the digests of their octets.
     """
 
     needed: list[SetAside] = msgspec.field(default_factory=list)
-    unneeded: list[str] = msgspec.field(default_factory=list)
+    names: list[str] = msgspec.field(default_factory=list)
     unkept: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
     lost: list[str] = msgspec.field(default_factory=list)
 
@@ -51,65 +45,21 @@ class VersionKeeping:
         self._warn = warn
 
     @property
-    def folders(self) -> VersionFolders | None:
+    def folder(self) -> bytes | None:
         """Where readers set octets aside; None when they need not."""
-        return None if self._intake is None else self._intake.folders
+        return None if self._intake is None else self._intake.folder
 
     def keep(self, versions: BatchVersions | None) -> set[str]:
         """Make durable what a batch needs, before it is recorded; returns the digests that are not kept."""
         if self._intake is None or versions is None:
             return set()
-        return self._told(versions, _keep(self._intake, versions))
-
-    def kept(
-        self, batches: Iterable[T], versions_of: Callable[[T], BatchVersions | None]
-    ) -> Generator[tuple[T, set[str]], None, None]:
-        """The batches in their order, each with the digests that are not kept, once what it needs is durable.
-
-        That waits for the disk in a thread, while the next batch is read: for batches that do not depend on whether
-        those before them are recorded. Where reading ends by an exception, what was read before comes first; where
-        keeping does, nothing more comes. To be closed.
-        """
-        if self._intake is None:
-            yield from ((one, set()) for one in batches)
-            return
-        with ThreadPoolExecutor(1, "headwater-versions") as thread:
-            waiting: deque[tuple[T, BatchVersions, Future[list[str]]]] = deque()
-            reading = iter(batches)
-            fault: Exception | None = None
-            while True:
-                try:
-                    one = next(reading)
-                    versions = versions_of(one) or BatchVersions()
-                except StopIteration:
-                    break
-                except Exception as cause:  # noqa: BLE001 - told once what was read before is kept
-                    fault = cause
-                    break
-                waiting.append((one, versions, thread.submit(_keep, self._intake, versions)))
-                if len(waiting) > 1:
-                    yield self._awaited(*waiting.popleft())
-            while waiting:
-                yield self._awaited(*waiting.popleft())
-            if fault is not None:
-                raise fault
-
-    def _awaited(self, batch: T, versions: BatchVersions, lost: Future[list[str]]) -> tuple[T, set[str]]:
-        return batch, self._told(versions, lost.result())
-
-    def _told(self, versions: BatchVersions, lost: list[str]) -> set[str]:
-        """All that is not kept of a batch, told."""
+        lost = self._intake.keep(versions.needed)
+        self._intake.remove(versions.names)
         for path, error in versions.unkept:
             self._warn(path, f"its octets are not kept: {why_not_kept(error)}")
         for digest in lost:
             self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
         return {*lost, *versions.lost}
-
-
-def _keep(intake: VersionIntake, versions: BatchVersions) -> list[str]:
-    lost = intake.keep(versions.needed)
-    intake.drop(versions.unneeded)
-    return lost
 
 
 @contextmanager
@@ -167,31 +117,33 @@ class ContentKeeping:
 
     def _keep(self, wanted: dict[str, list[Upsert]]) -> dict[str, str]:
         """Keep the octets of these digests, each of the first resource that has them; those that are not, and why."""
-        with self._store.intake() as intake, closing(VersionSpool(intake.folders)) as spool:
-            missing = intake.keep([SetAside(one, "", some[0].metadata.length or 0) for one, some in wanted.items()])
+        try:
+            kept = self._store.touch(wanted)
+        except VersionsUnusable as fault:
+            return dict.fromkeys(wanted, fault.what)
+        with self._store.intake() as intake:
+            writer = VersionWriter(intake.folder)
             aside: list[SetAside] = []
             failed: dict[str, str] = {}
-            for digest in missing:
+            for digest in wanted.keys() - kept:
                 for one in wanted[digest]:
-                    found = self._set_aside(spool, digest, one)
+                    found = self._set_aside(writer, digest, one)
                     if isinstance(found, SetAside):
                         failed.pop(digest, None)
                         aside.append(found)
                         break
                     failed[digest] = found
-            errors = spool.settle()
-            for copied in aside:
-                if (error := errors.get(copied.name.partition(":")[0])) is not None:
-                    failed[copied.digest] = why_not_kept(error)
+            if error := writer.settle():
+                failed |= {one.digest: why_not_kept(error) for one in aside if ":" in one.name}
             lost = intake.keep([one for one in aside if one.digest not in failed])
             return failed | dict.fromkeys(lost, "the version store cannot be written, or its disk is full")
 
-    def _set_aside(self, spool: VersionSpool, digest: str, event: Upsert) -> SetAside | str:
+    def _set_aside(self, writer: VersionWriter, digest: str, event: Upsert) -> SetAside | str:
         """The octets of a resource, set aside; or why that cannot be."""
         content = self._contents.open(self._name, event)
         if isinstance(content, NoContent):
             return content.detail or content.why.value
-        copy = spool.copy(content.octets)
+        copy = VersionCopy(writer, content.octets)
         try:
             hasher = hashlib.sha256()
             for block in recorded_blocks(content, event.metadata):
@@ -199,7 +151,7 @@ class ContentKeeping:
                 copy.write(block)
             if (found := hasher.hexdigest()) != digest:
                 return f"the octets have the SHA-256 {found}"
-            copy.finish(digest)
+            copy.finish()
         except (StoreFault, ContentChanged, OSError) as fault:
             return str(fault)
         else:

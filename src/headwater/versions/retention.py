@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headwater.storage.objects.interface import octets_of
-from headwater.versions.interface import StoredVersion, VersionStore
+from headwater.versions.store import StoredVersion, VersionStore
 
 GRACE = dt.timedelta(hours=1)
 """Longer than a scan takes from reading a file to recording its change."""
@@ -145,9 +145,7 @@ def damaged(store: VersionStore) -> Iterator[StoredVersion]:
     """The versions whose octets no longer have their digest; reads all of them. Raises VersionsUnusable."""
     for one in store.versions():
         content = store.open(one.digest)
-        if content is None:
-            if store.has(one.digest):  # the file that should have it is gone
-                yield one
+        if content is None:  # it has been removed meanwhile
             continue
         hasher = hashlib.sha256()
         try:

@@ -66,7 +66,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.set_problems import DeletionGuard
     from headwater.source.configured_source import VERSIONS
     from headwater.source.push_target import FeedPlace, keep_versions
-    from headwater.versions.folder_store import FolderVersionStore
+    from headwater.versions.store import VersionStore
 
     name = options["set_name"]
     if name is None:
@@ -86,7 +86,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         if push_set is not None:
             feed.guard = DeletionGuard(catalog, name, push_set.max_delete, feed.clock)
         if not options["dry_run"]:
-            keep_versions(feed, push_set, FeedPlace(FolderVersionStore(state / VERSIONS), root), listener)
+            keep_versions(feed, push_set, FeedPlace(VersionStore(state / VERSIONS), root), listener)
             _begin(feed, options)
         yield feed
         if not options["dry_run"]:

@@ -16,8 +16,8 @@ from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
-    from headwater.versions.interface import VersionStore
     from headwater.versions.retention import VersionRetention
+    from headwater.versions.store import VersionStore
 
 _EXAMPLES = 10
 _WEEK_SECONDS = 604_800.0
@@ -59,7 +59,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     Exit statuses: 0 done; 1 --verify has found damaged versions; 2 usage; 6 fault of our own store.
     """
     from headwater.source.configured_source import VERSIONS
-    from headwater.versions.folder_store import FolderVersionStore
+    from headwater.versions.store import VersionStore
 
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":
@@ -67,7 +67,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     place = _state_of(place)
     histories = _kept_versions(place)
     state, retention = _settings(place, kept["max_age"], kept["max_octets"])
-    with closing(FolderVersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
+    with closing(VersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
         if action == "verify":
             return _verify(store, as_json=as_json)
         if action == "prune":

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent
-from headwater.files.version_spool import PACKED_OCTETS
+from headwater.files.version_copy import SMALL_OCTETS
 from headwater.http import responses
 from headwater.http.request_fields import is_fresh
 from headwater.http.responses import Head, Response, content_lines, line
@@ -227,7 +227,7 @@ def _content(
     if is_fresh(fields.if_none_match, fields.if_modified_since, etag, second):
         return Response(304, unchanged)
     octets: bytes | None = None
-    if content.octets <= PACKED_OCTETS:
+    if content.octets <= SMALL_OCTETS:
         octets = content.read(0, content.octets)
         if hashlib.sha256(octets).hexdigest() != state.digest:
             return None

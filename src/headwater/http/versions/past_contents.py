@@ -16,7 +16,7 @@ from headwater.catalog.content import (
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.spec.timestamps import from_microseconds
 from headwater.versions.history import PastState, sha256_of
-from headwater.versions.interface import VersionStore
+from headwater.versions.store import VersionStore
 
 
 class PastContents:

@@ -17,15 +17,15 @@ from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import FileState, HashRequest, HashResult
-from headwater.files.version_copy import ALGORITHM, VersionFolders
+from headwater.files.version_copy import ALGORITHM
 from headwater.ingest.folder.comparison import RACY, TICK_NS, Candidate, UnreadableFiles, rules_mark, settled_note
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.media_types import media_type
 from headwater.ingest.folder.walk import ScanWarning, path_of
 from headwater.ingest.set_problems import DeletionHold
 from headwater.spec.timestamps import SECOND, from_microseconds
-from headwater.versions.interface import SetAside
 from headwater.versions.keeping import BatchVersions
+from headwater.versions.store import SetAside
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.canonical_hashes import DocumentHashes
@@ -134,21 +134,22 @@ class EventBuilder:
         held: Callable[[list[str]], dict[str, Resource]],
         size: int = BATCH,
         overtaken: Container[str] = (),
-        versions: VersionFolders | None = None,
+        aside: bytes | None = None,
     ) -> Iterator[EventBatch]:
         """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
 
         What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
-        With `versions`, octets are set aside there; the batch says which its events need. Raises Stopped, PlaceFault.
+        With `aside`, octets are set aside in that folder, and the batch says which its events need. Raises Stopped,
+        PlaceFault.
         """
         pool = HashPool(
             self._folder.place_mode if self._folder.place is not None else None,
-            versions=versions,
+            aside=aside,
             processes=self._folder.processes,
             stop=self._stop,
             settle_ns=round(self._folder.settle_seconds * 1e9),
         )
-        keeps = versions is not None
+        keeps = aside is not None
         items: list[Candidate] = []
         results: list[HashResult] = []
         with self._document_hashes():
@@ -187,11 +188,12 @@ class EventBuilder:
         known = held([one.uri for one in items])
         now = self._clock()
         batch = EventBatch(versions=BatchVersions() if keeps else None)
+        if batch.versions is not None:
+            batch.versions.names = [found[6] for found in results if found[6]]
         for one, found in zip(items, results, strict=True):
             if one.uri in overtaken:
                 batch.kept += one.uri in known
                 batch.unsettled.append(path_of(one.uri))
-                _drop(found, batch)
             else:
                 self._take(one, found, known.get(one.uri), batch, now)
         return batch
@@ -230,8 +232,6 @@ class EventBuilder:
             batch.unchanged += 1
             if self._keeps_present and known.memo != event.memo:  # versions are kept from now on: this one as well
                 self._keep(one, found, event, batch)
-            else:
-                _drop(found, batch)
             if known.memo != event.memo:
                 batch.memos.append((event.uri, event.memo))
             return
@@ -241,11 +241,9 @@ class EventBuilder:
     def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
         """Have the octets of one file kept that were set aside."""
         error, digest = found[1], _sha256(found[5])
-        if batch.versions is None:
+        if batch.versions is None or not self._keeps(event.metadata):
             return
-        if not self._keeps(event.metadata):
-            _drop(found, batch)
-        elif error:
+        if error:
             batch.versions.unkept.append((one.path, error))
             batch.versions.lost.append(digest)
         elif digest:
@@ -264,12 +262,6 @@ class EventBuilder:
         elif outcome == hashing.CHANGED:
             batch.unsettled.append(path_of(one.uri))
             self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is read again", one.path))
-
-
-def _drop(found: HashResult, batch: EventBatch) -> None:
-    """What was set aside of a file is not needed: it gives no event."""
-    if batch.versions is not None and (aside := found[6]):
-        batch.versions.unneeded.append(aside)
 
 
 def _sha256(digests: str) -> str:

@@ -13,8 +13,8 @@ from headwater.errors import UsageFault
 from headwater.files.file_placement import LINK
 from headwater.files.patterns import Selection
 from headwater.versions.history import History
-from headwater.versions.interface import VersionStore
 from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 
 class FolderUnusable(UsageFault):

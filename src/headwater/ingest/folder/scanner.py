@@ -18,7 +18,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, takewhile
 
@@ -337,8 +337,8 @@ class FolderScanner:
         known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
         with version_keeping(self._hooks.versions, self._not_kept) as keeping:
-            folders = keeping.folders
-            for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, versions=folders):
+            aside = keeping.folder
+            for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, aside=aside):
                 lost = keeping.keep(batch.versions)
                 self._record(batch.events, batch.replaced, lost)
                 if batch.memos:
@@ -462,18 +462,16 @@ class FolderScanner:
     def _load(self, candidates: Iterable[Candidate], result: ScanResult) -> None:
         first = self._hooks.versions if self._hooks.keeps_first else None
         with version_keeping(first, self._not_kept) as keeping:
-            folders = keeping.folders
-            size = min(LOAD_BATCH, self._catalog.load_batch) if folders is None else LOAD_BATCH
-            batches = self._event_builder.batches(candidates, lambda _uris: {}, size, versions=folders)
-            with closing(keeping.kept(batches, lambda batch: batch.versions)) as kept:
-                for batch, lost in kept:
-                    self._hooks.before_change()
-                    history = self._hooks.history
-                    rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
-                    self._catalog.load(self._name, batch.events, state=rows)
-                    result.add(batch)
-                    self._listener(Progress("read", result.read, None, result.octets))
-                    self._pause()
+            size = min(LOAD_BATCH, self._catalog.load_batch)
+            for batch in self._event_builder.batches(candidates, lambda _uris: {}, size, aside=keeping.folder):
+                lost = keeping.keep(batch.versions)
+                self._hooks.before_change()
+                history = self._hooks.history
+                rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
+                self._catalog.load(self._name, batch.events, state=rows)
+                result.add(batch)
+                self._listener(Progress("read", result.read, None, result.octets))
+                self._pause()
 
 
 def _is_acceptable(uri: str) -> bool:

@@ -15,7 +15,7 @@ from headwater.catalog.content import (
     strongest_digest,
 )
 from headwater.catalog.interface import Catalog, Change
-from headwater.versions.interface import VersionStore
+from headwater.versions.store import VersionStore
 
 
 class ChangeContents(Protocol):

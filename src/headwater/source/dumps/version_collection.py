@@ -16,8 +16,8 @@ from headwater.progress import Listener, Notice
 from headwater.publish.change_dumps.needed_versions import needed_versions
 from headwater.versions.history import History, has_history
 from headwater.versions.history_retention import prune
-from headwater.versions.interface import VersionStore
 from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect
+from headwater.versions.store import VersionStore
 
 EVERY_SECONDS: Final = 3_600.0
 COLLECTED: Final = ".collected"
