@@ -33,7 +33,7 @@ from headwater.library import publish_folder
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import MemberNames
 from headwater.packages.zip_stream import MemberBegin, ZipStream
-from headwater.publish.rendering.resource_paths import ResourcePaths
+from headwater.publish.packages.paths import ResourcePaths
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.extensions import DumpLimits, dump_offer
 from headwater.spec.records import AbsenceReason
@@ -174,15 +174,6 @@ def test_paths_that_no_file_system_holds_side_by_side() -> None:
     names = MemberNames()
     for path in taken:
         names.add(path[1:])
-
-
-@pytest.mark.parametrize(
-    "uris", [["a/b", "a/c", "B/d"], ["a", "A"], ["a", "%C3%BC"], ["a", ".a"], ["a", "a/b"], ["x" * 300, "a/x"], []]
-)
-def test_many_paths_at_once_are_as_one_after_another(uris: Sequence[str]) -> None:
-    one, other = ResourcePaths(), ResourcePaths()
-    assert one.take("b") == other.take("b")
-    assert other.take_all(uris) == [one.take(uri) for uri in uris]
 
 
 def test_the_offer_and_the_limits(running: Face) -> None:

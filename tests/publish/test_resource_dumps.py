@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
-from headwater.catalog.interface import Page
 from headwater.files import version_copy
 from headwater.packages.zip_writer import ZipWriter
+from headwater.publish.packages import spool
 from headwater.publish.plan import GRACE_SECONDS, Refresh
 from headwater.publish.publication_state import decode_publication
-from headwater.publish.rendering import documents, package_spool
-from headwater.publish.resource_dumps import waiting
-from headwater.publish.resource_dumps.dump_plan import PackingPlan
-from headwater.publish.resource_dumps.packing import PackedPage, PagePacking, pack_page
-from headwater.publish.resource_dumps.waiting import FEW_TRIES, MOST_TRIES
+from headwater.publish.rendering import documents
 from headwater.publish.site import resource_package_names
 from headwater.spec.records import ChangeKind
 from headwater.storage.objects.interface import ZIP
@@ -89,12 +85,13 @@ def test_packages_are_completed_after_what_they_show_also_when_the_clock_was_set
     world.load(texts(3))
     world.publish()
     world.clock.set(-3_600)
+    read_page = world.catalog.page
 
-    def pack_late(packing: PagePacking, plan: PackingPlan, page: Page) -> PackedPage:
+    def read_late(name: str, number: int) -> object:
         world.change("r01", b"later")
-        return pack_page(packing, plan, page)
+        return read_page(name, number)
 
-    monkeypatch.setattr("headwater.publish.resource_dumps.packer.pack_page", pack_late)
+    monkeypatch.setattr(world.catalog, "page", read_late)
     assert world.publisher.pack_resources("files").is_done
     assert held(world)["r01"] == b"later"
     document, _, _ = read_bytes(world.fetch("http://source.example/sync/files/resourcedump.xml") or b"")
@@ -172,12 +169,11 @@ def test_a_page_without_resources_leaves_the_dump(tmp_path: Path) -> None:
     assert sorted(held(world)) == ["r04", "r05", "r06", "r07"]
 
 
-@pytest.mark.parametrize("why", [Absence.UNREADABLE, Absence.ELSEWHERE])
-def test_what_cannot_be_had_is_left_out_and_packed_later(tmp_path: Path, why: Absence) -> None:
+def test_what_cannot_be_had_is_left_out_and_packed_later(tmp_path: Path) -> None:
     """The manifest never states what the package does not hold (RS-RDM-07)."""
     world = PackedCatalog(tmp_path, page_entries=10)
     world.load(texts(5))
-    world.contents.absent["r03"] = why
+    world.contents.absent["r03"] = Absence.UNREADABLE
     world.publish()
     world.pack()
     assert sorted(held(world)) == ["r00", "r01", "r02", "r04"]
@@ -189,15 +185,15 @@ def test_what_cannot_be_had_is_left_out_and_packed_later(tmp_path: Path, why: Ab
 
 
 @pytest.mark.parametrize("why", [Absence.CHANGED, Absence.GONE])
-def test_what_is_not_as_recorded_is_waited_for(tmp_path: Path, why: Absence) -> None:
-    """Else who goes on from the dump by changes would lack a file that was touched and is what it was."""
+def test_what_is_not_as_recorded_is_left_out_and_told_to_who_scans(tmp_path: Path, why: Absence) -> None:
+    """A change tells of it then; of a file that was touched and is what it was none does: the page stays due."""
     world = PackedCatalog(tmp_path, page_entries=10)
     world.load(texts(5))
     world.contents.absent["r03"] = why
     world.publish()
-    assert world.pack() == 0
-    assert world.publisher.pack_resources("files").awaits_scan
-    assert read_resource_dump(world.fetch) is None
+    packed = world.publisher.pack_resources("files")
+    assert (packed.is_done, packed.doubted) == (True, ("r03",))
+    assert sorted(held(world)) == ["r00", "r01", "r02", "r04"]
     world.contents.absent.clear()  # it was the same after all
     assert world.pack() == 0
     assert world.pack(at_once=True) == 1
@@ -224,42 +220,20 @@ def test_a_resource_is_left_out_when_a_later_change_tells_of_it(tmp_path: Path) 
     assert [one.datetime > found.at for one in world.look().changes if one.datetime] == [True]
 
 
-def test_what_never_is_as_recorded_does_not_hold_the_dump_up_for_ever(tmp_path: Path) -> None:
-    world = PackedCatalog(tmp_path, page_entries=10)
-    world.load(texts(5))
-    world.contents.absent["r03"] = Absence.GONE
-    world.publish()
-    tries = pack_in_spite(world)
-    assert tries == MOST_TRIES
-    assert sorted(held(world)) == ["r00", "r01", "r02", "r04"]
-
-
-def test_many_pages_that_lack_something_do_not_wait_one_by_one(tmp_path: Path) -> None:
-    world = PackedCatalog(tmp_path, page_entries=2)
-    world.load(texts(8))
-    world.contents.absent |= dict.fromkeys(texts(8), Absence.GONE)
-    world.publish()
-    assert pack_in_spite(world) <= MOST_TRIES + 3 * FEW_TRIES
-    assert held(world) == {}
-
-
 @pytest.mark.parametrize("why", [Absence.UNREADABLE, Absence.GONE, Absence.CHANGED])
 @pytest.mark.parametrize("is_offered", [False, True], ids=["first", "renewed"])
-def test_a_disk_that_is_not_mounted_takes_nothing_out_of_a_dump(
-    tmp_path: Path, why: Absence, is_offered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_not_mounted_takes_nothing_out_of_a_dump(tmp_path: Path, why: Absence, is_offered: bool) -> None:
     """Deletions are held back then, and so are packages without the resources, however often it is looked (DST-F9)."""
-    monkeypatch.setattr(waiting, "MASS_SECONDS", 0.0)
     world = PackedCatalog(tmp_path, page_entries=20, renew_seconds=100.0)
     world.load(texts(40))
     world.publish()
     world.pack() if is_offered else world.publisher.pack_resources("files")
     world.clock.sleep(101)
     world.contents.absent = dict.fromkeys(texts(40), why)
-    for _ in range(2 * MOST_TRIES):
+    for _ in range(9):
         packed = world.publisher.pack_resources("files")
         assert not packed.is_done
-        assert not packed.awaits_scan
+        assert not packed.doubted, "a scan would find the same each time"
     assert held(world) == texts(40) if is_offered else read_resource_dump(world.fetch) is None
     world.contents.absent.clear()
     assert world.pack()
@@ -268,7 +242,7 @@ def test_a_disk_that_is_not_mounted_takes_nothing_out_of_a_dump(
 
 
 @pytest.mark.parametrize("why", [Absence.UNREADABLE, Absence.ELSEWHERE])
-def test_a_page_is_not_packed_anew_for_what_still_cannot_be_had(tmp_path: Path, why: Absence) -> None:
+def test_what_still_cannot_be_had_gives_a_page_no_other_packages(tmp_path: Path, why: Absence) -> None:
     """Else its packages would have another name after each change of another page, and fill the disk."""
     world = PackedCatalog(tmp_path, page_entries=5)
     world.load(texts(10))
@@ -286,17 +260,11 @@ def test_a_page_is_not_packed_anew_for_what_still_cannot_be_had(tmp_path: Path, 
     assert after is not None
     first_page = {name for name in before.packages if "/00000-" in name}
     assert first_page <= set(after.packages)
-    world.contents.absent.clear()
-    world.pack()
-    assert "r03" in held(world)
-
-
-def pack_in_spite(world: PackedCatalog) -> int:
-    tries = 0
-    while read_resource_dump(world.fetch) is None:
-        world.pack(at_once=True)
-        tries += 1
-    return tries
+    if why is Absence.UNREADABLE:
+        world.contents.absent.clear()
+        world.clock.sleep(60)
+        world.pack()
+        assert "r03" in held(world)
 
 
 def test_without_room_for_the_spool_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +293,7 @@ def test_packages_leave_room_for_the_catalog(tmp_path: Path, monkeypatch: pytest
     world.publish()
     with monkeypatch.context() as context:
         context.setattr(version_copy, "RESERVE_OCTETS", 1 << 60)
-        context.setattr(package_spool, "ROOM_OCTETS", 1 if room == "spool" else 4_000_000)
+        context.setattr(spool, "ROOM_OCTETS", 1 if room == "spool" else 4_000_000)
         with pytest.raises(OSError, match="MiB left"):
             world.publisher.pack_resources("files")
     assert read_resource_dump(world.fetch) is None
@@ -340,7 +308,7 @@ def test_octets_that_are_not_the_recorded_ones_are_left_out(tmp_path: Path) -> N
     world.load(contents)
     world.contents.held |= {"large": b"x" * 3_000_000, "changed": b"d" * 100}
     world.publish()
-    pack_in_spite(world)
+    world.pack()
     assert held(world) == {"a": b"a" * 100, "b": b"b" * 100, "z": b"z"}
     (package,) = dump(world).packages.values()
     assert len(package) < 10_000
@@ -540,16 +508,18 @@ def test_what_was_cleaned_away_while_its_page_was_packed_is_not_named(
     world = PackedCatalog(tmp_path, page_entries=100, package_entries=1)
     world.load(texts(3))
     world.publish()
-    open_content = world.contents.open
+    put, is_cleaned = world.store.put, False
 
-    def open_last(set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
-        if resource.uri == "r02" and world.contents.opened < 3:
+    def put_late(name: str, *more: object) -> object:
+        nonlocal is_cleaned
+        if name.endswith(".zip") and "-002-" in name and not is_cleaned:
+            is_cleaned = True
             world.publisher.publish("files", world.now(), Refresh.ALL)
             world.clock.sleep(GRACE_SECONDS + 1)
             world.publish()
-        return open_content(set_name, resource)
+        return put(name, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(world.contents, "open", open_last)
+    monkeypatch.setattr(world.store, "put", put_late)
     assert world.pack() == 2
     assert held(world) == texts(3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.catalog.faults import UnknownSet
 from headwater.progress import silent
-from headwater.publish.rendering.dump_packer import PackResult
+from headwater.publish.packages.packer import PackResult
 from headwater.source.dumps import dump_packing
 from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
 
@@ -28,6 +28,16 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
     packing.run()
     assert packing.health.packings == 2
     assert packing.due_at() > time.monotonic()
+
+
+def test_who_scans_is_told_of_resources_that_are_not_as_they_were_recorded() -> None:
+    hinted: list[tuple[str, list[str]]] = []
+    job = PackingJob(
+        name="files", dump="Resource Dump", pack=lambda _stop: PackResult(is_done=True, doubted=("a", "b%20c"))
+    )
+    packing = DumpPacking(job, Event(), lambda: None, silent, lambda name, uris: hinted.append((name, list(uris))))
+    packing.run()
+    assert hinted == [("files", ["a", "b%20c"])]
 
 
 def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from headwater.publish.rendering.dump_packer import PackResult
-from headwater.publish.resource_dumps import packer
-from headwater.publish.resource_dumps.packing import PackedPage, pack_page
+from headwater.catalog.interface import Resource
+from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.publish.packages.packer import PackResult
+from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.dumps.packing_round import MORE_PAGES, MOST_SCANS, pack_round
 from headwater.source.source import Source
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry
@@ -35,12 +36,24 @@ def test_files_that_change_while_any_page_is_packed(
         (folder / f"{number:03}").write_bytes(b"old %d" % number)
     numbers = count()
 
-    def busy(packing: object, plan: object, page: object) -> PackedPage:
-        """Each page loses the octets of two files while it is packed."""
-        for one in (0, 1):
-            at = page.number * FILES + one  # type: ignore[attr-defined]
+    read_page, pack_resources = SqliteCatalog.page, Publisher.pack_resources
+    is_packing = False
+
+    def packing(publisher: Publisher, name: str, *, at_once: bool = False) -> PackResult:
+        nonlocal is_packing
+        is_packing = True
+        try:
+            return pack_resources(publisher, name, at_once=at_once)
+        finally:
+            is_packing = False
+
+    def busy(catalog: SqliteCatalog, name: str, number: int) -> Iterable[Resource]:
+        """Each page loses the octets of two files after it was read to be packed."""
+        rows = list(read_page(catalog, name, number))
+        for one in (0, 1) if is_packing else ():
+            at = number * FILES + one
             (folder / f"{at:03}").write_bytes(b"new %d" % next(numbers))
-        return pack_page(packing, plan, page)  # type: ignore[arg-type]
+        return rows
 
     one = SetConfig(files=str(folder), dump=True, dump_share=0.01)
     config = SourceConfig(state=str(tmp_path / "state"), base_url=BASE, sets=(one,), page_entries=FILES)
@@ -49,12 +62,13 @@ def test_files_that_change_while_any_page_is_packed(
             source.run_once()
         for number in range(PAGES):
             (folder / f"{number * FILES + 5:03}").write_bytes(b"other %d" % number)
-    monkeypatch.setattr(packer, "pack_page", busy)
+    monkeypatch.setattr(SqliteCatalog, "page", busy)
+    monkeypatch.setattr(Publisher, "pack_resources", packing)
     with Source(config) as source:
         source.run_once()
     tree = Tree(tmp_path / "state" / "documents", BASE)
     assert _by_dump(tree) == tree.replayed() == tree.truth(folder), "the dump and the changes since (AMB-90)"
-    assert next(numbers) <= 2 * (PAGES + MORE_PAGES), "the run ends"
+    assert next(numbers) <= 4 * (PAGES + 2) * 2, "the run ends"
 
 
 def _by_dump(tree: Tree) -> dict[str, str | None]:
@@ -82,24 +96,3 @@ def _by_dump(tree: Tree) -> dict[str, str | None]:
 def _since(change: Entry) -> dt.datetime:
     assert change.datetime is not None
     return change.datetime
-
-
-def test_a_page_that_waits_in_vain_is_not_scanned_for_ever() -> None:
-    waiting = PackResult(is_done=False, awaits_scan=True)
-    left = [waiting] * 7 + [PackResult(is_done=True), waiting, PackResult(is_done=True), PackResult(is_done=False)]
-    scans: list[int] = []
-    pack_round(lambda *, at_once: left.pop(0), lambda: scans.append(len(left)), lambda: 2)
-    assert not left
-    assert len(scans) == MOST_SCANS + 1, "the next page has scans of its own"
-
-
-def test_a_folder_that_never_rests_does_not_hold_the_run() -> None:
-    packed = 0
-
-    def pack(*, at_once: bool) -> PackResult:
-        nonlocal packed
-        packed += 1
-        return PackResult(is_done=True, is_offered=packed > 10)
-
-    pack_round(pack, lambda: None, lambda: 4)
-    assert packed == 11, "a first dump is made whole"

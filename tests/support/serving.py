@@ -22,7 +22,7 @@ import msgspec
 from headwater.http.access_record import AccessRecord
 from headwater.http.app import Application
 from headwater.http.dumps.endpoint import DumpEndpoint
-from headwater.http.dumps.resource_states import PastStates
+from headwater.http.dumps.selection import PastStates
 from headwater.http.server.server import make_server
 from headwater.http.server.sockets import address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer

@@ -33,11 +33,12 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
 from headwater.publish.archives.renderer import Archives
-from headwater.publish.change_dumps.change_contents import ChangeContents
-from headwater.publish.change_dumps.packer import ChangeDumpPlan
-from headwater.publish.change_dumps.renderer import ChangeDumps
 from headwater.publish.dataset_documents import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset
+from headwater.publish.packages.change_contents import KeptContents
+from headwater.publish.packages.change_dump import ChangeDumpPacker, ChangeDumps
+from headwater.publish.packages.packer import PackResult
+from headwater.publish.packages.resource_dump import ResourceDumpPacker, ResourceDumps
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -51,12 +52,9 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
-from headwater.publish.rendering.dump_packer import DumpPacker, PackResult
 from headwater.publish.rendering.pool import RenderPool
 from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, RenderResult, always, nobody
 from headwater.publish.rendering.resource_lists import ResourceLists, with_stale_pages
-from headwater.publish.resource_dumps.packer import ResourceDumpPlan
-from headwater.publish.resource_dumps.renderer import ResourceDumps
 from headwater.publish.site import (
     SetSettings,
     Site,
@@ -139,7 +137,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     may_write: Callable[[], None] = always
     render_pool: RenderPool = RenderPool(None)
     contents: ContentReader | None = None
-    change_contents: ChangeContents | None = None
+    change_contents: KeptContents | None = None
     spool: Path | None = None
     versions: VersionStore | None = None
     written: Callable[[str | None, tuple[str, ...]], None] = nobody
@@ -167,10 +165,9 @@ class Publisher:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
-        resources = ResourceDumpPlan(self._context, options.contents, options.spool)
-        self._resource_packer = DumpPacker(self._context, resources, self._locks, self._integrity.etags)
-        changes = ChangeDumpPlan(self._context, options.change_contents, options.spool)
-        self._change_packer = DumpPacker(self._context, changes, self._locks, self._integrity.etags)
+        shared = (self._context, self._locks, self._integrity.etags, options.spool)
+        self._resource_packer = ResourceDumpPacker(*shared, options.contents)
+        self._change_packer = ChangeDumpPacker(*shared, options.change_contents)
         self.patch_maker = PatchMaker(self._context, options.versions)
         self.history = HistoryReset(self._context)
         self._written = options.written
@@ -227,8 +224,9 @@ class Publisher:
         """Make the packages of the page of the set's Resource Dump that is due, and name them.
 
         Publications of the set go on meanwhile, but for the moment in which the packages are named. `at_once`: the set
-        was scanned since, so that packing need not wait for that; `stop` raises to end early. Call it after `publish`,
-        until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again then.
+        was scanned since, so that what was left out is tried again now; `stop` raises to end early. Call it after
+        `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again
+        then.
         """
         settings = self._context.site.settings(name)
         packed = self._resource_packer.pack(settings, at_once=at_once, stop=stop)

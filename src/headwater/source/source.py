@@ -10,11 +10,11 @@ import datetime as dt
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -26,7 +26,7 @@ from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, silent
-from headwater.publish.change_dumps.change_contents import KeptContents
+from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pool import RenderPool
@@ -34,7 +34,6 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy_sets import has_copy
 from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
-from headwater.source.dumps.packing_round import pack_round
 from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.folder_pipeline import FolderPipeline, PipelineResult
 from headwater.source.leadership import Leadership
@@ -57,6 +56,8 @@ _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
 """So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
+_PACKING_ROUNDS = 3
+"""So often the folder is scanned again because files turned out to be others while they were packed."""
 _PATCH_SECONDS = 300.0
 """So long one round makes patches, for which nobody waits."""
 
@@ -87,6 +88,7 @@ class Source(ConfiguredSource):
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
+        self._scanned: dict[str, FolderSet] = {}
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
@@ -178,20 +180,29 @@ class Source(ConfiguredSource):
             copies = [one for one in copies if has_copy(self.copy_sets.copy_of(one.name))]
         made = publish_copies(self._context, self.copy_sets, copies, self._tree)
         for one in made:
-            while self.publisher.pack_resources(one.name).is_done:
-                pass
+            self._pack_resources(one.name, at_once=False)
         return made
 
     def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
-        """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again."""
+        """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again.
 
-        def scan() -> None:
-            nonlocal worked
+        So changes tell of what the packages lack, or it is packed by the next round: nothing follows this run (AMB-90).
+        """
+        for number in range(_PACKING_ROUNDS):
+            if not self._pack_resources(config.name, at_once=number > 0):
+                break
             worked = _together(worked, self._work(config))
-
-        pack = partial(self.publisher.pack_resources, config.name)
-        pack_round(pack, scan, lambda: len(self.catalog.pages(config.name)))
         return worked
+
+    def _pack_resources(self, name: str, *, at_once: bool) -> bool:
+        """Pack each page that is due, once; whether there were resources that are not as they were recorded."""
+        is_doubted = False
+        for _page in range(len(self.catalog.pages(name)) + 2):
+            packed = self.publisher.pack_resources(name, at_once=at_once)
+            is_doubted = is_doubted or bool(packed.doubted)
+            if not packed.is_done:
+                break
+        return is_doubted
 
     def _clean_versions(self) -> None:
         if self.versioned:
@@ -313,7 +324,13 @@ class Source(ConfiguredSource):
         ]
         for one in sets:
             scheduler.add(one)
+        self._scanned = {one.health.name: one for one in sets}
         return sets
+
+    def _hint(self, name: str, uris: Iterable[str]) -> None:
+        """Have the files of these resources looked at: they are not as they were recorded."""
+        if (one := self._scanned.get(name)) is not None:
+            one.hint([unquote_to_bytes(uri) for uri in uris if "://" not in uri])
 
     def _schedule_copies(self, scheduler: Scheduler) -> list[CopySet]:
         sets = self._made_copies(scheduler.stopping.is_set)
@@ -332,7 +349,7 @@ class Source(ConfiguredSource):
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
         self._packing = {}
         for job in packing_jobs(self.site, self.publisher):
-            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener)
+            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener, self._hint)
             self._packing.setdefault(job.name, []).append(packing)
             scheduler.add(packing)
         if self.versioned:

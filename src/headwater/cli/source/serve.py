@@ -314,7 +314,7 @@ def _application(
     """
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
-    from headwater.http.dumps.resource_states import PastStates
+    from headwater.http.dumps.selection import PastStates
     from headwater.http.metrics.page import MetricsPage
     from headwater.http.resources.handler import FileHandler
     from headwater.http.versions.endpoint import VersionEndpoint

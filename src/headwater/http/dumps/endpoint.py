@@ -19,19 +19,22 @@ import msgspec
 from headwater.address_levels import client_network
 from headwater.catalog.content import ContentReader
 from headwater.http import responses
-from headwater.http.dumps.faults import (
+from headwater.http.dumps.package import Package, PackageSource
+from headwater.http.dumps.package_stream import DumpTimes, PackageStream
+from headwater.http.dumps.request import (
+    BODY_OCTETS,
     BodyTooLate,
     DumpRefused,
     OldProtocol,
     TooManyDumps,
     TooMuchAsked,
+    Wanted,
+    WantedSince,
+    WantedUris,
     WrongMediaType,
+    read_request,
 )
-from headwater.http.dumps.package import Package, PackageSource
-from headwater.http.dumps.package_stream import DumpTimes, PackageStream
-from headwater.http.dumps.request import BODY_OCTETS, Wanted, WantedSince, WantedUris, read_request
-from headwater.http.dumps.resource_states import PastStates, present_states
-from headwater.http.dumps.selection import select
+from headwater.http.dumps.selection import PastStates, present_states, select
 from headwater.http.responses import Response, line
 from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
 from headwater.http.source_access import not_published

@@ -6,39 +6,44 @@ recorded with the digest that the catalog has, so a reader that knows the lists 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+import datetime as dt
+import zlib
+from collections.abc import Iterator
 
 import msgspec
 
-from headwater.catalog.content import (
-    ContentChanged,
-    ContentReader,
-    NoContent,
-    OpenContent,
-    read_and_close,
-    recorded_blocks,
-)
-from headwater.catalog.interface import Metadata, Resource
-from headwater.http.dumps.manifest import EntryRoom, Manifest
-from headwater.http.dumps.resource_states import StatesOf
-from headwater.http.dumps.selection import SelectedResources, absolute_uri
-from headwater.packages.compression import pays
-from headwater.packages.zip_writer import ZipWriter
+from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent
+from headwater.catalog.interface import Resource
+from headwater.deflate import FAST_LEVEL, deflate_whole
+from headwater.http.dumps.request import TooMuchAsked
+from headwater.http.dumps.selection import SelectedResources, StatesOf, absolute_uri
+from headwater.packages.member_paths import MANIFEST
 from headwater.publish.links.added_links import AddedLinks, LinkRoom
 from headwater.publish.links.link_sources import EntryPlace
-from headwater.publish.rendering.resource_paths import ResourcePaths
+from headwater.publish.packages.builder import (
+    PackageBounds,
+    PackageBuilder,
+    entry_octets,
+    in_blocks,
+    octets_of_content,
+    read_rows,
+)
+from headwater.publish.packages.paths import ResourcePaths
+from headwater.publish.rendering.documents import packed_entry
+from headwater.spec.kinds import Kind
 from headwater.spec.limits import DOCUMENT_OCTETS
-from headwater.spec.records import AbsenceReason
+from headwater.spec.records import AbsenceReason, AbsentResource, Document, Entry, Link
+from headwater.spec.writer import DocumentWriter
+from headwater.spec.writing.xml_text import escape
 
 BLOCK_OCTETS = 1 << 18
 """Octets that are handed out at a time, more or less."""
-SMALL_OCTETS = 1 << 20
-"""A resource up to this size is read whole before its member begins; a larger one while it is sent."""
 ROWS = 256
 """Resources that the catalog is asked for at a time."""
-MANIFEST = "manifest.xml"
+_HEAD_OCTETS = 1 << 16
+"""What the head and the end of a manifest take at most."""
+_ABSENT_OCTETS = 120
+"""What an `absent` has besides its URI, at most."""
 
 
 class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,171 +60,105 @@ class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
 class Package:
     """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread.
 
-    `deflate`: whether members are deflated where that pays; else all are stored.
+    `deflate`: whether members are deflated where that pays; else all are stored. Raises TooMuchAsked when the URIs
+    alone could be too many for one manifest: all could come to be named as absent (RS-LIM-01).
     """
 
     def __init__(self, source: PackageSource, selection: SelectedResources, octets: int, *, deflate: bool) -> None:
         self._source = source
         self._deflates = deflate
         self._selection = selection
-        self._room = octets
-        uris = itertools.chain(selection.uris, selection.deleted)
-        self._manifest = Manifest(selection.at, source.up, (absolute_uri(uri, source.prefix) for uri in uris))
+        uris = [absolute_uri(uri, source.prefix) for uri in (*selection.uris, *selection.deleted)]
+        reserved = sum(map(_absent_octets, uris))
+        if reserved > DOCUMENT_OCTETS // 2:
+            raise TooMuchAsked("the URIs that are asked for are too long for one manifest")
+        bounds = PackageBounds(
+            entries=len(uris), octets=octets, manifest_octets=DOCUMENT_OCTETS - _HEAD_OCTETS - reserved
+        )
+        self._builder = PackageBuilder(bounds, deflates=deflate, is_stream=True)
+        self._manifest = _Manifest(selection.at, source.up)
         self._paths = ResourcePaths()
-        self._zip = ZipWriter()
 
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of octets. Raises the catalog's faults; then what was given is no package."""
-        waiting: list[bytes] = []
-        octets = 0
-        for piece in self._pieces():
-            waiting.append(piece)
-            octets += len(piece)
-            if octets >= BLOCK_OCTETS:
-                yield b"".join(waiting)
-                waiting, octets = [], 0
-        yield b"".join(waiting)
+        return in_blocks(self._pieces(), BLOCK_OCTETS)
 
     def _pieces(self) -> Iterator[bytes]:
-        source, uris = self._source, self._selection.uris
-        for start in range(0, len(uris), ROWS):
-            batch = uris[start : start + ROWS]
-            rows: list[Resource] = []
-            for uri, found in source.states(batch).items():
-                if isinstance(found, Resource):
-                    rows.append(found)
-                else:
-                    self._leave_out(uri, found)
-            linked = source.links.to(rows, EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
-            for group in _groups(linked):
-                yield from self._group(group)
+        source, zip_file = self._source, self._builder.zip
+        linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
+        for row, content in read_rows(source.contents, source.name, linked):
+            yield from self._member(row, content)
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)
-        yield from self._zip.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
-        yield self._zip.end()
+        yield from zip_file.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
+        yield zip_file.end()
+
+    def _rows(self) -> Iterator[Resource]:
+        """The resources in the states that are wanted."""
+        uris = self._selection.uris
+        for start in range(0, len(uris), ROWS):
+            for uri, found in self._source.states(uris[start : start + ROWS]).items():
+                if isinstance(found, Resource):
+                    yield found
+                else:
+                    self._leave_out(uri, found)
+
+    def _member(self, row: Resource, content: bytes | OpenContent | NoContent) -> Iterator[bytes]:
+        if isinstance(content, NoContent):
+            self._leave_out(row.uri, AbsenceReason(content.why.value))
+            return
+        path, octets = self._paths.take(row.uri), octets_of_content(content)
+        entry = entry_octets(row, path)
+        if not self._builder.has_room(octets, entry):
+            if not isinstance(content, bytes):
+                content.close()
+            self._leave_out(row.uri, AbsenceReason.LIMIT)
+            return
+        self._builder.count(octets, entry)
+        why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
+        if why is None:
+            self._manifest.add(packed_entry(row, self._source.prefix, path, row.metadata.length))
+        else:
+            self._leave_out(row.uri, AbsenceReason(why.value))
 
     def _leave_out(self, uri: str, reason: AbsenceReason) -> None:
-        self._manifest.leave_out(absolute_uri(uri, self._source.prefix), reason)
-
-    def _group(self, group: list[Resource]) -> Iterator[bytes]:
-        """The members of resources that may be held together, or of one of which nobody knows as much."""
-        source, first = self._source, group[0]
-        if _is_small(first):
-            yield from self._whole(group, source.contents.read_each(source.name, group))
-            return
-        content = source.contents.open(source.name, first)
-        if isinstance(content, NoContent):
-            self._leave_out(first.uri, AbsenceReason(content.why.value))
-        elif content.octets > SMALL_OCTETS:
-            yield from self._large(first, content)
-        else:
-            yield from self._whole(group, [read_and_close(content, first.metadata)])
-
-    def _whole(self, group: Sequence[Resource], contents: Sequence[bytes | NoContent]) -> Sequence[bytes]:
-        """The members of resources that have been read whole, of those that can be given."""
-        there: list[Resource] = []
-        read: list[bytes] = []
-        for resource, content in zip(group, contents, strict=True):
-            if isinstance(content, NoContent):
-                self._leave_out(resource.uri, AbsenceReason(content.why.value))
-            else:
-                there.append(resource)
-                read.append(content)
-        if (place := self._place(there, sum(map(len, read)))) is None:
-            return [part for one, octets in zip(there, read, strict=True) for part in self._whole_one(one, octets)]
-        return self._members(there, read, place)
-
-    def _whole_one(self, resource: Resource, octets: bytes) -> Sequence[bytes]:
-        """The member of one of several resources for all of which there was no room."""
-        place = self._place([resource], len(octets))
-        if place is None:
-            self._leave_out(resource.uri, AbsenceReason.LIMIT)
-            return ()
-        return self._members([resource], [octets], place)
-
-    def _members(self, resources: Sequence[Resource], contents: Sequence[bytes], place: _Place) -> Sequence[bytes]:
-        deflate = [self._pays(one, len(octets)) for one, octets in zip(resources, contents, strict=True)]
-        parts = self._zip.whole_members([path[1:] for path in place.paths], contents, deflate)
-        self._manifest.add(resources, *place)
-        return parts
-
-    def _pays(self, resource: Resource, octets: int) -> bool:
-        return self._deflates and pays(resource.metadata.type, octets)
-
-    def _large(self, resource: Resource, content: OpenContent) -> Iterator[bytes]:
-        """The member of a resource that is read while it is sent."""
-        try:
-            place = self._place([resource], content.octets)
-            if place is None:
-                self._leave_out(resource.uri, AbsenceReason.LIMIT)
-                return
-            reading = _Reading(content, resource.metadata)
-            deflate = self._pays(resource, content.octets)
-            yield from self._zip.stream(place.paths[0][1:], reading, deflate=deflate)
-            if reading.fault is None:
-                self._manifest.add([resource], *place)
-            else:
-                self._leave_out(resource.uri, reading.fault)
-        finally:
-            content.close()
-
-    def _place(self, resources: Sequence[Resource], octets: int) -> _Place | None:
-        """The place of resources in the package; None when the limits have no room for all of them."""
-        if octets > self._room:
-            return None
-        uris = [absolute_uri(one.uri, self._source.prefix) for one in resources]
-        room = self._manifest.room_for(resources, uris)
-        if room is None:
-            return None
-        self._room -= octets
-        return _Place(uris, self._paths.take_all([one.uri for one in resources]), room)
+        self._manifest.absent.append(AbsentResource(absolute_uri(uri, self._source.prefix), reason))
 
 
-class _Place(NamedTuple):
-    """Resources in the package: absolute URIs, paths, and the room of their entries in the manifest."""
+class _Manifest:
+    """Entries and `absent` resources, in any order; what is written of it is kept deflated, until it is sent."""
 
-    uris: Sequence[str]
-    paths: Sequence[str]
-    room: EntryRoom
+    def __init__(self, at: dt.datetime, up: str) -> None:
+        self.absent: list[AbsentResource] = []
+        self._head = Document(
+            kind=Kind.RESOURCE_DUMP_MANIFEST,
+            capability="resourcedump-manifest",
+            at=at,
+            links=(Link(rel="up", href=up),),
+        )
+        self._writer = DocumentWriter(self._head)
+        self._writer.head()
+        self._waiting: list[Entry] = []
+        self._deflated: list[bytes] = []
+
+    def add(self, entry: Entry) -> None:
+        """A resource that is in the package."""
+        self._waiting.append(entry)
+        if len(self._waiting) >= ROWS:
+            self._deflated.append(deflate_whole(self._writer.entries(self._waiting), FAST_LEVEL))
+            self._waiting.clear()
+
+    def blocks(self) -> Iterator[bytes]:
+        """The whole document."""
+        yield DocumentWriter(msgspec.structs.replace(self._head, absent=tuple(self.absent))).head()
+        for deflated in self._deflated:
+            yield zlib.decompress(deflated, -15)
+        if self._waiting:
+            yield self._writer.entries(self._waiting)
+        yield self._writer.tail()
 
 
-def _groups(resources: Iterable[Resource]) -> Iterator[list[Resource]]:
-    """The resources in their order, those together that are small and together hardly more than a block."""
-    group: list[Resource] = []
-    octets = 0
-    for resource in resources:
-        length = resource.metadata.length
-        if group and (octets + (length or 0) > BLOCK_OCTETS or not (_is_small(resource) and _is_small(group[0]))):
-            yield group
-            group, octets = [], 0
-        group.append(resource)
-        octets += length or 0
-    if group:
-        yield group
-
-
-def _is_small(resource: Resource) -> bool:
-    """Whether it is known to be read whole."""
-    length = resource.metadata.length
-    return length is not None and length <= SMALL_OCTETS
-
-
-class _Reading:
-    """The octets of a resource in blocks; ends early, and `fault` says why, when they are no longer the recorded ones.
-
-    A member that has begun then ends with what came, and the manifest does not name it.
-    """
-
-    fault: AbsenceReason | None = None
-
-    def __init__(self, content: OpenContent, metadata: Metadata) -> None:
-        self._content = content
-        self._metadata = metadata
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from recorded_blocks(self._content, self._metadata)
-        except ContentChanged:
-            self.fault = AbsenceReason.CHANGED
-        except OSError:
-            self.fault = AbsenceReason.UNREADABLE
+def _absent_octets(uri: str) -> int:
+    if uri.isascii() and "&" not in uri:
+        return len(uri) + _ABSENT_OCTETS
+    return len(escape(uri)) * (1 if uri.isascii() else 9) + _ABSENT_OCTETS

@@ -1,18 +1,29 @@
-"""Which resources of a set a request for a package means, as the catalog knows them when it comes."""
+"""Which resources of a set a request for a package means: as the catalog knows them when it comes, or as they were."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Segment
+from headwater.catalog.content import ContentReader
+from headwater.catalog.interface import Catalog, Resource, Segment
 from headwater.catalog.set_snapshot import read_snapshot
-from headwater.http.dumps.faults import DumpRefused, NoSuchPage, NotKnownSince, TooMuchAsked
-from headwater.http.dumps.request import Wanted, WantedPage, WantedSince
+from headwater.http.dumps.request import (
+    DumpRefused,
+    NoSuchPage,
+    NotKnownSince,
+    TooMuchAsked,
+    Wanted,
+    WantedPage,
+    WantedSince,
+)
+from headwater.http.versions.past_contents import past_resource
 from headwater.spec.datetimes import format_datetime
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import AbsenceReason, ChangeKind
+from headwater.versions.history import History, Keeping, PastState
 
 CHANGES_READ = 10_000
 """So many changes are read at a time."""
@@ -93,3 +104,53 @@ def _changed(
             raise TooMuchAsked(f"more than {min(most, read):,} resources or changes since {format_datetime(moment)}")
     there = [uri for uri, stays in is_there.items() if stays]
     return there, [uri for uri, stays in is_there.items() if not stays]
+
+
+StatesOf = Callable[[Sequence[str]], Mapping[str, Resource | AbsenceReason]]
+"""For each URI, as the catalog has it, its resource in the state that is wanted, or why there is none."""
+
+_NO_OCTETS = {Keeping.DELETED: AbsenceReason.DELETED, Keeping.LOST: AbsenceReason.GONE}
+
+
+def present_states(catalog: Catalog, name: str) -> StatesOf:
+    """The resources of a set as they are."""
+
+    def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
+        found = catalog.get(name, uris)
+        return {uri: found.get(uri) or _unknown(uri) for uri in uris}
+
+    return states
+
+
+class PastStates(msgspec.Struct, frozen=True, kw_only=True):
+    """What resources were: `histories` by sets, and who opens octets of then.
+
+    What the settings of a set do not take is not there, whatever it was once.
+    """
+
+    histories: Mapping[str, History]
+    contents: ContentReader
+    takes: Callable[[str, bytes], bool]
+
+    def at(self, name: str, at_us: int) -> StatesOf:
+        """The resources of a set with a history as they were."""
+        history = self.histories[name]
+
+        def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
+            known = history.each_until([uri for uri in uris if self._is_taken(name, uri)], at_us)
+            return {uri: _past(uri, known.get(uri)) for uri in uris}
+
+        return states
+
+    def _is_taken(self, name: str, uri: str) -> bool:
+        return "://" not in uri and self.takes(name, unquote_to_bytes(uri))
+
+
+def _past(uri: str, state: PastState | None) -> Resource | AbsenceReason:
+    if state is None:
+        return _unknown(uri)
+    return past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
+
+
+def _unknown(uri: str) -> AbsenceReason:
+    return AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE

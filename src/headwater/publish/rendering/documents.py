@@ -296,7 +296,7 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
         )
 
 
-def packed_entry(row: Resource, prefix: str, path: str, length: int) -> Entry:
+def packed_entry(row: Resource, prefix: str, path: str, length: int | None) -> Entry:
     """The entry of a resource in the manifest of a package that has it at `path`, with so many octets (RS-RDM-05)."""
     stated = row.metadata
     return Entry(

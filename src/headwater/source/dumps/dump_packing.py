@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import Event
 from typing import Final, Protocol
@@ -15,8 +15,8 @@ from headwater.processes.duty_cycle import DutyCycle
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
+from headwater.publish.packages.packer import PackResult
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering.dump_packer import PackResult
 from headwater.publish.site import Site
 from headwater.source.set_health import FailureState, RetryPauses
 
@@ -29,6 +29,10 @@ QUIET_SHARE, LONGEST_QUIET = 0.1, 600.0
 tens of thousands of sets that rest would else keep a processor at work. What is due by time is late by that share."""
 DUTY: Final = DutyCycle(0.25)
 """How much of the time what there is already may be packed anew."""
+
+
+def nobody(_name: str, _uris: Iterable[str]) -> None:
+    """Nobody scans the resources."""
 
 
 class PackingHealth(FailureState, kw_only=True):
@@ -70,12 +74,21 @@ def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> PackResult:
 class DumpPacking:
     """Does that for one dump. What fails is shown by `health`, and tried again after a pause that grows."""
 
-    def __init__(self, job: PackingJob, stopping: Event, wake: Callable[[], None], listener: Listener) -> None:
+    def __init__(
+        self,
+        job: PackingJob,
+        stopping: Event,
+        wake: Callable[[], None],
+        listener: Listener,
+        hint: Callable[[str, Iterable[str]], None] = nobody,
+    ) -> None:
+        """`hint` is told of resources of a set that are not as they were recorded."""
         self.health = PackingHealth(name=job.name, dump=job.dump)
         self._job = job
         self._pause = min(LONGEST, job.pause_seconds)
         self._stopping = stopping
         self._wake = wake
+        self._hint = hint
         self._listener = listener
         self._retries = RetryPauses()
         self._due_at = 0.0
@@ -106,6 +119,8 @@ class DumpPacking:
         try:
             began = time.monotonic()
             packed = self._job.pack(self._stop)
+            if packed.doubted:
+                self._hint(name, packed.doubted)
             if packed.is_done:
                 self.health.packings += 1
                 self._active_at = ended = time.monotonic()

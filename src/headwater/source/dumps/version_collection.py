@@ -13,7 +13,7 @@ from headwater import notices
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
-from headwater.publish.change_dumps.needed_versions import needed_versions
+from headwater.publish.packages.change_contents import needed_versions
 from headwater.versions.history import History, has_history
 from headwater.versions.history_retention import prune
 from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect

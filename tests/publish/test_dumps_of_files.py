@@ -1,4 +1,4 @@
-"""Members of Resource Dumps that are made of files by processes: the same packages, whoever has made them."""
+"""Resource Dumps of files: the same packages, however the files are read, and nothing that is not as recorded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
-from headwater.catalog.interface import Metadata, Resource, Upsert
+from headwater.catalog.interface import Metadata, Upsert
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
-from headwater.publish.resource_dumps import file_members, member_batches
-from headwater.publish.resource_dumps.file_members import make_members
-from headwater.publish.resource_dumps.member_batches import PageCutter
-from headwater.publish.site import SetSettings
+from headwater.publish.packages.spool import PackageSpool
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 
 FILES = 60
@@ -110,99 +107,27 @@ def unchanged(_root: Path) -> None:
 
 @pytest.mark.parametrize("change", [unchanged, changed])
 @pytest.mark.parametrize("package_entries", [1, 7, 1_000])
-def test_packages_are_the_same_whoever_makes_the_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], package_entries: int
+def test_packages_are_the_same_however_files_are_read(
+    tmp_path: Path, change: Callable[[Path], None], package_entries: int
 ) -> None:
-    """By processes, in this one, and by opening each resource; what is not as it was recorded is in none of them."""
-    monkeypatch.setattr(member_batches, "BATCH_MEMBERS", 5)
-    monkeypatch.setattr(member_batches, "processors", lambda: 3)
+    """Many at a time, or by opening each; what is not as it was recorded is in none of them."""
     root = tmp_path / "files"
     write_files(root)
-    worlds = [FolderWorld(tmp_path / str(number), root) for number in range(3)]
+    worlds = [FolderWorld(tmp_path / str(number), root) for number in range(2)]
     for world in worlds:
         world.record_files()
     change(root)
-    by_processes, by_this_one, by_opening = worlds
-    monkeypatch.setattr(member_batches, "POOL_MEMBERS", 0)
-    by_processes.read_by(by_processes.file_reader(), package_entries=package_entries)
-    packages = by_processes.packages()
-    monkeypatch.setattr(member_batches, "POOL_MEMBERS", 1_000)
-    by_this_one.read_by(by_this_one.file_reader(), package_entries=package_entries)
-    assert by_this_one.packages() == packages
+    together, by_opening = worlds
+    together.read_by(together.file_reader(), package_entries=package_entries)
+    packages = together.packages()
     by_opening.read_by(OpenedOnly(by_opening.file_reader()), package_entries=package_entries)
     assert by_opening.packages() == packages
-    dump = read_resource_dump(by_processes.fetch)
+    dump = read_resource_dump(together.fetch)
     assert dump is not None
     gone = {"0/f003.txt", "1/f007.txt"} if change is changed else set()
     prefix = by_opening.site.resource_prefix("files")
     names = {str(path.relative_to(root)).replace(" ", "%20") for path in root.rglob("*.*")}
     assert set(dump.resources) == {prefix + name for name in names - gone}
-
-
-def test_processes_make_the_members_of_plain_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the test above would compare one way with itself."""
-    world = FolderWorld(tmp_path, tmp_path / "files")
-    write_files(world.root)
-    world.record_files()
-    world.read_by(world.file_reader())
-    made: list[str] = []
-
-    def noted(job: file_members.MemberJob) -> file_members.MadeMembers:
-        error, members = make_members(job)
-        made.extend(one[2] for one, member in zip(job[2], members, strict=True) if one is not None and member)
-        return error, members
-
-    monkeypatch.setattr(member_batches, "make_members", noted)
-    world.packages()
-    assert len(made) == FILES - 8 + 2  # and one that is empty, and one with a blank; neither large, nor read too soon
-    assert all(name.startswith("resources/") for name in made)
-
-
-@pytest.mark.parametrize(
-    ("page", "processors", "expected"),
-    [
-        (("image/jpeg", True, 60), 2, 1),
-        (("text/plain", True, 60), 2, 2),
-        (("text/plain", True, 59), 2, 0),
-        (("text/plain", True, 60), 1, 0),
-        (("text/plain", False, 60), 2, 0),
-    ],
-    ids=["stored", "deflated", "few", "one processor", "no files"],
-)
-def test_processes_are_started_where_they_save_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: tuple[str, bool, int], processors: int, expected: int
-) -> None:
-    kind, of_files, count = page
-    monkeypatch.setattr(member_batches, "processors", lambda: processors)
-    monkeypatch.setattr(member_batches, "POOL_MEMBERS", 60)
-    path = tmp_path / "f"
-    path.write_bytes(b"f" * 100)
-    memo = note(7, path.stat()) if of_files else b"of a provider"
-    row = Resource(uri="f", metadata=Metadata(length=100, type=kind), memo=memo, page=0, seq=0)
-    prefix = "http://source.example/"
-    reader = FileContentReader({"s": ContentRoot(prefix=prefix, folder=str(tmp_path), is_scanned=of_files)})
-    cutter = PageCutter("s", SetSettings(name="s"), prefix, reader)
-    assert cutter.processes_for([row] * count) == expected
-
-
-def test_a_file_that_changes_while_it_is_read_is_left_to_the_publisher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "f.txt"
-    path.write_bytes(b"as it was recorded")
-    state = path.stat()
-    file = (os.fsencode(path), (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino), "f.txt", False)
-    read = os.pread
-
-    def overtaken(descriptor: int, octets: int, place: int) -> bytes:
-        found = read(descriptor, octets, place)
-        path.write_bytes(b"as it is meanwhile")
-        return found
-
-    with (tmp_path / "spool").open("w+b") as spool:
-        assert make_members((spool.fileno(), 0, [file]))[1][0] is not None
-        monkeypatch.setattr(os, "pread", overtaken)
-        assert make_members((spool.fileno(), 0, [file])) == (0, [None])
 
 
 def test_a_full_disk_takes_nothing_out_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,11 +137,11 @@ def test_a_full_disk_takes_nothing_out_of_a_package(tmp_path: Path, monkeypatch:
     world.read_by(world.file_reader())
     world.publish()
 
-    def full(*_more: object) -> int:
+    def full(*_more: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as context:
-        context.setattr(os, "pwrite", full)
+        context.setattr(PackageSpool, "_write", full)
         with pytest.raises(OSError, match="No space"):
             world.publisher.pack_resources("files")
     assert len(world.packages()) == 1

@@ -1,21 +1,21 @@
-"""Under which path of a package a resource lies: its own relative path, where that is safe."""
+"""Under which path of a package a resource or the octets of a change lie: such that any file system can hold them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from headwater.packages.faults import BadPackage
 from headwater.packages.member_paths import MemberNames
 from headwater.spec.uris import quote_path
 
 FOLDER = "/resources/"
-_FOLDER_NAME = FOLDER.removeprefix("/")
 NUMBERED = "/others/"
 """Below it lie, by number, resources whose own path another one has already, but for case or normalisation."""
 
 _safe = re.compile(r"[0-9A-Za-z_\-][0-9A-Za-z_.\-]*(?:/[0-9A-Za-z_\-][0-9A-Za-z_.\-]*)*").fullmatch
+_NAME = re.compile(r"[\w ()+,;=@~.%!'-]{1,80}\Z")
+_ASCII_NAME = re.compile(r"[A-Za-z0-9._~%!'()+,;=@-]{1,80}\Z")
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f"%*:<>?\\|\ufffe\uffff]')
 """What some file system, our readers or XML cannot hold, and the sign of percent-encoding."""
 
@@ -37,12 +37,6 @@ class ResourcePaths:
             return f"{NUMBERED}{self._numbered:08d}"
         return path
 
-    def take_all(self, uris: Sequence[str]) -> list[str]:
-        """The paths of more resources with these relative URIs, as `take` has them one after another."""
-        if all(map(_safe, uris)) and self._names.add_all([_FOLDER_NAME + uri for uri in uris]):
-            return [FOLDER + uri for uri in uris]
-        return [self.take(uri) for uri in uris]
-
 
 def resource_path(uri: str) -> str:
     """The path of a resource with this relative URI: decoded where that is a safe name, else as the URI has it.
@@ -60,3 +54,19 @@ def resource_path(uri: str) -> str:
     if _UNSAFE.search(text) or not {"", ".", ".."}.isdisjoint(parts) or quote_path(octets) != uri:
         return FOLDER + uri
     return FOLDER + text
+
+
+def file_name(uri: str) -> str:
+    """A safe name for the octets of a resource: the last name of its URI, decoded where every system takes that.
+
+    Never empty, no separator, no control character, not only dots, no dot or blank at the end.
+    """
+    coded = (urlsplit(uri).path if "://" in uri else uri).rpartition("/")[2]
+    try:
+        plain = unquote(coded, errors="strict")
+    except UnicodeDecodeError:
+        plain = ""
+    for name, pattern in ((plain, _NAME), (coded, _ASCII_NAME)):
+        if pattern.match(name) and not name.endswith((".", " ")) and not name.startswith((".", " ")):
+            return name
+    return "content"

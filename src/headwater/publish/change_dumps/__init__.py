@@ -1,1 +1,0 @@
-"""Change Dumps: packages with the octets of all changes, planned and made beside the publications of their set."""

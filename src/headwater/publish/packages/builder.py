@@ -1,0 +1,185 @@
+"""Builds packages: ZIP files with the octets of rows of the catalog, member by member, as blocks of octets.
+
+The blocks go into a spool, from which a package is put into the store (`PackageSpool`), or to a client that waits for
+them. A row whose octets are not the recorded ones is left out, and why is said; the manifest names what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+
+import msgspec
+
+from headwater.catalog.content import (
+    Absence,
+    ContentChanged,
+    ContentReader,
+    NoContent,
+    OpenContent,
+    read_and_close,
+    recorded_blocks,
+)
+from headwater.catalog.entry_size import weight
+from headwater.catalog.interface import Change, Metadata, Resource
+from headwater.packages.compression import pays
+from headwater.packages.faults import MemberChanged
+from headwater.packages.zip_writer import ZipWriter
+
+SMALL_OCTETS = 1 << 20
+"""A resource of so many octets is read whole before its member begins; a larger one while that is written."""
+GROUP_OCTETS = 1 << 18
+"""Small resources of so many octets together are read at a time."""
+MANIFEST_OCTETS = 40_000_000
+"""No manifest is longer: it has to be a document like others (RS-LIM-01)."""
+_GROUP_ROWS = 256
+_ESCAPED = 6
+"""A character of a path becomes so many octets at most when it is escaped."""
+
+
+def read_rows(
+    contents: ContentReader, name: str, rows: Iterable[Resource]
+) -> Iterator[tuple[Resource, bytes | OpenContent | NoContent]]:
+    """The resources in their order, each with its octets, or, of a large one, the content that is open."""
+    for group in _groups(rows):
+        if _is_small(group[0]):
+            yield from zip(group, contents.read_each(name, group), strict=True)
+            continue
+        content = contents.open(name, group[0])
+        if not isinstance(content, NoContent) and content.octets <= SMALL_OCTETS:
+            yield group[0], read_and_close(content, group[0].metadata)
+        else:
+            yield group[0], content
+
+
+def _groups(rows: Iterable[Resource]) -> Iterator[list[Resource]]:
+    """The small resources together, as many as are read at a time; each of the others alone."""
+    group: list[Resource] = []
+    octets = 0
+    for row in rows:
+        length = row.metadata.length or 0
+        is_small = _is_small(row)
+        if group and (not is_small or octets + length > GROUP_OCTETS or len(group) >= _GROUP_ROWS):
+            yield group
+            group, octets = [], 0
+        if not is_small:
+            yield [row]
+            continue
+        group.append(row)
+        octets += length
+    if group:
+        yield group
+
+
+def _is_small(row: Resource) -> bool:
+    return row.metadata.length is not None and row.metadata.length <= SMALL_OCTETS
+
+
+def octets_of_content(content: bytes | OpenContent) -> int:
+    """How many octets a member is made of."""
+    return len(content) if isinstance(content, bytes) else content.octets
+
+
+def entry_octets(row: Resource | Change, path: str) -> int:
+    """What the entry of a row takes in a manifest at most, without links that are added."""
+    return weight(row.uri, row.metadata) + _ESCAPED * len(path) + len(' path=""')
+
+
+class PackageBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What one package holds at most: so many `entries`, so many `octets` of content, so many of its manifest."""
+
+    entries: int
+    octets: int
+    manifest_octets: int
+
+
+class PackageBuilder:
+    """The members of one package. With `deflates` those are deflated for which that pays.
+
+    If a member turns out wrong while it is given, a package that `is_stream` goes on with what has been given of it,
+    which its manifest does not name; of any other the caller takes it back: the package ends at `zip.octets` again.
+    """
+
+    def __init__(self, bounds: PackageBounds, *, deflates: bool = True, is_stream: bool = False) -> None:
+        self.zip = ZipWriter()
+        self.entries = 0
+        self.manifest_octets = 0
+        """What the entries take at most."""
+        self._bounds = bounds
+        self._octets = 0
+        self._deflates = deflates
+        self._is_stream = is_stream
+
+    def has_room(self, octets: int, manifest_octets: int) -> bool:
+        """Whether a member of so many octets, whose entry takes so many, is within the bounds."""
+        bounds = self._bounds
+        return (
+            self.entries < bounds.entries
+            and self._octets + octets <= bounds.octets
+            and self.manifest_octets + manifest_octets <= bounds.manifest_octets
+        )
+
+    def count(self, octets: int, manifest_octets: int) -> None:
+        """One more entry, with so many octets in the package and in the manifest."""
+        self.entries += 1
+        self._octets += octets
+        self.manifest_octets += manifest_octets
+
+    def member(
+        self, path: str, content: bytes | OpenContent, stated: Metadata
+    ) -> Generator[bytes, None, Absence | None]:
+        """The octets of one member; returns why its content cannot be had, if so. An open content is closed."""
+        if isinstance(content, bytes):
+            yield self.zip.member(path, content, deflate=self._pays(stated, len(content)))
+            return None
+        if content.octets <= SMALL_OCTETS:
+            found = read_and_close(content, stated)
+            if isinstance(found, NoContent):
+                return found.why
+            yield self.zip.member(path, found, deflate=self._pays(stated, len(found)))
+            return None
+        reading = _Reading(content, stated, is_stream=self._is_stream)
+        octets = None if self._is_stream else content.octets
+        try:
+            yield from self.zip.stream(path, reading, octets=octets, deflate=self._pays(stated, content.octets))
+        except MemberChanged:
+            return reading.fault or Absence.CHANGED
+        finally:
+            content.close()
+        return reading.fault
+
+    def _pays(self, stated: Metadata, octets: int) -> bool:
+        return self._deflates and pays(stated.type, octets)
+
+
+class _Reading:
+    """The octets of a content in blocks, and `fault`: why they are not the recorded ones."""
+
+    fault: Absence | None = None
+
+    def __init__(self, content: OpenContent, stated: Metadata, *, is_stream: bool) -> None:
+        self._content = content
+        self._stated = stated
+        self._is_stream = is_stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from recorded_blocks(self._content, self._stated)
+        except ContentChanged:
+            self.fault = Absence.CHANGED
+        except OSError:
+            self.fault = Absence.UNREADABLE
+        if self.fault is not None and not self._is_stream:
+            raise MemberChanged("the content is not as it was recorded")
+
+
+def in_blocks(pieces: Iterable[bytes], octets: int) -> Iterator[bytes]:
+    """The same octets in blocks of about this size."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= octets:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
