@@ -31,12 +31,12 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 6_435,
-    "cli": 7_687,
+    "cli": 7_683,
     "copies": 547,
     "datasets": 646,
     "files": 1_267,
-    "http": 6_550,
-    "ingest": 9_329,
+    "http": 6_533,
+    "ingest": 9_312,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 608
+MOST_MODULES = 607
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

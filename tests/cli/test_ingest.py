@@ -199,7 +199,7 @@ def test_a_configuration_says_where_and_how(tmp_path: Path, capfd: pytest.Captur
     one = resource("x", 1, resource_set="Their Name", location={"value": f"{root}/a/b", "type": "abs_path"})
     (tmp_path / "dump").write_bytes(lines(one))
     options = ("--set", "s", "--config", str(config))
-    assert ingest(capfd, "dit", str(tmp_path / "dump"), *options)[1]["waiting"] == 1
+    assert ingest(capfd, "dit", str(tmp_path / "dump"), *options)[1]["taken"] == 1
     assert Place(tmp_path).uris() == ["a/b"]
     assert run(["ingest", "dit", str(tmp_path / "dump"), "--set", "f", "--config", str(config)]) == 2
     assert run(["ingest", "dit", str(tmp_path / "dump"), "--set", "s"]) == 2

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource, Upsert
 from headwater.ingest.dit.harvest import Harvest, Manner, NoPath, change_source, resource_source
+from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.joining import read_note
-from headwater.ingest.dit.submission import DitSubmission
 from headwater.ingest.push.resource_locations import Location, Locations
+from headwater.ingest.push.submission import Submission
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.uris import quote_path
 from tests.support.examples import examples
@@ -158,10 +159,10 @@ class SetAndItsExport:
 
     def take(self, lines: Sequence[bytes], sizes: Iterable[int] = ()) -> None:
         for size in (*sizes, len(lines)):
-            submission = DitSubmission(lambda _name: self.two.feed)
+            submission = Submission(DocumentRecords(lambda _name: self.two.feed))
             submission.push(b"".join(lines[:size]))
             submission.finish()
-            assert submission.tally.rejected == 0, submission.outcomes
+            assert submission.counts.rejected == 0, submission.outcomes
             assert not any(one.left_out for one in submission.outcomes)
             lines = lines[size:]
 

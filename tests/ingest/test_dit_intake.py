@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.joining import read_note
-from headwater.ingest.dit.submission import DitSubmission
-from headwater.ingest.push.submission import SubmissionLimits, TooManyLines
+from headwater.ingest.push.submission import Submission, SubmissionLimits, TooManyLines
 from headwater.progress import Notice
 from tests.support.push_set import PREFIX, PushSet, at, change, resource
 from tests.support.waiting import START
@@ -287,7 +287,7 @@ def test_what_is_left_out_is_said_in_the_outcome_of_its_line(fed: PushSet) -> No
 
 def test_lines_are_named_as_they_came_in_every_batch(fed: PushSet) -> None:
     told: list[object] = []
-    submission = DitSubmission(lambda _name: fed.feed, listener=told.append)
+    submission = Submission(DocumentRecords(lambda _name: fed.feed, listener=told.append))
     lines = [b"", *(msgspec.json.encode(resource(f"r{n}", 1, length=-n)) for n in range(1_002))]
     submission.push(b"\n".join(lines))
     submission.finish()
@@ -299,7 +299,7 @@ def test_lines_are_named_as_they_came_in_every_batch(fed: PushSet) -> None:
 
 def test_many_documents_of_one_line_are_taken_in_batches(fed: PushSet) -> None:
     """And an action that nothing follows is named by its line."""
-    submission = DitSubmission(lambda _name: fed.feed)
+    submission = Submission(DocumentRecords(lambda _name: fed.feed))
     submission.push(b"\n" + msgspec.json.encode([resource(f"r{n}", 1) for n in range(2_500)]) + b"\n\n")
     assert len(submission.outcomes) == 2_000
     submission.push(b'{"index":{}}\n')
@@ -309,7 +309,7 @@ def test_many_documents_of_one_line_are_taken_in_batches(fed: PushSet) -> None:
 
 
 def test_a_dry_run_names_lines_as_they_came(fed: PushSet) -> None:
-    submission = DitSubmission(lambda _name: fed.feed, dry_run=True)
+    submission = Submission(DocumentRecords(lambda _name: fed.feed, dry_run=True))
     bad = resource("../a", 1)
     submission.push(b"\n" + msgspec.json.encode(resource("a", 1)) + b"\n\n" + msgspec.json.encode([bad, bad]))
     submission.finish()
@@ -322,7 +322,7 @@ def test_a_dry_run_names_lines_as_they_came(fed: PushSet) -> None:
 
 
 def test_documents_of_one_line_count_as_lines_do(fed: PushSet) -> None:
-    submission = DitSubmission(lambda _name: fed.feed, SubmissionLimits(lines=10))
+    submission = Submission(DocumentRecords(lambda _name: fed.feed), limits=SubmissionLimits(lines=10))
     submission.push(msgspec.json.encode([resource(f"r{n}", 1) for n in range(9)]) + b"\n")
     with pytest.raises(TooManyLines):
         submission.push(msgspec.json.encode([resource("x", 1), resource("y", 1)]) + b"\n")

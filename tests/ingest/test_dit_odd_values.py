@@ -14,9 +14,10 @@ from headwater.ingest.dit import texts as json_texts
 from headwater.ingest.dit.documents import BadDocument
 from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.index import Index
-from headwater.ingest.dit.submission import DitSubmission
+from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.texts import Texts, decoded
 from headwater.ingest.push.lines import Line
+from headwater.ingest.push.submission import Submission
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.test_dit_index import Harvester
 from tests.support.push_set import PushSet, change, resource
@@ -66,7 +67,7 @@ def test_an_odd_document_does_not_affect_others_of_its_text(tmp_path: Path, name
     documents = [odd_document(ODD[name]), msgspec.json.encode(resource("a", 1))]
     if b"hits" in wrapper:
         documents = [b'{"_source":%s}' % one for one in documents]
-    submission = DitSubmission(lambda _name: fed.feed)
+    submission = Submission(DocumentRecords(lambda _name: fed.feed))
     submission.push(wrapper % b",".join(documents))
     submission.finish()
     told = {one["item"]: one for one in json.loads(submission.body)["results"]}
@@ -80,7 +81,7 @@ def test_an_odd_document_does_not_affect_others_of_its_text(tmp_path: Path, name
 
 def test_a_resource_set_that_is_not_unicode_is_refused(tmp_path: Path) -> None:
     fed = PushSet(tmp_path)
-    submission = DitSubmission(lambda _name: fed.feed)
+    submission = Submission(DocumentRecords(lambda _name: fed.feed))
     submission.push(rb'{"resource_set":"\udcfc","location":{"value":"a","type":"rel_path"}}')
     submission.finish()
     (told,) = json.loads(submission.body)["results"]

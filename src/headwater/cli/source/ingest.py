@@ -92,7 +92,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                 for block in blocks(file):
                     submission.push(block)
                 submission.finish()
-                total.add(submission.summary)
+                total.add(submission.counts)
         end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     verdict = "would be refused" if options["dry_run"] else "refused"
@@ -182,8 +182,8 @@ def _from_file(
     as_json: bool,
     options: dict[str, Any],
 ) -> Exit:
-    from headwater.ingest.dit.submission import DitSubmission
-    from headwater.ingest.push.submission import SubmissionLimits
+    from headwater.ingest.dit.intake import DocumentRecords
+    from headwater.ingest.push.submission import Submission, SubmissionLimits
     from headwater.progress import Notice
 
     others: dict[str, None] = {}
@@ -195,19 +195,15 @@ def _from_file(
             others[resource_set] = None
         return None
 
-    submission = DitSubmission(
-        route,
-        SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000, line_octets=_DOCUMENT_OCTETS),
-        keep=False,
-        dry_run=options["dry_run"],
-        listener=listener,
-    )
+    limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000, line_octets=_DOCUMENT_OCTETS)
+    records = DocumentRecords(route, whole_octets=_DOCUMENT_OCTETS, dry_run=options["dry_run"], listener=listener)
+    submission = Submission(records, limits=limits, hear=_hearer(listener))
     with _opened(name) as file:
         for block in blocks(file):
             submission.push(block)
         submission.finish()
     end_load(feed, options)
-    tally = submission.tally
+    tally = records.counts
     _hint(name, events_are=True, taken=tally.documents - tally.rejected, listener=listener)
     if tally.documents == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -24,7 +24,7 @@ from headwater.http.ingest.precedence import Precedence
 from headwater.http.ingest.refusals import EarlyRefusal, error_answer
 from headwater.http.responses import Response, line
 from headwater.http.routes import HttpRequest, Receive, Route, Scope
-from headwater.ingest.dit.submission import DitSubmission, NotForUs
+from headwater.ingest.dit.intake import DocumentRecords, NotForUs
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.lines import Account, TooMuch
 from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
@@ -47,23 +47,6 @@ class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 900.0
     at_once: int = 16
     of_one: int = 6
-
-
-class _Taking(Protocol):
-    """A submission under way."""
-
-    @property
-    def body(self) -> bytes:
-        """What has been taken so far."""
-        ...
-
-    def push(self, data: bytes) -> None:
-        """Take octets."""
-        ...
-
-    def finish(self) -> None:
-        """Take what is left."""
-        ...
 
 
 class ClientDisconnected(Exception):
@@ -157,15 +140,13 @@ class IngestEndpoint:
         except HeadwaterError as fault:
             return self._failed(fault, b"{}\n")
         response = await self._take(submission, scope, receive)
-        self._on_account(feed.name, submission.account)
+        self._account(submission, feed.name)
         if response.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
             try:
                 await self._in_thread(feed.open)
             except HeadwaterError as fault:
                 return self._failed(fault, submission.body)
         target.news()
-        if response.status == 200 and submission.summary.rejected:
-            response.status = 207
         return response
 
     def _submission(self, feed: Feed, key: bytes | None, *, is_load: bool) -> Submission:
@@ -206,18 +187,19 @@ class IngestEndpoint:
                 ready.add(feed.name)
             return feed
 
-        patience = {one.feed.name: one.patience for one in mine}
-        submission = DitSubmission(route, self._limits.submission, patience=patience)
+        submission = Submission(DocumentRecords(route), limits=self._limits.submission)
         with self._seat(mine[0].feed.name):
             response = await self._take(submission, scope, receive)
-        for name, account in submission.accounts.items():
-            self._on_account(name or mine[0].feed.name, account)
+        self._account(submission, mine[0].feed.name)
         for target in mine:
-            if target.feed.name in submission.fed:
+            if target.feed.name in submission.accounts:
                 target.news()
-        if response.status == 200 and submission.tally.rejected:
-            response.status = 207
         return response
+
+    def _account(self, submission: Submission, name: str) -> None:
+        """Tell what became of the records, by set; of those without a set by this one."""
+        for of, account in submission.accounts.items():
+            self._on_account(of or name, account)
 
     @contextmanager
     def _seat(self, name: str) -> Iterator[None]:
@@ -243,7 +225,7 @@ class IngestEndpoint:
             return refusals.too_long(self._limits.submission.octets)
         return None
 
-    async def _take(self, submission: _Taking, scope: Scope, receive: Receive) -> Response:
+    async def _take(self, submission: Submission, scope: Scope, receive: Receive) -> Response:
         """Read the body to its end and answer with what was taken."""
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -254,9 +236,10 @@ class IngestEndpoint:
             return self._failed(BodyCutOff("the body has not come in time"), submission.body)
         except ClientDisconnected:
             return self._failed(BodyCutOff("the body was cut off"), submission.body)
-        return responses.data(200, body, b"application/json", line(b"cache-control", b"no-store"))
+        status = 207 if submission.counts.rejected else 200
+        return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
 
-    async def _read(self, submission: _Taking, stated: int | None, receive: Receive) -> bytes:
+    async def _read(self, submission: Submission, stated: int | None, receive: Receive) -> bytes:
         """Take the body to its end; what was taken."""
         more, octets = True, 0
         while more:
@@ -334,7 +317,7 @@ def _wishes(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
-def _finished(submission: _Taking) -> bytes:
+def _finished(submission: Submission) -> bytes:
     submission.finish()
     return submission.body
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headwater import notices
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument, read_document
 from headwater.ingest.dit.joining import (
     Fate,
     JoinedBatch,
@@ -26,12 +26,15 @@ from headwater.ingest.dit.joining import (
     may_be_repeated,
     read_note,
 )
-from headwater.ingest.push.events import refusal
+from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
+from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
+from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import BadLocation
-from headwater.progress import Listener, Notice
+from headwater.ingest.push.submission import Progress, Record, Records
+from headwater.progress import Listener, Notice, silent
 from headwater.spec.records import ChangeKind, Link
 
 PATIENCE: Final = dt.timedelta(seconds=5)
@@ -275,3 +278,92 @@ class Tally(msgspec.Struct, kw_only=True):
             listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
         for uri in taken.merged:
             listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))
+
+
+WHOLE_OCTETS = 8 << 20
+"""One JSON text that is not in lines, at most."""
+
+Route = Callable[[str | None], Feed | None]
+"""The set that documents with this `resource_set` are for; None for those that are no matter of ours.
+
+Raises UsageFault: there is no such set, or it may not be announced to.
+"""
+
+
+class NotForUs(UsageFault):
+    """The resource_set of a document matches no set of this source."""
+
+    code: ClassVar[str] = "HW-ING-48"
+    advice: ClassVar[str] = "Configure a set with this resource_set, or send the document to the right server."
+
+
+class DocumentRecords(Records):
+    """The lines of a submission are DIT-ES documents: one a line, or JSON texts over several lines with any number.
+
+    There is no idempotency key: a change document is known again by itself, and a resource document that says what is
+    known already does nothing (DIT-A12), so that sending the same again is harmless.
+    """
+
+    def __init__(
+        self, route: Route, *, whole_octets: int = WHOLE_OCTETS, dry_run: bool = False, listener: Listener = silent
+    ) -> None:
+        super().__init__(None)
+        self._route = route
+        self._texts = Texts(whole_octets)
+        self._unwrapper = Unwrapper()
+        self._number = 0
+        self._dry_run = dry_run
+        self._listener = listener
+        self.counts: Tally = Tally()
+
+    def texts(self, line: Line | None) -> list[Line]:
+        """The texts that a line completes; with None those that are left at the end."""
+        return self._texts.finish() if line is None else self._texts.push(line)
+
+    def read(self, text: Line) -> list[Record | Outcome | None]:
+        """The documents of one text, each with its set; None for each that is no matter of ours."""
+        self._number = text.number
+        try:
+            if text.text is None:
+                raise LineTooLong("the line is too long")
+            value = decoded(text.text)
+        except UsageFault as fault:
+            self._unwrapper.skip()
+            return [refusal(text.number, fault)]
+        try:
+            found = self._unwrapper.push(value)
+        except UsageFault as fault:
+            return [refusal(text.number, fault)]
+        return [self._record(text.number, item if len(found) > 1 else None, one) for item, one in enumerate(found, 1)]
+
+    def _record(self, line: int, item: int | None, wrapped: Wrapped) -> Record | Outcome | None:
+        try:
+            document = read_document(wrapped.source, wrapped.kind, wrapped.stored_at)
+            feed = self._route(document.resource_set)
+        except UsageFault as fault:
+            return replace(refusal(line, fault), item=item)
+        if feed is None:
+            self.counts.count([], foreign=1)
+            return None
+        return Record(line, item, feed, document)
+
+    def end(self) -> list[Outcome]:
+        """A bulk action without its document."""
+        try:
+            self._unwrapper.finish()
+        except UsageFault as fault:
+            return [refusal(self._number, fault)]
+        return []
+
+    def take(self, feed: Feed, records: Sequence[Record], progress: Progress | None) -> list[Outcome]:
+        """Record the documents; they have numbers of their own meanwhile, as several may come in one line."""
+        documents = [(number, one.value) for number, one in enumerate(records, 1)]
+        if self._dry_run:
+            outcomes = resolvable(feed, documents)
+        else:
+            taken = take_documents(feed, documents)
+            taken.remarks = [(records[number - 1].line, remark) for number, remark in taken.remarks]
+            self.counts.notice(taken, self._listener)
+            outcomes = taken.outcomes
+        places = [records[one.line - 1] for one in outcomes]
+        return [replace(one, line=place.line, item=place.item) for one, place in zip(outcomes, places, strict=True)]

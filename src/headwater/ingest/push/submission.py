@@ -1,16 +1,17 @@
-"""One submission of lines to a set, from its first octet to its answer: bounded, in batches, and done only once.
+"""One submission of lines, from its first octet to its answer: bounded, and recorded in batches.
 
-With an idempotency key every batch is kept together with how far the submission has got and what was answered so far:
-whoever sends the same again, after an answer that was lost or a crash in the middle, gets the first outcome, and only
-what was not taken yet is taken.
+Its lines are events for one set, or documents for any number of sets (`Records`). With an idempotency key
+every batch is kept together with how far the submission has got and what was answered so far: whoever sends the same
+again, after an answer that was lost or a crash in the middle, gets the first outcome, and only what was not taken yet
+is taken.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -58,40 +59,78 @@ class TooManyLines(UsageFault):
     advice: ClassVar[str] = "Send the rest in another request; what the answer lists was taken."
 
 
+class Record(NamedTuple):
+    """One record: its line, which of several in that line it is, the set that it is for, and what it says."""
+
+    line: int
+    item: int | None
+    feed: Feed
+    value: Any
+
+
+Progress = Callable[[list[Outcome]], RequestProgress]
+
+
+class Records:
+    """What the lines of a submission are: events for one set. Documents are another kind (`ingest.dit.intake`)."""
+
+    def __init__(self, feed: Feed | None) -> None:
+        self.feed = feed
+        self.counts: Any = Summary()
+
+    def texts(self, line: Line | None) -> list[Line]:
+        """The texts that a line completes; with None those that are left at the end."""
+        return [] if line is None else [line]
+
+    def read(self, text: Line) -> list[Record | Outcome | None]:
+        """What a text says: records, refusals, and None for each record that is no matter of ours."""
+        assert self.feed is not None
+        return [Record(text.number, None, self.feed, text)]  # it is judged when it is taken
+
+    def end(self) -> list[Outcome]:
+        """What is wrong with the end of the whole."""
+        return []
+
+    def take(self, feed: Feed, records: Sequence[Record], progress: Progress | None) -> list[Outcome]:
+        """Record some for one set; `progress` of the outcomes is kept together with them."""
+        return take_lines(feed, [one.value for one in records], progress)
+
+
 class Submission:
     """Takes octets as they come (`push`) and answers at the end (`finish`). One thread at a time.
 
-    Whoever hears of the outcomes of each batch gets no `body` with all of them.
+    A `key` is for events. Whoever hears of the outcomes of each batch gets no `body` with all of them.
     """
 
     def __init__(
         self,
-        feed: Feed,
+        records: Feed | Records,
         key: str | None = None,
         limits: SubmissionLimits | None = None,
         hear: Callable[[list[Outcome]], None] | None = None,
     ) -> None:
         if key is not None and not _KEY.match(key):
             raise BadKey("an Idempotency-Key is 1 to 200 printable characters")
-        self._feed = feed
+        self._records = Records(records) if isinstance(records, Feed) else records
+        self._feed = self._records.feed
         self._key = key
         self._limits = limits or SubmissionLimits()
         bounds = self._limits
         self._lines = Lines(octets=bounds.octets, ratio=bounds.ratio, line_octets=bounds.line_octets)
-        self._batch: list[Line] = []
+        self._batch: list[Record] = []
         self._octets = 0
         self._count = 0
         self._digest = hashlib.sha256()
-        self._parts: list[bytes] = []
-        self.summary = Summary()
-        self.account = Account()
-        """Of what this request has brought, without what an earlier one with its key had."""
+        self._outcomes: list[Outcome] = []
+        self.counts: Any = self._records.counts
+        self.accounts: dict[str | None, Account] = {}
+        """By set, of what this request has brought; None has the records that are for no known set."""
         self._hear = hear
-        self._before = feed.request(key) if key is not None else None
+        self._before = self._feed.request(key) if key is not None and self._feed is not None else None
         self._is_repeat = self._before is not None
         self._kept_lines = None if self._before is None else self._before.lines
         for part in self._before.parts if self._before is not None else ():
-            self._keep(part, from_json(part, list[Outcome]))
+            self._keep(from_json(part, list[Outcome]))
 
     def push(self, data: bytes) -> None:
         """Take octets.
@@ -100,14 +139,16 @@ class Submission:
         What was taken before stays taken, and stands in `body`.
         """
         for line in self._lines.push(data):
-            self._take(line)
+            self._take_all(self._records.texts(line))
 
     def finish(self) -> None:
         """Take what is left. Raises as `push` does."""
         for line in self._lines.finish():
-            self._take(line)
+            self._take_all(self._records.texts(line))
+        self._take_all(self._records.texts(None))
         if self._is_repeat and not self._reached():
             raise BadKey("this Idempotency-Key was used for another body")
+        self._tell(None, self._records.end())
         if self._batch or (self._key is not None and not self.is_answered):
             self._flush(complete=True)
 
@@ -117,27 +158,47 @@ class Submission:
         return self._before is not None and self._before.complete
 
     @property
-    def body(self) -> bytes:
-        """What has been taken so far, as one JSON object: the summary and the outcome of every line."""
-        items = b",\n".join(part[1:-1] for part in self._parts if part != b"[]")
-        return msgspec.json.encode(self.summary)[:-1] + b',"results":[\n' + items + b"\n]}\n"
+    def outcomes(self) -> list[Outcome]:
+        """The outcome of each record so far, in the order of lines."""
+        return sorted(self._outcomes, key=lambda one: (one.line, one.item or 0))
 
-    def _take(self, line: Line) -> None:
+    @property
+    def body(self) -> bytes:
+        """What has been taken so far, as one JSON object: the counts and the outcome of every record."""
+        items = b",\n".join(map(msgspec.json.encode, self.outcomes))
+        return msgspec.json.encode(self.counts)[:-1] + b',"results":[\n' + items + b"\n]}\n"
+
+    def _take_all(self, texts: list[Line]) -> None:
+        for text in texts:
+            self._take(text)
+
+    def _take(self, text: Line) -> None:
         if self._is_repeat and self._reached():
             self._is_repeat = False
             if self.is_answered:
                 raise BadKey("this Idempotency-Key was used for another body")
-        if self._count >= self._limits.lines:
+        self._bound(self._count + 1)
+        if self._key is not None:
+            self._digest.update(b"%d %s\n" % (text.number, text.text if text.text is not None else b""))
+        if self._is_repeat:
+            self._count += 1
+            return
+        records = self._records.read(text)
+        self._bound(self._count + max(1, len(records)))
+        self._count += max(1, len(records))
+        self._octets += len(text.text or b"")
+        for one in records:
+            if isinstance(one, Outcome):
+                self._tell(None, [one])
+            elif one is not None:
+                self._batch.append(one)
+            if len(self._batch) >= BATCH or self._octets >= BATCH_OCTETS:
+                self._flush()
+
+    def _bound(self, count: int) -> None:
+        if count > self._limits.lines:
             self._flush()
             raise TooManyLines(f"more than {self._limits.lines:,} lines")
-        self._count += 1
-        self._digest.update(b"%d %s\n" % (line.number, line.text if line.text is not None else b""))
-        if self._is_repeat:
-            return
-        self._batch.append(line)
-        self._octets += len(line.text or b"")
-        if len(self._batch) >= BATCH or self._octets >= BATCH_OCTETS:
-            self._flush()
 
     def _reached(self) -> bool:
         """Whether what is repeated has come to where the first time ended; it must have been the same until there."""
@@ -149,32 +210,44 @@ class Submission:
         return True
 
     def _flush(self, *, complete: bool = False) -> None:
-        """Take a batch; what is answered is kept with it."""
+        """Record a batch; what is answered is kept with it."""
         batch, self._batch, self._octets = self._batch, [], 0
+        feeds: Mapping[str, Feed] = {one.feed.name: one.feed for one in batch}
+        if self._key is not None and self._feed is not None:
+            feeds = {self._feed.name: self._feed}  # also of nothing the answer is kept
+        for name, feed in feeds.items():
+            records = [one for one in batch if one.feed.name == name]
+            progress = None if self._key is None else self._progress(complete=complete)
+            self._tell(name, self._records.take(feed, records, progress))
+        self._kept_lines = self._count
+
+    def _progress(self, *, complete: bool) -> Progress:
+        key, feed = self._key or "", self._feed
+        assert feed is not None
 
         def progress(outcomes: list[Outcome]) -> RequestProgress:
-            before = self._feed.state.taken(self._key or "")
+            before = feed.state.taken(key)
             if (None if before is None else before.lines) != self._kept_lines:
                 raise KeyUnderWay("a request with this Idempotency-Key is under way")
-            digest = self._digest.digest()
-            encoded = msgspec.json.encode(outcomes) if outcomes else b""
             return RequestProgress(
-                key=self._key or "",
+                key=key,
                 lines=self._count,
-                digest=digest,
-                part=encoded,
+                digest=self._digest.digest(),
+                part=msgspec.json.encode(outcomes) if outcomes else b"",
                 complete=complete,
                 before=before,
             )
 
-        outcomes = take_lines(self._feed, batch, None if self._key is None else progress)
-        self.account.count(outcomes)
-        self._kept_lines = self._count
-        self._keep(msgspec.json.encode(outcomes), outcomes)
+        return progress
 
-    def _keep(self, part: bytes, outcomes: list[Outcome]) -> None:
+    def _tell(self, name: str | None, outcomes: list[Outcome]) -> None:
+        if outcomes:
+            self.accounts.setdefault(name, Account()).count(outcomes)
+            self._keep(outcomes)
+
+    def _keep(self, outcomes: list[Outcome]) -> None:
         if self._hear is None:
-            self._parts.append(part)
+            self._outcomes += outcomes
         else:
             self._hear(outcomes)
-        self.summary.count(outcomes)
+        self.counts.count(outcomes)
