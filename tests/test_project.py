@@ -31,31 +31,31 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 6_435,
-    "cli": 7_683,
+    "cli": 7_682,
     "copies": 547,
     "datasets": 646,
     "files": 1_267,
-    "http": 6_533,
-    "ingest": 9_312,
+    "http": 6_532,
+    "ingest": 9_310,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
     "processes": 523,
-    "publish": 7_915,
+    "publish": 7_914,
     "rdf": 2_629,
     "simulate": 1_134,
     "source": 5_830,
     "sparql": 297,
-    "spec": 4_105,
+    "spec": 4_037,
     "storage": 2_629,
-    "sync": 27_369,
+    "sync": 27_366,
     "top": 1_150,
     "triplestores": 973,
     "versions": 1_367,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 607
+MOST_MODULES = 595
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

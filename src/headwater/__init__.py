@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headwater.spec.reader import WholeReading as WholeReading
     from headwater.spec.reader import read_bytes as read_bytes
     from headwater.spec.reader import read_document as read_document
-    from headwater.spec.reading.reader_warnings import Warned as Warned
     from headwater.spec.records import ChangeKind as ChangeKind
     from headwater.spec.records import Document as Document
     from headwater.spec.records import Entry as Entry
     from headwater.spec.records import Link as Link
+    from headwater.spec.text_values import Warned as Warned
     from headwater.spec.writer import DocumentWriter as DocumentWriter
     from headwater.spec.writer import Profile as Profile
     from headwater.spec.writer import write_document as write_document
@@ -102,7 +102,7 @@ _HOMES = {
     "headwater.progress": "Done Listener Notice Progress",
     "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
-    "headwater.spec.reading.reader_warnings": "Warned",
+    "headwater.spec.text_values": "Warned",
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
     "headwater.spec.records": "ChangeKind Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",

@@ -22,7 +22,7 @@ from headwater.catalog.interface import Catalog, Delete, Limits, Part, SetSnapsh
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Cluster
 from tests.contract.catalog.cases import SMALL, at, opened, up
 from tests.contract.catalog.model import observed

@@ -20,7 +20,7 @@ from headwater.http.responses import content_lines
 from headwater.http.server.sockets import AddressInUse, address_url, listen
 from headwater.http.server.uvicorn_server import ServerLimits
 from headwater.source.configured_source import utc_now
-from headwater.spec.reading.discovery import parse_link_header
+from headwater.spec.discovery import parse_link_header
 from tests.support.documents import read_bytes
 from tests.support.serving import Face, drain, face, request
 from tests.support.waiting import DEADLINE, settle, settle_second, until

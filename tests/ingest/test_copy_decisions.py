@@ -22,7 +22,7 @@ from headwater.ingest.copy.statement import (
     relative_uri,
     verified_hash,
 )
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 
 OWN = "http://mirror.example/files/resources/a"

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.catalog.verify import verify
 from headwater.ingest.dit.joining import read_note
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from tests.support.examples import examples
 from tests.support.push_set import PushSet, at, change, resource
 from tests.support.waiting import START

@@ -21,8 +21,8 @@ from headwater.publish.site import SetSettings
 from headwater.publish.views import classic, classic_documents, page_copies
 from headwater.publish.views.window import first_change
 from headwater.spec.kinds import RULES, Kind
+from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind
-from headwater.spec.writing.sitemaps import md5_alone, plain_entries
 from tests.publish.classic_reader import ClassicReader, read, truth
 from tests.publish.test_publisher import Killed, Mortal
 from tests.spec.test_schemas import errors

@@ -23,8 +23,7 @@ from headwater.publish.patches import PublishedPatch, patches_until
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.config_file import read_config
 from headwater.source.source import Source
-from headwater.spec.kinds import Kind
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Entry, Link
 from tests.source import killed_publication
 from tests.support.documents import read_bytes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.reading.discovery import HeaderLink, crawl_delay, html_links, parse_link_header, robots_sitemaps
+from headwater.spec.discovery import HeaderLink, crawl_delay, html_links, parse_link_header, robots_sitemaps
 
 BASE = "http://example.com/dir/page"
 

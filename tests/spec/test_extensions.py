@@ -11,9 +11,7 @@ from resync.resource_dump_manifest import ResourceDumpManifest
 
 from headwater.spec.extensions import DumpLimits, DumpOffer, dump_link, dump_offer
 from headwater.spec.faults import LimitExceeded
-from headwater.spec.kinds import Kind
-from headwater.spec.limits import ReadLimits
-from headwater.spec.namespaces import DUMP, HEADWATER
+from headwater.spec.kinds import DUMP, HEADWATER, Kind, ReadLimits
 from headwater.spec.reader import read_bytes
 from headwater.spec.records import AbsenceReason, AbsentResource, Document, Entry, Link
 from headwater.spec.writer import WriteRefused, write_document

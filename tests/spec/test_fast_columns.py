@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.spec.datetimes import Coarse, parse_datetime
-from headwater.spec.kinds import Kind
-from headwater.spec.namespaces import UP
+from headwater.spec import fast_columns
+from headwater.spec.kinds import UP, Kind
 from headwater.spec.records import Document, Entry, Link
+from headwater.spec.times import Coarse, parse_datetime
 from headwater.spec.writer import WriteRefused, write_document
-from headwater.spec.writing import fast_columns
 from tests.support.examples import examples
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=dt.UTC)

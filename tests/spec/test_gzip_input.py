@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from headwater.spec.decoding import Inflater
 from headwater.spec.faults import BadCompression
-from headwater.spec.limits import ReadLimits
-from headwater.spec.reading.gzip_input import Inflater
+from headwater.spec.kinds import ReadLimits
 
 PLAIN = random.Random(1).randbytes(200_000)
 

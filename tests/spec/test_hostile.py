@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from headwater.errors import Exit
+from headwater.spec import fast_entries
 from headwater.spec.faults import (
     BadCompression,
     DocumentFault,
@@ -25,7 +26,6 @@ from headwater.spec.faults import (
     Truncated,
 )
 from headwater.spec.reader import Reader, ReadLimits, read_document
-from headwater.spec.reading import fast_entries
 from tests.support.documents import LIST, NAMESPACES, Read, cut, url, urlset
 
 SECONDS = 5.0

@@ -9,9 +9,9 @@ import gzip
 
 import pytest
 
-from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry, Link
+from headwater.spec.times import Coarse
 from tests.support.documents import BASE, CHANGES, LIST, NAMESPACES, UP, Read, index, url, urlset
 
 A = "http://example.com/a"

@@ -11,8 +11,7 @@ from xml.etree.ElementTree import fromstring
 import msgspec
 import pytest
 
-from headwater.spec.kinds import RULES, Kind, Need, Root
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH, RULES, Kind, Need, Root
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
 from tests.support.documents import read_bytes

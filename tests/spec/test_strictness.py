@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from headwater.errors import Exit
-from headwater.spec import limits, reader, writer
-from headwater.spec.kinds import Kind
-from headwater.spec.namespaces import PATCH, RS
+from headwater.spec import kinds as limits
+from headwater.spec import reader, writer
+from headwater.spec.kinds import PATCH, RS, Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, WriteRefused, write_document
 from tests.spec.test_serialisation import MD5, T1, T2, UP, A, head

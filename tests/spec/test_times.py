@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from headwater.spec.datetimes import Coarse, Leniency, format_datetime, parse_datetime
+from headwater.spec.times import Coarse, Leniency, format_datetime, parse_datetime
 
 
 def utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> dt.datetime:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.timestamps import from_microseconds, from_optional, to_microseconds
+from headwater.spec.times import from_microseconds, from_optional, to_microseconds
 
 zones = st.sampled_from([dt.UTC, dt.timezone(dt.timedelta(hours=5, minutes=45)), dt.timezone(dt.timedelta(hours=-11))])
 moments = st.datetimes(min_value=dt.datetime(2, 1, 1), max_value=dt.datetime(9998, 12, 30), timezones=zones)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headwater.spec import fast_entries
 from headwater.spec import reader as spec_reader
 from headwater.spec.faults import DocumentFault
 from headwater.spec.reader import Reader, ReadLimits, Warned
-from headwater.spec.reading import fast_entries
 from headwater.spec.records import Document, Entry
 
 EXAMPLES = Path(__file__).parent.parent / "data" / "spec-examples"

@@ -10,7 +10,7 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
-from headwater.spec.namespaces import DUMP, HEADWATER
+from headwater.spec.kinds import DUMP, HEADWATER
 from tests.support.fake_source import Handler, Reply, Site, at, document, ln, sha, url
 
 Members = Mapping[str, bytes]

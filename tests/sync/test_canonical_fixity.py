@@ -16,7 +16,7 @@ from headwater.rdf import canonical_hash
 from headwater.rdf.canonical_hash import CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, NAMES, TURTLE
-from headwater.spec.namespaces import HEADWATER
+from headwater.spec.kinds import HEADWATER
 from headwater.spec.records import Entry
 from tests.source.datasets import importer
 from tests.support.copying import check, go, tree

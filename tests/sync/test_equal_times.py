@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from headwater.copies.schema import SCHEMA
 from headwater.progress import silent
-from headwater.spec.datetimes import parse_datetime
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import parse_datetime, to_microseconds
 from headwater.storage.database import Database
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from headwater.copies.schema import SCHEMA
-from headwater.spec.datetimes import parse_datetime
 from headwater.spec.records import Entry, Link
+from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of

@@ -18,7 +18,7 @@ from headwater.ingest.push.lines import Line
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.versions.history import History, Keeping
 from headwater.versions.keeping import ContentKeeping
 from headwater.versions.nearest_kept_state import kept_until

@@ -16,7 +16,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, KeptVersions
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.versions.history import History, Keeping
 from headwater.versions.history_retention import prune
 from headwater.versions.nearest_kept_state import kept_after, kept_until

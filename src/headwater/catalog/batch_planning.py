@@ -1,7 +1,7 @@
 """Plans one batch of events, over values: what can be kept, what is written, places on pages, numbers and times.
 
 Every backend asks this module and then writes down what it says, so that all give the same answers. Times are
-microseconds (`spec/timestamps`).
+microseconds (`spec/times`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headwater.catalog.state import (
     StateRow,
     StateUpdate,
 )
-from headwater.spec import timestamps
+from headwater.spec import times as timestamps
 from headwater.spec.records import ChangeKind
 
 

@@ -13,11 +13,11 @@ from typing import Final, NoReturn
 
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Metadata
-from headwater.spec.reading.text_values import URI_CHARACTERS
+from headwater.spec import checks as grammar
+from headwater.spec.checks import WriteRefused
+from headwater.spec.markup import MarkupWriter, added
 from headwater.spec.records import Link
-from headwater.spec.writing import value_checks as grammar
-from headwater.spec.writing.markup import MarkupWriter, added
-from headwater.spec.writing.xml_text import WriteRefused
+from headwater.spec.text_values import URI_CHARACTERS
 
 URI_PREFIX_OCTETS: Final = 300
 """The longest URI of a set's folder of resources for which the bound holds."""

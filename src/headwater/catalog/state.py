@@ -46,7 +46,7 @@ class NumberedChange(Protocol):
 
     @property
     def at_us(self) -> int:
-        """Its time (`spec.timestamps`)."""
+        """Its time (`spec.times`)."""
         ...
 
     @property

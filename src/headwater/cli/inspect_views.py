@@ -16,12 +16,11 @@ import msgspec
 from headwater.cli.output import begin_json, harmless_json, printable
 from headwater.errors import SourceFault
 from headwater.quantities import human_octets
-from headwater.spec.datetimes import Coarse, format_datetime
 from headwater.spec.extensions import CANONICAL, canonical_digest, dump_offer
-from headwater.spec.kinds import RULES
-from headwater.spec.namespaces import DUMP
+from headwater.spec.kinds import DUMP, RULES
 from headwater.spec.reader import Reader, Warned
 from headwater.spec.records import Document, Entry, Link
+from headwater.spec.times import Coarse, format_datetime
 
 SHOWN = 20
 """Entries that people see without `--all`."""

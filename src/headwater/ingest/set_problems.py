@@ -16,7 +16,7 @@ from headwater.catalog.interface import Catalog
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.errors import Exit, StoreFault
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_json, from_msgpack
 
 HELD_BACK: Final[RowKey] = ("folder", "held back")

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.reading.discovery import HeaderLink, html_links, parse_link_header
+from headwater.spec.discovery import HeaderLink, html_links, parse_link_header
 from headwater.spec.uris import resolve
 
 _FEED_OCTETS: Final = 256 << 10

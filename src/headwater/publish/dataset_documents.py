@@ -22,7 +22,7 @@ from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
-from headwater.spec.datetimes import format_datetime
+from headwater.spec.times import format_datetime
 from headwater.storage.objects.interface import ObjectKind
 
 TURTLE: Final = ObjectKind("text/turtle; charset=utf-8", has_gzip=True)

@@ -23,7 +23,7 @@ from headwater.publish.capabilities import CHANGE_LIST, DIGEST, NUMBER
 from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, StoreWriter
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.storage.objects.interface import ObjectKind, ObjectStore, octets_of
 from headwater.typed_decoding import from_json

@@ -67,7 +67,7 @@ from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.publish.views.classic import ClassicLists, must_refresh
 from headwater.publish.views.sitemap import Sitemaps
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import CannotWrite, ObjectStore
 from headwater.versions.store import VersionStore

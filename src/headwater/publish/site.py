@@ -37,9 +37,9 @@ from headwater.publish.capabilities import (
 )
 from headwater.publish.links.allowance import PATCH_LINK
 from headwater.publish.links.rules import NO_RULES, LinkRules
+from headwater.spec.checks import escape
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
-from headwater.spec.writing.xml_text import escape
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"

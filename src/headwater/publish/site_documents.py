@@ -27,7 +27,7 @@ from headwater.publish.site import (
     top_names,
 )
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.spec.writing.xml_text import escape
+from headwater.spec.checks import escape
 from headwater.storage.objects.interface import TEXT, octets_of
 
 NAMED_AT_ONCE = 100

@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.publish.rendering import documents
 from headwater.spec.records import Document, Entry
-from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
 from headwater.storage.objects.interface import XML, Mark, ObjectKind, ObjectStore, OpenObject, StoredObject, octets_of
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.namespaces import DUMP, HEADWATER
+from headwater.spec.kinds import DUMP, HEADWATER
 from headwater.spec.records import Document, Extra, Link
 
 CANONICAL: Final = f"{{{HEADWATER}}}canonical"

@@ -1,10 +1,69 @@
-"""The one table of document kinds: which root, which times, which links, which entries (Appendix A)."""
+"""What the standard fixes: kinds of documents (Appendix A: root, times, links, entries), namespaces, and sizes."""
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
+
+DOCUMENT_ENTRIES = 50_000
+"""Entries that one document may have at publication (RS-LIM-01, RS-LIM-02)."""
+
+DOCUMENT_OCTETS = 52_428_800
+"""Octets that one document may have at publication, uncompressed (RS-LIM-02)."""
+
+
+class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one reading. Far wider than RS-LIM-01 where real sources break it, narrow where only attacks go.
+
+    `ratio` binds the growth by decompression once `ratio_octets` have come out: real lists shrink 5 to 60 times.
+    `token_octets` bounds one tag, comment or other piece of markup; `attribute_length` the attributes of one element
+    together, in characters. `barren_octets`: how much may pass without an entry, so that what never ends ends soon.
+    """
+
+    octets: int = 2 << 30
+    compressed_octets: int = 1 << 30
+    ratio: int = 120
+    ratio_octets: int = 8 << 20
+    gzip_members: int = 200_000
+    entries: int = 10_000_000
+    barren_octets: int = 32 << 20
+    depth: int = 32
+    attributes: int = 200
+    attribute_length: int = 1 << 17
+    text_length: int = 1 << 17
+    token_octets: int = 1 << 20
+    links: int = 1_000
+
+
+SITEMAP: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
+RS: Final = "http://www.openarchives.org/rs/terms/"
+XML: Final = "http://www.w3.org/XML/1998/namespace"
+HEADWATER: Final = "urn:uuid:5409b1f3-7628-44aa-9add-d44fd627bfb7"
+"""What Headwater adds to ResourceSync documents (docs/extensions.md). A name only: nothing is to be fetched there."""
+
+DUMP: Final = f"{HEADWATER}#dump"
+"""The relation of the address that makes packages on demand: an absolute URI, as RS-LN-01 asks of one of our own."""
+
+PATCH: Final = "http://www.openarchives.org/rs/terms/patch"
+"""The relation of a change description (RS-REL-04); the only one of the standard that is a URI."""
+
+UP: Final = "up"
+INDEX: Final = "index"
+
+CHANGE_FREQUENCIES: Final = frozenset({"always", "hourly", "daily", "weekly", "monthly", "yearly", "never"})
+"""The values of `changefreq` (RS-DOC-15)."""
+
+_SPELLINGS: Final = {"sitemaps.org/schemas/sitemap/0.9": SITEMAP, "openarchives.org/rs/terms": RS}
+
+
+def usual_name(name: str) -> str:
+    """A `namespace name` with our namespace where it is written in another way: https, capitals, a slash (AMB-97)."""
+    space, _, local = name.rpartition(" ")
+    plain = space.lower().removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
+    known = _SPELLINGS.get(plain)
+    return name if known is None else f"{known} {local}"
 
 
 class Root(Enum):

@@ -12,12 +12,10 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.kinds import RULES, Kind, Root
-from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
+from headwater.spec.checks import ElementOrder, WriteRefused, check_head, check_types
+from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, RULES, Kind, Root
+from headwater.spec.markup import MarkupWriter, columns_of
 from headwater.spec.records import ChangeKind, Document, Entry
-from headwater.spec.writing.document_checks import ElementOrder, check_head, check_types
-from headwater.spec.writing.markup import MarkupWriter, columns_of
-from headwater.spec.writing.xml_text import WriteRefused
 
 __all__ = ["DocumentWriter", "Profile", "WriteRefused", "write_document"]
 

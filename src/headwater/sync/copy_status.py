@@ -12,7 +12,7 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit
 from headwater.files.whole_writes import free_octets
-from headwater.spec.timestamps import from_optional
+from headwater.spec.times import from_optional
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import UsageFault
-from headwater.spec.datetimes import Coarse, Leniency, parse_datetime
+from headwater.spec.times import Coarse, Leniency, parse_datetime
 from headwater.sync.source_times import format_micros, last_micros, micros
 
 _ADVICE = "Give --at as 2026-11-12T10:00:00Z, with a zone, or as 2026-11-12, which is the end of that day in UTC."

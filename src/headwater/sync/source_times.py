@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from headwater.spec.datetimes import Coarse, format_datetime
-from headwater.spec.timestamps import SECOND as SECOND
-from headwater.spec.timestamps import from_optional, to_microseconds
+from headwater.spec.times import SECOND as SECOND
+from headwater.spec.times import Coarse, format_datetime, from_optional, to_microseconds
 
 DAY = 86_400 * SECOND
 FUTURE = DAY

@@ -18,7 +18,7 @@ import msgspec
 from headwater.catalog.faults import Moved, UnknownSet
 from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, NumberedChange, RowKey, StateRow, StateUpdate
-from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import msgpack_decoder
 
 KIND = "version"

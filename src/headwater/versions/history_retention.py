@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headwater.catalog.state import StateRow
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.versions.history import History
 from headwater.versions.retention import VersionRetention
 

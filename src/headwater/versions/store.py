@@ -29,7 +29,7 @@ import msgspec
 
 from headwater.errors import StoreFault
 from headwater.files.version_copy import refuse_little_room, version_path
-from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Schema, opened_to_read, private_copy
 from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_many

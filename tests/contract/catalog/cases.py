@@ -10,7 +10,7 @@ import pytest
 
 from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Rendered, Upsert
 from headwater.catalog.verify import verify
-from headwater.spec.namespaces import RS
+from headwater.spec.kinds import RS
 from headwater.spec.records import ChangeKind, Link
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -13,8 +13,8 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Metadata, Rendered, Upsert
 from headwater.catalog.verify import verify
-from headwater.spec.datetimes import Coarse, parse_datetime
 from headwater.spec.records import ChangeKind, Link
+from headwater.spec.times import Coarse, parse_datetime
 from tests.contract.catalog.cases import (
     BARE,
     BIG,

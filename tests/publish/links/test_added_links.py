@@ -20,7 +20,7 @@ from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering import documents, worker
 from headwater.publish.site import SetSettings, Site
-from headwater.spec.limits import DOCUMENT_OCTETS
+from headwater.spec.kinds import DOCUMENT_OCTETS
 from headwater.spec.records import ChangeKind, Entry, Link
 from tests.support.documents import read_bytes
 from tests.support.published import BASE, PublishedCatalog, put

@@ -12,7 +12,7 @@ from headwater.publish.links import added_links, allowance
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.patches import PublishedPatch
 from headwater.publish.site import SetSettings
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind
 from tests.support.documents import read_bytes
 from tests.support.published import BASE, PublishedCatalog, put

@@ -14,7 +14,7 @@ from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
-from headwater.spec.namespaces import PATCH, RS
+from headwater.spec.kinds import PATCH, RS
 from headwater.spec.records import Link
 from headwater.storage.objects.folder_store import FolderStore
 from tests.support.documents import EXAMPLES, read_bytes

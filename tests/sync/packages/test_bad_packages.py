@@ -12,7 +12,7 @@ import pytest
 
 import headwater.sync.packages.package_transfer  # noqa: F401  loaded before a test replaces what it imports
 from headwater.errors import Exit
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from tests.support.copying import go
 from tests.support.fake_dumps import Dumps, etag_of, zipped
 from tests.support.fake_source import Handler, Reply, at, document, sha, url

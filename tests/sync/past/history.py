@@ -7,7 +7,7 @@ from email.utils import format_datetime as http_date
 from typing import Any
 from urllib.parse import urlsplit
 
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.sync.source_times import http_date_micros
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, sha, url
 from tests.support.waiting import START

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.spec.reading.discovery import parse_link_header
+from headwater.spec.discovery import parse_link_header
 from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.transfer.past_ways import Way, WayKind, after_timemap, read_timemap
 

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.patches.faults import LARGEST
 from headwater.patches.registry import N_QUADS_DIFF
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempt
 from headwater.sync.update.patch_plan import MOST_STEPS, HeldState, PendingChange, planned_patches

@@ -44,7 +44,7 @@ from headwater.catalog.interface import (
 from headwater.catalog.lease import Lease
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.progress import Listener, silent
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster
 
 LONGEST_NAME = 8_000

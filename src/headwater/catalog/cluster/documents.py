@@ -17,7 +17,7 @@ from headwater.catalog.batch_planning import BatchResult, Logged, Place, Put, to
 from headwater.catalog.interface import Change, Metadata, Resource, Upsert
 from headwater.catalog.state import RowKey, StateRow
 from headwater.spec.records import ChangeKind, Extra, Link
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 
 DIGEST_OCTETS = 20
 

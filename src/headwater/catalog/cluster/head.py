@@ -25,7 +25,7 @@ from headwater.catalog.cluster.documents import RowWrite, StoredChange
 from headwater.catalog.faults import Unacceptable, WrongPhase
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetSnapshot, SetState
 from headwater.catalog.lease import HeldBy, Version
-from headwater.spec.timestamps import from_microseconds, from_optional
+from headwater.spec.times import from_microseconds, from_optional
 
 TERM_BITS = 32
 """A revision is a term and a counter within it; a writer that was overtaken has used up no more than one term."""

@@ -59,7 +59,7 @@ from headwater.catalog.sqlite.rows import (
     state_of,
 )
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
 

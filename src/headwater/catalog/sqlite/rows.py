@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.batch_planning import Logged, Put, Run, to_microseconds, to_optional
 from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
 from headwater.spec.records import ChangeKind, Extra, Link
-from headwater.spec.timestamps import from_microseconds, from_optional
+from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Schema
 from headwater.storage.sqlite.transaction import Row
 from headwater.typed_decoding import json_decoder

@@ -158,7 +158,7 @@ def _at(moment: dt.datetime | None) -> str:
 
 
 def _exactly(moment: dt.datetime) -> str:
-    from headwater.spec.datetimes import format_datetime
+    from headwater.spec.times import format_datetime
 
     return format_datetime(moment)
 

@@ -306,7 +306,7 @@ def _warp(text: str) -> float | None:
 
 
 def _start(text: str) -> dt.datetime:
-    from headwater.spec.datetimes import parse_datetime
+    from headwater.spec.times import parse_datetime
 
     try:
         return parse_datetime(text)[0]

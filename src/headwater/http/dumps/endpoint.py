@@ -44,7 +44,7 @@ from headwater.publish.links.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource
 from headwater.spec.extensions import DumpLimits
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 
 _JSON = b"application/json"
 _CLOSE = line(b"connection", b"close")

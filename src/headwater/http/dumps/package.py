@@ -30,11 +30,10 @@ from headwater.publish.packages.builder import (
 )
 from headwater.publish.packages.paths import ResourcePaths
 from headwater.publish.rendering.documents import packed_entry
-from headwater.spec.kinds import Kind
-from headwater.spec.limits import DOCUMENT_OCTETS
+from headwater.spec.checks import escape
+from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
 from headwater.spec.records import AbsenceReason, AbsentResource, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter
-from headwater.spec.writing.xml_text import escape
 
 BLOCK_OCTETS = 1 << 18
 """Octets that are handed out at a time, more or less."""

@@ -11,9 +11,9 @@ from typing import ClassVar
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.spec.datetimes import parse_datetime
-from headwater.spec.writing import value_checks
-from headwater.spec.writing.xml_text import WriteRefused
+from headwater.spec import checks
+from headwater.spec.checks import WriteRefused
+from headwater.spec.times import parse_datetime
 from headwater.typed_decoding import json_decoder
 
 
@@ -157,7 +157,7 @@ def _uris(uris: list[str], most: int) -> list[str]:
     if len(uris) > most:
         raise TooMuchAsked(f"{len(uris):,} resources are asked for, and {most:,} are given at a time")
     try:
-        value_checks.uris(uris)  # what could not be named in the manifest is not looked for
+        checks.uris(uris)  # what could not be named in the manifest is not looked for
     except WriteRefused as refused:
         raise DumpRefused(f"not a URI in uris: {refused.what}") from refused
     if (other := next((one for one in uris if "://" not in one), None)) is not None:

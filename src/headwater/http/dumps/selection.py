@@ -21,8 +21,8 @@ from headwater.http.dumps.request import (
     WantedSince,
 )
 from headwater.http.versions.past_contents import past_resource
-from headwater.spec.datetimes import format_datetime
 from headwater.spec.records import AbsenceReason, ChangeKind
+from headwater.spec.times import format_datetime
 from headwater.versions.history import History, Keeping, PastState
 
 CHANGES_READ = 10_000

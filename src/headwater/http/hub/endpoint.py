@@ -26,7 +26,7 @@ from headwater.notify.hub.requests import (
     read_form,
 )
 from headwater.source.tokens import AccessTokens
-from headwater.spec.reading.discovery import HeaderLink, parse_link_header
+from headwater.spec.discovery import HeaderLink, parse_link_header
 
 _FORM: Final = b"application/x-www-form-urlencoded"
 _AT_ONCE, _CLIENT_AT_ONCE = 512, 128

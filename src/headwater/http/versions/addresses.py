@@ -14,7 +14,7 @@ from email.utils import format_datetime
 import msgspec
 
 from headwater.publish.site import Site
-from headwater.spec.timestamps import SECOND, from_microseconds, to_microseconds
+from headwater.spec.times import SECOND, from_microseconds, to_microseconds
 from headwater.versions.history import PastState, time_text
 
 LINK_FORMAT = "application/link-format"

@@ -14,7 +14,7 @@ from headwater.catalog.content import (
     read_whole,
 )
 from headwater.catalog.interface import Catalog, Metadata, Resource
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.versions.history import PastState, sha256_of
 from headwater.versions.store import VersionStore
 

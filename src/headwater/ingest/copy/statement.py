@@ -15,9 +15,9 @@ from headwater.catalog.interface import Metadata, Upsert
 from headwater.copies.copy_state import CopiedFile
 from headwater.files.folder_marks import leads_inside
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Extra, Link
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.spec.uris import normalise, quote_path
 from headwater.typed_decoding import json_decoder
 

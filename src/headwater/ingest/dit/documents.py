@@ -17,13 +17,12 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import URL, Location
-from headwater.spec.datetimes import parse_datetime
+from headwater.spec import checks as grammar
+from headwater.spec.checks import WriteRefused
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.spec.times import from_microseconds, parse_datetime, to_microseconds
 from headwater.spec.uris import to_ascii
-from headwater.spec.writing import value_checks as grammar
-from headwater.spec.writing.xml_text import WriteRefused
 
 RESOURCE: Final = "resource"
 CHANGE: Final = "change"

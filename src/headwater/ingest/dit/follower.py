@@ -26,7 +26,7 @@ from headwater.ingest.push.inverse_links import Draft
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Progress, silent
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 
 MARGIN_SECONDS: Final = 1.0
 """Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""

@@ -29,7 +29,7 @@ from headwater.catalog.interface import Metadata
 from headwater.ingest.push.ingest_state import AsideRow, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import INVERSE, Draft, Statement, with_links
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
 
 NEVER_US = -(1 << 63)

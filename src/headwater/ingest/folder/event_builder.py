@@ -23,7 +23,7 @@ from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.media_types import media_type
 from headwater.ingest.folder.walk import ScanWarning, path_of
 from headwater.ingest.set_problems import DeletionHold
-from headwater.spec.timestamps import SECOND, from_microseconds
+from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.keeping import BatchVersions
 from headwater.versions.store import SetAside
 

@@ -45,7 +45,7 @@ from headwater.ingest.folder.walk import (
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.versions.keeping import version_keeping
 
 EXAMPLES = 10

@@ -21,10 +21,9 @@ from headwater.ingest.push.ingest_state import Effects, RequestProgress
 from headwater.ingest.push.inverse_links import Draft, Statement, statements_of, with_links
 from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import Locations
-from headwater.spec.datetimes import Leniency, parse_datetime
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.timestamps import from_microseconds, to_microseconds
+from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
 from headwater.typed_decoding import json_decoder
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")

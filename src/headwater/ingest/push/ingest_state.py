@@ -22,7 +22,7 @@ from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import UsageFault
 from headwater.ingest.push.inverse_links import MOST_LINKS, Statement
 from headwater.spec.records import ChangeKind
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
 
 SEEN_SECONDS: Final = 14 * 86_400

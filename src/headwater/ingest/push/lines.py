@@ -9,9 +9,9 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.ingest.push.feed import Outcome, OutcomeKind
+from headwater.spec.decoding import Inflater
 from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
-from headwater.spec.limits import ReadLimits
-from headwater.spec.reading.gzip_input import Inflater
+from headwater.spec.kinds import ReadLimits
 
 LINE_OCTETS: Final = 1 << 20
 """One line, at most: a document with five hundred links is a tenth of that."""

@@ -9,7 +9,7 @@ import msgspec
 from headwater.notify.signatures import SignatureVerdict, verify
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.spec import uris
-from headwater.spec.reading.discovery import parse_link_header
+from headwater.spec.discovery import parse_link_header
 
 PAYLOAD_OCTETS: Final = 10 << 20
 """No payload is longer: as much as our hub takes."""

@@ -10,7 +10,7 @@ import msgspec
 from headwater.copies.follower_lock import is_followed
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.notify.subscriber.store import FILE, MODE, SCHEMA, SubscriberStore
-from headwater.spec.timestamps import from_optional
+from headwater.spec.times import from_optional
 from headwater.storage.database import opened_to_read
 
 

@@ -24,8 +24,8 @@ from headwater.publish.links.link_sources import (
 )
 from headwater.publish.links.rules import NO_RULES
 from headwater.publish.site import SetSettings, Site
+from headwater.spec.checks import escape
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.writing.xml_text import escape
 
 Row = TypeVar("Row", Resource, Change)
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from headwater.catalog.entry_size import DIGITS, FIXED_OCTETS, LENGTH_END, URI_PREFIX_OCTETS, link_octets
 from headwater.catalog.interface import Limits
 from headwater.patches.registry import FORMATS
-from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, PATCH
 from headwater.spec.records import Link
 
 HEAD_OCTETS: Final = 65_536

@@ -20,9 +20,9 @@ from headwater.publish.links.partners import DescribedRule, Variant, partner_lin
 from headwater.publish.links.rules import LinkRules, UrlRule
 from headwater.publish.patches import patches_of
 from headwater.publish.site import Site, dataset_patch_name
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
 
 Links = tuple[Link, ...]

@@ -18,10 +18,10 @@ from headwater.catalog.entry_size import URI_PREFIX_OCTETS
 from headwater.catalog.interface import Change, Resource
 from headwater.errors import UsageFault
 from headwater.publish.links.allowance import Allowance
+from headwater.spec.checks import WriteRefused
+from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
-from headwater.spec.writing.markup import MarkupWriter
-from headwater.spec.writing.xml_text import WriteRefused
 
 HOLE: Final = "{stem}"
 _LINK_OCTETS: Final = 460

@@ -16,11 +16,11 @@ from headwater.catalog.entry_size import URI_PREFIX_OCTETS
 from headwater.files.patterns import BadPattern, Selection
 from headwater.publish.links.allowance import NOTHING, ROOM, Allowance
 from headwater.publish.links.partners import BadLinkRule, DescribedRule, variants_allowance, variants_of
-from headwater.spec.namespaces import PATCH
+from headwater.spec.checks import WriteRefused, escape
+from headwater.spec.kinds import PATCH
+from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
-from headwater.spec.writing.markup import MarkupWriter
-from headwater.spec.writing.xml_text import WriteRefused, escape
 
 PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
 """What a pattern of URLs may have between braces: the path below the set's folder, the whole URI, its last segment,

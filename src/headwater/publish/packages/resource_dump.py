@@ -55,7 +55,7 @@ from headwater.publish.rendering.renderer import PublicationJob, PublishContext,
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import Entry
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 
 RETRY_SECONDS: Final = 5.0
 """Packages without resources whose octets could not be had are made anew after so long, later the larger they are."""

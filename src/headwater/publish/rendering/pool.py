@@ -21,7 +21,7 @@ from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
 from headwater.publish.rendering.worker import RenderedPage, RenderJob, RenderRequest, page_renderer
 from headwater.publish.store_writer import read_range
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 
 POOL_ENTRIES = 60_000
 """With fewer entries to render, starting processes takes as long as it saves."""

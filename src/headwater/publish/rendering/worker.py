@@ -26,7 +26,7 @@ from headwater.publish.rendering import documents
 from headwater.publish.site import Site
 from headwater.publish.store_writer import render_document
 from headwater.spec.records import ChangeKind
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_json
 
 

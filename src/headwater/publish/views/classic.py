@@ -32,8 +32,8 @@ from headwater.publish.views.classic_documents import (
 )
 from headwater.publish.views.page_copies import PageCopies, PageNames
 from headwater.publish.views.window import first_change, is_far_behind
+from headwater.spec.markup import md5_alone
 from headwater.spec.writer import Profile
-from headwater.spec.writing.sitemaps import md5_alone
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 _ROWS_AT_ONCE = 5_000

@@ -15,9 +15,9 @@ from headwater.publish.site import (
 )
 from headwater.publish.views.page_copies import PageNames
 from headwater.spec.kinds import RULES, Kind
+from headwater.spec.markup import md5_alone
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
-from headwater.spec.writing.sitemaps import md5_alone
 
 
 class ClassicResourceForm(PageNames):

@@ -17,7 +17,7 @@ from headwater.publish.publication_state import PageViewState, ViewPart
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.rendering.resource_lists import ShownPage
 from headwater.publish.store_writer import DocumentMark
-from headwater.spec.limits import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
+from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS
 from headwater.storage.objects.interface import ObjectStore, octets_of
 
 _START, _END, _TAIL = b"<url>", b"</url>\n", b"</urlset>"

@@ -16,7 +16,7 @@ from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import Site
 from headwater.publish.views.page_copies import PageCopies, PageNames
-from headwater.spec.writing.sitemaps import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
+from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
 
 
 class SitemapForm(PageNames):

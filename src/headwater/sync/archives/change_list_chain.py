@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.spec.timestamps import from_microseconds, from_optional
+from headwater.spec.times import from_microseconds, from_optional
 from headwater.sync.archives.archive_documents import listed
 from headwater.sync.archives.coverage import ListedDocument, covering
 from headwater.sync.faults import WrongDocument

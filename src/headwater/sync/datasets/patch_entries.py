@@ -7,7 +7,7 @@ from typing import Final
 from headwater.copies.dataset_choice import NoSingleDataset, name_of
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.rdf.syntaxes import is_patch
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.datasets.held_datasets import held_dataset, listed_dataset

@@ -8,11 +8,11 @@ import msgspec
 
 from headwater.errors import Exit, SourceFault
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.spec.datetimes import format_datetime
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.faults import EmptyDocument
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
+from headwater.spec.times import format_datetime
 from headwater.sync.connection import starting_uri
 from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument
 from headwater.sync.network.transport import Transport

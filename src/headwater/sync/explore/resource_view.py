@@ -13,10 +13,9 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, SourceFault, UsageFault
 from headwater.progress import Listener, silent
-from headwater.spec.datetimes import format_datetime
-from headwater.spec.kinds import RULES, Root
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH, RULES, Root
 from headwater.spec.records import Document, Entry, Link
+from headwater.spec.times import format_datetime
 from headwater.spec.uris import normalise
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy

@@ -18,11 +18,11 @@ import msgspec
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.retry_times import backoff_seconds
+from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
-from headwater.spec.reading.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.records import Document, Entry
-from headwater.spec.timestamps import from_optional
+from headwater.spec.times import from_optional
 from headwater.spec.uris import resolve
 from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, cause_of
 from headwater.sync.filters import Origin, origin_of

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.progress import Listener
 from headwater.spec.extensions import CANONICAL, canonical_digest
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Entry, Extra, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database

@@ -18,7 +18,7 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.spec.timestamps import to_microseconds
+from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import represent_listed

@@ -10,10 +10,9 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
 from headwater.progress import Progress
-from headwater.spec.datetimes import Coarse
-from headwater.spec.kinds import Kind
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Document, Entry
+from headwater.spec.times import Coarse
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
 from headwater.sync.lists.fingerprints import ChangeListFingerprint

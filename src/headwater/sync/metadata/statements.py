@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.uris import normalise
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import links_of, without_links

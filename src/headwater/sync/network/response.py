@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.files.hash_functions import HASHERS
 from headwater.files.whole_writes import Room, write_all
-from headwater.spec.reading.encodings import codec_of
+from headwater.spec.decoding import codec_of
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
 from headwater.sync.network.range_requests import PartialBody, end_of, misfit, strong_validator
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from headwater.packages.faults import BadPackage, BadPath
 from headwater.packages.member_paths import member_name, percent_decoded
+from headwater.spec.fast_entries import EntryColumns, TakeColumns
 from headwater.spec.faults import DocumentFault
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader
-from headwater.spec.reading.fast_entries import EntryColumns, TakeColumns
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row

@@ -12,7 +12,7 @@ from itertools import count
 
 from headwater.packages.faults import BadPath
 from headwater.packages.member_paths import member_names, percent_decoded
-from headwater.spec.reading.fast_entries import EntryColumns
+from headwater.spec.fast_entries import EntryColumns
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand

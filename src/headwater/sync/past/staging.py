@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 
 from headwater.progress import Progress
-from headwater.spec.datetimes import Coarse
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
+from headwater.spec.times import Coarse
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.change_list_evaluation import change_order
 from headwater.sync.lists.documents import DocumentRead

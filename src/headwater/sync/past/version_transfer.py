@@ -14,9 +14,9 @@ from typing import cast
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.spec.discovery import timemap_links
 from headwater.spec.hashes import Digest
-from headwater.spec.reading.link_format import timemap_links
-from headwater.spec.timestamps import from_microseconds
+from headwater.spec.times import from_microseconds
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.reports import UnverifiedVersion
 from headwater.sync.source_times import format_micros, http_date_micros

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.kinds import RULES, Kind
-from headwater.spec.reading.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from headwater.spec.reading.discovery import HeaderLink, parse_link_header
+from headwater.spec.discovery import HeaderLink, parse_link_header
 from headwater.spec.uris import normalise
 from headwater.sync.lists.entries import links_of
 from headwater.sync.source_times import SECOND, http_date_micros

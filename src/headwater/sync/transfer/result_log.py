@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.retry_times import backoff_seconds
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.source_times import SECOND

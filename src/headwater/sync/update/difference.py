@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed

@@ -18,7 +18,7 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.patches.registry import is_of_dataset
 from headwater.progress import Progress
 from headwater.rdf.applying import apply_patches
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.dataset_patching import check_growth

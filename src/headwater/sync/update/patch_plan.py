@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from headwater.patches.faults import LARGEST
 from headwater.patches.registry import format_of_patch, is_of_dataset
-from headwater.spec.namespaces import PATCH
+from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of

@@ -15,12 +15,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from headwater.spec.datetimes import parse_datetime
-from headwater.spec.limits import ReadLimits
-from headwater.spec.namespaces import CHANGE_FREQUENCIES
-from headwater.spec.reading.record_builder import RecordBuilder
-from headwater.spec.reading.text_values import HASH, TIME, URI_CHARACTERS
+from headwater.spec.kinds import CHANGE_FREQUENCIES, ReadLimits
+from headwater.spec.record_builder import RecordBuilder
 from headwater.spec.records import ChangeKind, Entry, Link
+from headwater.spec.text_values import HASH, TIME, URI_CHARACTERS
+from headwater.spec.times import parse_datetime
 
 IS_ON = True
 """Whether it is used: tests and measurements do without."""

@@ -1,7 +1,7 @@
 """Fast path for columns of values that are all of the usual shape: checked and written many at once.
 
 Each function gives None where one value at a time has to do it, which then gives the same or says what is wrong:
-`value_checks` and `markup`.
+`checks` and `markup`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headwater.spec.hashes import HEX_LENGTH
-from headwater.spec.reading.text_values import URI_CHARACTERS
+from headwater.spec.text_values import URI_CHARACTERS
 
 IS_ON = True
 """Whether it is used: tests and measurements do without."""

@@ -1,4 +1,4 @@
-"""W3C Datetime, all six forms, to aware UTC and back (RS-TIME-01…03, AMB-06, AMB-26)."""
+"""Times: W3C Datetime, all six forms, to aware UTC and back (RS-TIME-01…03, AMB-06, AMB-26), and whole microseconds."""
 
 from __future__ import annotations
 
@@ -114,3 +114,25 @@ def format_datetime(moment: dt.datetime) -> str:
         raise ValueError("a time without a zone cannot be written")
     text = moment.astimezone(UTC).replace(tzinfo=None)
     return text.isoformat(timespec="microseconds" if text.microsecond else "seconds") + "Z"
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+SECOND = 1_000_000
+
+
+def to_microseconds(moment: dt.datetime) -> int:
+    """Microseconds since 1970. Raises ValueError for a time without a zone."""
+    if moment.tzinfo is None:
+        raise ValueError(f"a time without a zone: {moment.isoformat()}")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(microseconds: int) -> dt.datetime:
+    """The aware UTC time that is so many microseconds after 1970. Raises OverflowError outside the years 1 to 9999."""
+    return _EPOCH + dt.timedelta(0, 0, microseconds)
+
+
+def from_optional(microseconds: int | None) -> dt.datetime | None:
+    """As `from_microseconds`; None stays None."""
+    return None if microseconds is None else from_microseconds(microseconds)

@@ -7,9 +7,8 @@ import re
 from typing import Final
 
 from headwater.spec.faults import DocumentFault, DtdRefused, EmptyDocument, LimitExceeded, NotSitemap, NotXml, Truncated
-from headwater.spec.limits import ReadLimits
-from headwater.spec.namespaces import RS, SITEMAP
-from headwater.spec.reading.record_builder import RecordBuilder
+from headwater.spec.kinds import RS, SITEMAP, ReadLimits
+from headwater.spec.record_builder import RecordBuilder
 
 _PIECE: Final = 1 << 16
 _ALWAYS: Final = 1 << 14

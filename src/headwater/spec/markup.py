@@ -1,23 +1,25 @@
 """Serialises records as XML: entries, links, heads, in the order of the schemas (RS-DOC-18, AMB-04).
 
-`MarkupWriter` checks each value by itself (`value_checks`); what may stand in which kind of document is decided by
-`document_checks`.
+`MarkupWriter` checks each value by itself; `checks` decides what may stand in which kind of document. Plain Sitemaps
+(sitemaps.org) are made of this markup for search engines, which may refuse `rs:` (AMB-64): of blocks of whole entries,
+in which a `<` or `>` that belongs to a value is escaped.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from headwater.spec.namespaces import HEADWATER, RS, SITEMAP, XML
+from headwater.spec import checks as grammar
+from headwater.spec import fast_columns
+from headwater.spec.checks import WriteRefused, escape
+from headwater.spec.kinds import HEADWATER, RS, SITEMAP, XML
 from headwater.spec.records import AbsentResource, ChangeKind, Document, Entry, Extra, Link
-from headwater.spec.writing import fast_columns
-from headwater.spec.writing import value_checks as grammar
-from headwater.spec.writing.xml_text import WriteRefused, escape
 
 _UTC = dt.UTC
 _relation = lru_cache(maxsize=256)(grammar.relation)  # links of one kind have the same, and there are many
@@ -220,3 +222,35 @@ def added(extra: Extra) -> str:
             text += f' xmlns:{prefixes[namespace]}="{escape(namespace)}"'
         text += f' {prefixes[namespace]}:{local}="{escape(value)}"'
     return text
+
+
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="' + SITEMAP + '">\n'
+_RESOURCESYNC: Final = re.compile(rb"<rs:[^<>]*/>")
+_LONG: Final = re.compile(rb"<url><loc>[^<]{%d,}</loc>(?:(?!</url>).)*</url>\n" % (grammar.LONG_URI + 1), re.DOTALL)
+_WITH_MD5: Final = re.compile(rb' hash="(?:[^"]* )?(md5:[0-9A-Fa-f]+)(?: [^"]*)?"')
+
+SITEMAP_HEAD: Final = _HEAD.format(root="urlset").encode()
+SITEMAP_TAIL: Final = b"</urlset>\n"
+
+
+def plain_entries(block: bytes) -> bytes:
+    """The entries without what ResourceSync has added; those are left out whose `loc` is too long for a Sitemap."""
+    return _LONG.sub(b"", _RESOURCESYNC.sub(b"", block))
+
+
+def md5_alone(block: bytes) -> bytes:
+    """The entries with MD5 as the only digest wherever there is one.
+
+    Some readers know no other; some take all that follows the first colon for the value of one digest, and fetch the
+    resource again and again.
+    """
+    return _WITH_MD5.sub(rb' hash="\1"', block)
+
+
+def sitemap_index(parts: Iterable[tuple[str, dt.datetime]]) -> bytes:
+    """An index of Sitemaps: each with its address and the time of its last modification."""
+    entries = (
+        f"<sitemap><loc>{grammar.uri(address, 'loc')}</loc><lastmod>{moment(modified)}</lastmod></sitemap>\n"
+        for address, modified in parts
+    )
+    return (_HEAD.format(root="sitemapindex") + "".join(entries) + "</sitemapindex>\n").encode()

@@ -6,12 +6,12 @@ import datetime as dt
 import re
 from typing import Final
 
-from headwater.spec.datetimes import parse_datetime
+import msgspec
+
 from headwater.spec.hashes import parse_hash
-from headwater.spec.kinds import CAPABILITIES, RENAMED
-from headwater.spec.namespaces import CHANGE_FREQUENCIES
-from headwater.spec.reading.reader_warnings import ReaderWarnings
+from headwater.spec.kinds import CAPABILITIES, CHANGE_FREQUENCIES, RENAMED
 from headwater.spec.records import ChangeKind
+from headwater.spec.times import parse_datetime
 
 TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|\+00:00)"
 """The usual form of a time, for which `datetime.fromisoformat` is right and quick; it still may be no real time."""
@@ -151,3 +151,45 @@ def check_characters(uri: str, warnings: ReaderWarnings) -> None:
     """Say that a URI has characters that may not stand in one; it is kept as written (AMB-08)."""
     if _legal_uri(uri) is None:
         warnings.warn("AMB-08", "a URI with characters that must be percent-encoded", uri)
+
+
+EXAMPLES: Final = 3
+_EXAMPLE_LENGTH: Final = 200
+_KINDS: Final = 200  # messages are constants of our code, so this is never reached; it is here so that nothing can grow
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """A warning: the rule that was broken, what was done about it, how often, and the first few texts concerned."""
+
+    rule: str
+    message: str
+    count: int
+    examples: tuple[str, ...]
+
+
+class ReaderWarnings:
+    """The warnings of one reading, in the order of their first occurrence."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+        self._examples: dict[tuple[str, str], list[str]] = {}
+
+    def warn(self, rule: str, message: str, example: str = "") -> None:
+        """Count one lapse."""
+        key = (rule, message)
+        if key not in self._counts:
+            if len(self._counts) >= _KINDS:
+                return
+            self._counts[key] = 0
+            self._examples[key] = []
+        self._counts[key] += 1
+        examples = self._examples[key]
+        if example and len(examples) < EXAMPLES and (shown := example[:_EXAMPLE_LENGTH]) not in examples:
+            examples.append(shown)
+
+    def all(self) -> tuple[Warned, ...]:
+        """Every kind of lapse so far."""
+        return tuple(
+            Warned(rule, message, count, tuple(self._examples[rule, message]))
+            for (rule, message), count in self._counts.items()
+        )

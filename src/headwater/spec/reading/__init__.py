@@ -1,1 +1,0 @@
-"""How documents are read: octets to XML to records, leniently, within bounds."""

@@ -1,1 +1,0 @@
-"""How documents are written: values checked, then markup in the order of the schemas."""
