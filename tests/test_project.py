@@ -36,7 +36,7 @@ LINES = {
     "datasets": 646,
     "files": 1_267,
     "http": 6_532,
-    "ingest": 9_310,
+    "ingest": 9_297,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,

@@ -33,11 +33,7 @@ MARGIN_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0
 """A change is held back for so long at most, whatever the interval is."""
 PROMPT_SECONDS: Final = 0.5
-"""An engine that answers within this time shows what is new in time."""
-LATEST_SECONDS: Final = 10.0
-"""So much later, at most, is expected of an engine that has answered late."""
-ENOUGH_LOOKS: Final = 10
-"""An engine that has answered so often since has shown what it had, however slow it is all the time."""
+"""So much of the time of one look counts: an engine that answers later stands still, and shows nothing new."""
 
 _SHARE = 0.9
 """Of a page that was cut: writers at work at the same time are a little out of order, also across its end."""
@@ -115,24 +111,15 @@ class Look(msgspec.Struct, frozen=True):
     took: float
 
 
-def long_enough_ago(looks: Sequence[Look], held: float) -> tuple[int | None, float]:
-    """Which look was `held` seconds before the last one, or None, and how late the engine may show what is new.
-
-    An engine that stands still or has too much to do answers late, and shows late what was written before. Such a time
-    is no time in which a shard could show something; after it, so much more is allowed for (`LATEST_SECONDS` at most).
-    """
-    now, lost, late = looks[-1].second, 0.0, 0.0
+def long_enough_ago(looks: Sequence[Look], held: float) -> int | None:
+    """Which look was `held` seconds before the last one, or None; of a look that took long, PROMPT_SECONDS count."""
+    age = 0.0
     for place in range(len(looks) - 1, -1, -1):
+        if age >= held:
+            return place
         look = looks[place]
-        took = look.took if look.took > PROMPT_SECONDS else 0.0
-        late = min(max(late, took), LATEST_SECONDS)
-        age = now - look.second
-        if len(looks) - 1 - place < ENOUGH_LOOKS:
-            age -= lost
-        if not held or age >= held + late:
-            return place, late
-        lost += took
-    return None, late
+        age += look.second - looks[place - 1].second - max(0.0, look.took - PROMPT_SECONDS)
+    return None
 
 
 MOST_PAGES: Final = 5
@@ -241,11 +228,11 @@ class DitFollower:
         """
         most = max(_FEWEST, PAGE // max(1, len(shards)))
         positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
-        mark, late = None, 0.0
+        mark = None
         for number in range(MOST_PAGES):
             read = self._look(positions, most)
             if not number:
-                mark, late = self._mark(read)
+                mark = self._mark(read)
                 if len(shards) > 1 and any(one.found for one in read):  # one was looked at before the other
                     time.sleep(_APART_SECONDS)
                     read = self._look(positions, most)
@@ -256,7 +243,7 @@ class DitFollower:
             if self._stop():
                 return None
             if not any(page.is_cut for page in pages):
-                return None if mark is None else mark.look.second - late
+                return None if mark is None else mark.look.second
         return None
 
     def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
@@ -267,15 +254,15 @@ class DitFollower:
             reads.append(_Read(shard, position, found, is_full=is_full))
         return reads
 
-    def _mark(self, read: Sequence[_Read]) -> tuple[_Mark | None, float]:
+    def _mark(self, read: Sequence[_Read]) -> _Mark | None:
         """What could be seen long enough ago, and how late that may have been; what can be seen now is kept in mind."""
         held, now = held_seconds([one.shard.refresh_seconds for one in read]), _seconds()
         newest = {one.shard.feed: self._newest(one) for one in read} if len(read) > 1 else None
         took, self._look_began = now - (self._look_began or now), None
         self._marks.append(_Mark(Look(now, took), newest))
-        place, late = long_enough_ago([one.look for one in self._marks], held)
+        place = long_enough_ago([one.look for one in self._marks], held)
         self._marks = self._marks[place or 0 :]
-        return (None if place is None else self._marks[0]), late
+        return None if place is None else self._marks[0]
 
     def _newest(self, read: _Read) -> int:
         if read.is_full:
