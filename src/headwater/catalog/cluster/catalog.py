@@ -7,9 +7,7 @@ the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 from __future__ import annotations
 
 import datetime as dt
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -21,28 +19,25 @@ from headwater.catalog.cluster import batch as cluster_batch
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.batch import Batch, Extents
 from headwater.catalog.cluster.documents import writes_in_order
-from headwater.catalog.cluster.head import SetHead, page_of, said, segment_of, stamped, state_of
+from headwater.catalog.cluster.head import SetHead, segment_of, stamped, state_of
 from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.reads import NewestNumbers, Reads, RowReads
+from headwater.catalog.cluster.reads import ClusterReads, as_snapshot
 from headwater.catalog.cluster.role_lease import RoleLease
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
 from headwater.catalog.cluster.writer import SetWriter, Writer
 from headwater.catalog.faults import SetMoved, Unacceptable, UnknownSet
 from headwater.catalog.interface import (
     Accepted,
-    Change,
     Event,
     Limits,
-    Page,
     Part,
     Rendered,
-    Resource,
     Segment,
     SetSnapshot,
     SetState,
 )
 from headwater.catalog.lease import Lease
-from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
+from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster
@@ -70,7 +65,7 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_WAIT_TIMES = WaitTimes()
 
 
-class ClusterCatalog:
+class ClusterCatalog(ClusterReads):
     """A catalog in the indices `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, created as needed.
 
     Use from any thread, from any number of processes and machines. Every method may raise a `ClusterFault`.
@@ -97,19 +92,15 @@ class ClusterCatalog:
         except BaseException:
             self._cluster.close()
             raise
-        self._indices = Indices(self._cluster, prefix)
-        self._writer = Writer(
-            self._indices,
-            lease_seconds=wait_times.lease_seconds,
-            busy_seconds=wait_times.busy_seconds,
-            listener=listener,
+        super().__init__(
+            Writer(
+                Indices(self._cluster, prefix),
+                lease_seconds=wait_times.lease_seconds,
+                busy_seconds=wait_times.busy_seconds,
+                listener=listener,
+            )
         )
-        self._reads = Reads(self._indices, self._turn)
-        self._rows = RowReads(self._indices, self._turn)
         self._extents = Extents()
-        self._newest = NewestNumbers(self._indices)
-        self._locks: dict[str, threading.Lock] = {}
-        self._locks_lock = threading.Lock()
 
     def has_old_memory(self) -> bool:
         """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
@@ -119,39 +110,6 @@ class ClusterCatalog:
     def cluster(self) -> Cluster:
         """The connections, for what else is kept there."""
         return self._cluster
-
-    def sets(self) -> list[SetState]:
-        """Every set, by name."""
-        return [state_of(head) for head in self._indices.heads()]
-
-    def snapshots(self) -> Iterator[SetSnapshot]:
-        """Every set with its pages and segments, by name."""
-        return map(_snapshot, self._indices.heads(whole=True))
-
-    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
-        """One set with its pages and segments; in any committed state with change `newest`, when that is given."""
-        known = self._indices.known.get(name) if newest is not None else None
-        head = known.head if known is not None and known.head.last_seq >= (newest or 0) else self._head(name)
-        return _snapshot(head)
-
-    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
-        """When the change of this number happened, for each set that has it."""
-        found = {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
-        for name in wanted.keys() - found.keys():  # what was committed a moment ago may be in the head alone
-            with suppress(UnknownSet):
-                found.update((name, one.datetime) for one in said(self._head(name), wanted[name], wanted[name]))
-        return found
-
-    def newest(self) -> dict[str, int]:
-        """The number of the newest change of every open set, by name. One small request when nothing has happened.
-
-        Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
-        """
-        return self._newest.read()
-
-    def state(self, name: str) -> SetState:
-        """One set. Raises UnknownSet."""
-        return state_of(self._head(name))
 
     def create(self, name: str) -> SetState:
         """Make sure the set exists (loading when new) and return it."""
@@ -210,75 +168,9 @@ class ClusterCatalog:
         """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
         self._turn(name, lambda turn: cluster_batch.remember(turn, memos, newest))
 
-    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        """Those of the rows of the set's state that are there."""
-        return self._rows.by_key(name, keys)
-
-    def rows_of(
-        self,
-        name: str,
-        kind: str,
-        *,
-        after: StateRow | None = None,
-        until: int | None = None,
-        limit: int = 10_000,
-        descending: bool = False,
-    ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
-
-        With `descending` in the opposite order: those before that place, of a rank down to `until`.
-        """
-        return self._rows.of_kind(name, kind, after, until, limit, descending=descending)
-
-    def row_counts(self, name: str) -> dict[str, int]:
-        """How many rows the set has of each kind of which it has any."""
-        return self._rows.counts(name)
-
-    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
-        """The sets that have rows of a kind, of a rank up to `until`, and how many, as of a second ago."""
-        return self._indices.sets_with_rows(kind, until) if batch_planning.is_row_key((kind, "-")) else {}
-
-    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
-        """The live resources among `uris`."""
-        return self._reads.get(name, uris)
-
-    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
-        if limit < 1:
-            self._head(name)
-            return []
-        return self._reads.resources(name, after, limit)
-
-    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
-        """URI and memo of each of the resources that `resources` would return."""
-        return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
-
-    def pages(self, name: str) -> list[Page]:
-        """All pages in order, also empty ones (count 0)."""
-        return [page_of(number, book) for number, book in enumerate(self._head(name).pages)]
-
-    def page(self, name: str, number: int) -> Iterator[Resource]:
-        """The live resources of one page in slot order, from one state; none for a page that is not there.
-
-        It is read as a whole with the first resource and then held, which is bounded by the limits of a page.
-        """
-        there = 0 <= number < self.state(name).page_count  # an unknown set is said now
-        return self._page(name, number) if there else iter(())
-
-    def _page(self, name: str, number: int) -> Iterator[Resource]:
-        yield from self._reads.page(name, number)
-
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
         """Note that documents of pages were written from the states with these `touched` counts."""
         self._edit(name, lambda head: cluster_head.rendered(head, pages))
-
-    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
-        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
-        return self._reads.changes(name, after, limit)
-
-    def segments(self, name: str) -> list[Segment]:
-        """All segments in order; the last one is open. None while the set is loading."""
-        return [segment_of(number, book) for number, book in enumerate(self._head(name).runs)]
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
@@ -318,7 +210,7 @@ class ClusterCatalog:
 
     def _unfenced(self, name: str) -> SetSnapshot:
         """What belongs to the set: who was shut out of this catalog is no matter of another, and no change."""
-        return _snapshot(replace(self._head(name), fence=0))
+        return as_snapshot(replace(self._head(name), fence=0))
 
     def restore(self, parts: Iterable[Part]) -> SetState:
         """Make a set of its parts. May raise SetBusy, RestoreLost as well."""
@@ -342,27 +234,9 @@ class ClusterCatalog:
         """Give up connections; what was accepted is in the cluster."""
         self._cluster.close()
 
-    def _head(self, name: str) -> SetHead:
-        return self._indices.head(name)[0]
-
     def _edit(self, name: str, change: Callable[[SetHead], SetHead]) -> SetHead:
         with self._lock(name):
             return SetWriter(self._writer, name).edit(change)
-
-    def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
-        with self._lock(name):
-            turn = SetWriter(self._writer, name)
-            return turn.run(lambda: work(turn))
-
-    def _lock(self, name: str) -> threading.Lock:
-        """Calls of this handle on one set take turns before they compete with others' for the lease."""
-        with self._locks_lock:
-            return self._locks.setdefault(name, threading.Lock())
-
-
-def _snapshot(head: SetHead) -> SetSnapshot:
-    pages = [page_of(number, book) for number, book in enumerate(head.pages)]
-    return SetSnapshot(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
 
 
 def _check_name(name: str) -> None:

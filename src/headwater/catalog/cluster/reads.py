@@ -10,18 +10,32 @@ when rows were written meanwhile, which the head tells by its `state_version`.
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
 from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.cluster.documents import RowWrite, StoredChange, StoredResource, after_change
-from headwater.catalog.cluster.head import SetHead, applied, only_recorded, said, valid, void
+from headwater.catalog.cluster.head import (
+    SetHead,
+    applied,
+    only_recorded,
+    page_of,
+    said,
+    segment_of,
+    state_of,
+    valid,
+    void,
+)
 from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.writer import SetWriter
-from headwater.catalog.interface import Change, Resource
+from headwater.catalog.cluster.writer import SetWriter, Writer
+from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster_faults import ClusterDamaged
 from headwater.typed_decoding import json_decoder
@@ -32,167 +46,11 @@ _MOST_SINCE = 1_000
 _ATTEMPTS = 4
 _PAUSE = 0.02
 
+R = TypeVar("R")
+T = TypeVar("T")
+
 Documents = list[StoredResource]
 Since = dict[str, StoredResource]
-Alone = Callable[[str, Callable[[SetWriter], Any]], Any]
-
-
-class Reads:
-    """Reads of one handle; `alone` does something while holding the lease of a set. Use from any thread."""
-
-    def __init__(self, indices: Indices, alone: Alone) -> None:
-        self._indices = indices
-        self._alone = alone
-        self._refreshed: dict[str, SetHead] = {}
-
-    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
-        """The live resources among `uris`."""
-        found, since = self._read(name, lambda _head: self._indices.resources_of(name, uris), searched=False)
-        asked = set(uris)
-        documents = {document.uri: document for document in found}
-        documents.update((uri, document) for uri, document in since.items() if uri in asked)
-        return {uri: document.resource for uri, document in documents.items() if document.live}
-
-    def page(self, name: str, number: int) -> list[Resource]:
-        """The live resources of one page in slot order."""
-        found, since = self._read(name, lambda _head: self._indices.on_page(name, number), searched=True)
-        kept = [document for document in found if document.uri not in since] if since else found
-        come = [document for document in since.values() if document.live and document.page == number]
-        if come:
-            kept = sorted(kept + come, key=lambda document: document.slot)
-        return [document.resource for document in kept]
-
-    def resources(self, name: str, after: str, limit: int) -> list[Resource]:
-        """Up to `limit` live resources with uri > `after`."""
-        size = limit
-        while True:
-            ended = False
-
-            def fetch(head: SetHead, size: int = size) -> Documents:
-                nonlocal ended
-                documents = self._by_uri(head, after, size)
-                ended = len(documents) < size
-                return documents
-
-            found, since = self._read(name, fetch, searched=True)
-            horizon = None if ended else found[-1].uri if found else after
-            kept = [document for document in found if document.uri not in since]
-            come = [
-                document
-                for uri, document in since.items()
-                if document.live and uri > after and (horizon is None or uri <= horizon)
-            ]
-            if come:
-                kept = sorted(kept + come, key=lambda document: document.uri)
-            if ended or len(kept) >= limit:
-                return [document.resource for document in kept[:limit]]
-            size = 2 * size + len(since)  # some of what was found is gone
-
-    def changes(self, name: str, after: int, limit: int) -> list[Change]:
-        """Up to `limit` changes with seq > `after`. Raises ClusterDamaged when one is missing."""
-        first = max(after, 0) + 1
-        known = self._indices.known.get(name)
-        if known is not None and 0 < limit <= known.head.last_seq - first + 1:  # what is in the log stays as it is
-            head = known.head
-        else:
-            head, _ = self._indices.head(name)
-        last = min(head.last_seq, first + limit - 1)
-        found: list[Change] = []
-        while first <= last:
-            end = min(last, first + WINDOW - 1)
-            for seq, document in enumerate(self._log(head, first, end), first):
-                if document is None or not valid(head, document.rev):
-                    raise ClusterDamaged(f"change {seq} is missing, the set says {head.last_seq}", where=name)
-                found.append(document.recorded)
-            first = end + 1
-        return found
-
-    def _log(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
-        """By search what the engine has refreshed, one by one the rest, which is the newest."""
-        name = head.resource_set
-        if last - first < _MOST_SINCE:
-            return self._changes_of(head, first, last)
-        found: list[StoredChange | None] = []
-        for document in self._indices.log(name, first, last):
-            if document.seq != first + len(found) or not valid(head, document.rev):
-                break  # not refreshed since it was written, or since it took the place of a dead writer's
-            found.append(document)
-        return found + self._changes_of(head, first + len(found), last)
-
-    def _changes_of(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
-        """These changes as they are now; the newest may be nowhere but in the head."""
-        newest = said(head, first, last)
-        return [*self._indices.changes_of(head.resource_set, first, last - len(newest)), *newest]
-
-    def _by_uri(self, head: SetHead, after: str, size: int) -> Documents:
-        """Fewer than `size` at the end only. What a dead writer has left, perhaps a whole load, takes no room."""
-        found: Documents = []
-        while size > len(found):
-            wanted = min(WINDOW, size - len(found))
-            more = self._indices.by_uri(head.resource_set, after, wanted)
-            found += [document for document in more if not void(head, document.rev)]
-            if len(more) < wanted:
-                break
-            after = more[-1].uri
-        return found
-
-    def _read(self, name: str, fetch: Callable[[SetHead], Documents], *, searched: bool) -> tuple[Documents, Since]:
-        """Documents that `fetch` finds and what changes have made of others: together one committed state."""
-        for attempt in range(_ATTEMPTS):
-            if attempt > 1 or (attempt and searched):
-                time.sleep(_PAUSE * 2**attempt)
-            before = self._before(name, searched=searched, anew=attempt > 0)
-            found = fetch(before)
-            head, _ = self._indices.head(name)
-            if not attempt and not searched and head.last_seq - before.last_seq > _MOST_SINCE:
-                continue
-            since = self._since(before, head)
-            if since is not None:
-                return _committed(head, found), since
-
-        def work(turn: SetWriter) -> Documents:
-            if searched:
-                self._indices.refresh(self._indices.resource)
-            found = _committed(turn.head, fetch(turn.head))
-            turn.release()
-            return found
-
-        return self._alone(name, work), {}
-
-    def _before(self, name: str, *, searched: bool, anew: bool) -> SetHead:
-        """A state of which searches certainly see everything that was applied."""
-        seen = self._indices.known.get(name)
-        if seen is not None and not searched and not anew:
-            return seen.head
-        head, _ = self._indices.head(name)
-        if not searched:
-            return head
-        known = self._refreshed.get(name)
-        if known is not None and only_recorded(known, head) and head.last_seq - applied(known) <= _MOST_SINCE:
-            return known
-        others = self._indices.known.heads()
-        self._indices.refresh(self._indices.resource)
-        self._refreshed.update(others)  # one refresh is enough for whoever reads thousands of sets
-        self._refreshed[name] = head
-        return head
-
-    def _since(self, before: SetHead, head: SetHead) -> Since | None:
-        """What the changes after `before` have made of resources; None when not all that happened is in the log."""
-        if not only_recorded(before, head):
-            return None
-        changes = self._changes_of(head, applied(before) + 1, head.last_seq)
-        since: Since = {}
-        for change in changes:
-            if change is None or not valid(head, change.rev):
-                return None
-            document = after_change(change)
-            if document is not None:
-                since[document.uri] = document
-        return since
-
-
-def _committed(head: SetHead, documents: Documents) -> Documents:
-    return [document for document in documents if valid(head, document.rev)]
 
 
 IS_ON = True
@@ -246,41 +104,6 @@ class Mark(msgspec.Struct, frozen=True):
 _stats = json_decoder(_Stats)
 
 
-class NewestNumbers:
-    """What one handle knows of the newest changes. Use from any thread."""
-
-    def __init__(self, indices: Indices) -> None:
-        self._indices = indices
-        self._known: tuple[Mark | None, dict[str, int]] = (None, {})
-
-    def read(self) -> dict[str, int]:
-        """The number of the newest change of every open set, by name. Raises ClusterFault."""
-        mark = heads_mark(self._indices) if IS_ON else None
-        before, numbers = self._known
-        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
-            numbers = self._indices.newest()
-        elif mark != before:
-            numbers = numbers | self._indices.newest(before.done)
-        self._known = (mark, numbers)
-        return numbers.copy()
-
-
-def heads_mark(indices: Indices) -> Mark | None:
-    """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
-    shards = "indices.*.shards.*"
-    only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
-    path = f"/{indices.set}/_stats/docs?level=shards&filter_path={only}"
-    answer = indices.cluster.ask("GET", path, accept=(_FORBIDDEN,))
-    found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
-    copies = [(one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies]
-    if not copies or len(found.indices) != 1:
-        return None
-    return Mark(copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies)))
-
-
-T = TypeVar("T")
-
-
 class _Order(msgspec.Struct, frozen=True):
     """In which order rows of a kind are read, and up to which rank."""
 
@@ -298,17 +121,61 @@ class _Order(msgspec.Struct, frozen=True):
         return (after is None or place > _place(after)) and (last is None or place <= _place(last))
 
 
-class RowReads:
-    """Reads of one handle; `alone` does something while holding the lease of a set. Use from any thread."""
+class ClusterReads:
+    """The reads of a cluster catalog, and the turns of its writers, for which a read may have to wait."""
 
-    def __init__(self, indices: Indices, alone: Alone) -> None:
-        self._indices = indices
-        self._alone = alone
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._indices = writer.indices
+        self._refreshed: dict[str, SetHead] = {}
+        self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
+        self._locks: dict[str, threading.Lock] = {}
+        self._locks_lock = threading.Lock()
 
-    def by_key(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        """Those of the rows that are there."""
+    def sets(self) -> list[SetState]:
+        """Every set, by name."""
+        return [state_of(head) for head in self._indices.heads()]
+
+    def snapshots(self) -> Iterator[SetSnapshot]:
+        """Every set with its pages and segments, by name."""
+        return map(as_snapshot, self._indices.heads(whole=True))
+
+    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
+        """One set with its pages and segments; in any committed state with change `newest`, when that is given."""
+        known = self._indices.known.get(name) if newest is not None else None
+        head = known.head if known is not None and known.head.last_seq >= (newest or 0) else self._head(name)
+        return as_snapshot(head)
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        """When the change of this number happened, for each set that has it."""
+        found = {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
+        for name in wanted.keys() - found.keys():  # what was committed a moment ago may be in the head alone
+            with suppress(UnknownSet):
+                found.update((name, one.datetime) for one in said(self._head(name), wanted[name], wanted[name]))
+        return found
+
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set, by name. One small request when nothing has happened.
+
+        Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
+        """
+        mark = heads_mark(self._indices) if IS_ON else None
+        before, numbers = self._newest
+        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
+            numbers = self._indices.newest()
+        elif mark != before:
+            numbers = numbers | self._indices.newest(before.done)
+        self._newest = (mark, numbers)
+        return numbers.copy()
+
+    def state(self, name: str) -> SetState:
+        """One set. Raises UnknownSet."""
+        return state_of(self._head(name))
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows of the set's state that are there."""
         asked = list(dict.fromkeys(key for key in keys if is_row_key(key)))
-        found, since = self._read(name, lambda head: self._indices.rows_by_key(head, asked))
+        found, since = self._read_rows(name, lambda head: self._indices.rows_by_key(head, asked))
         rows = {(row.kind, row.key): row for row in found}
         for key in asked:
             if key in since:
@@ -316,24 +183,228 @@ class RowReads:
                 _put(rows, since[key])
         return rows
 
-    def of_kind(
-        self, name: str, kind: str, after: StateRow | None, until: int | None, limit: int, *, descending: bool = False
+    def rows_of(
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
     ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
+
+        With `descending` in the opposite order: those before that place, of a rank down to `until`.
+        """
         if limit < 1 or not is_row_key((kind, "-")):
             self._indices.head(name)
             return []
         found: list[StateRow] = []
         while len(found) < limit:
             size = min(limit - len(found), WINDOW // 2)
-            page = self._page(name, _Order(kind, until, descending=descending), after, size)
+            page = self._rows_of(name, _Order(kind, until, descending=descending), after, size)
             found += page
             if len(page) < size:
                 break
             after = page[-1]
         return found
 
-    def _page(self, name: str, order: _Order, after: StateRow | None, size: int) -> list[StateRow]:
+    def row_counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind of which it has any."""
+
+        def fetch(head: SetHead) -> dict[str, int]:
+            self._indices.refresh(self._indices.state)
+            return self._indices.row_counts(head)
+
+        found, since = self._read_rows(name, fetch)
+        return self._held(name, fetch) if since else found
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many, as of a second ago."""
+        return self._indices.sets_with_rows(kind, until) if is_row_key((kind, "-")) else {}
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        """The live resources among `uris`."""
+        found, since = self._read(name, lambda _head: self._indices.resources_of(name, uris), searched=False)
+        asked = set(uris)
+        documents = {document.uri: document for document in found}
+        documents.update((uri, document) for uri, document in since.items() if uri in asked)
+        return {uri: document.resource for uri, document in documents.items() if document.live}
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
+        if limit < 1:
+            self._head(name)
+            return []
+        size = limit
+        while True:
+            ended = False
+
+            def fetch(head: SetHead, size: int = size) -> Documents:
+                nonlocal ended
+                documents = self._by_uri(head, after, size)
+                ended = len(documents) < size
+                return documents
+
+            found, since = self._read(name, fetch, searched=True)
+            horizon = None if ended else found[-1].uri if found else after
+            kept = [document for document in found if document.uri not in since]
+            come = [
+                document
+                for uri, document in since.items()
+                if document.live and uri > after and (horizon is None or uri <= horizon)
+            ]
+            if come:
+                kept = sorted(kept + come, key=lambda document: document.uri)
+            if ended or len(kept) >= limit:
+                return [document.resource for document in kept[:limit]]
+            size = 2 * size + len(since)  # some of what was found is gone
+
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        """URI and memo of each of the resources that `resources` would return."""
+        return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
+
+    def pages(self, name: str) -> list[Page]:
+        """All pages in order, also empty ones (count 0)."""
+        return [page_of(number, book) for number, book in enumerate(self._head(name).pages)]
+
+    def page(self, name: str, number: int) -> Iterator[Resource]:
+        """The live resources of one page in slot order, from one state; none for a page that is not there.
+
+        It is read as a whole with the first resource and then held, which is bounded by the limits of a page.
+        """
+        there = 0 <= number < self.state(name).page_count  # an unknown set is said now
+        return self._page(name, number) if there else iter(())
+
+    def _page(self, name: str, number: int) -> Iterator[Resource]:
+        found, since = self._read(name, lambda _head: self._indices.on_page(name, number), searched=True)
+        kept = [document for document in found if document.uri not in since] if since else found
+        come = [document for document in since.values() if document.live and document.page == number]
+        if come:
+            kept = sorted(kept + come, key=lambda document: document.slot)
+        yield from (document.resource for document in kept)
+
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
+        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
+        first = max(after, 0) + 1
+        known = self._indices.known.get(name)
+        if known is not None and 0 < limit <= known.head.last_seq - first + 1:  # what is in the log stays as it is
+            head = known.head
+        else:
+            head, _ = self._indices.head(name)
+        last = min(head.last_seq, first + limit - 1)
+        found: list[Change] = []
+        while first <= last:
+            end = min(last, first + WINDOW - 1)
+            for seq, document in enumerate(self._log(head, first, end), first):
+                if document is None or not valid(head, document.rev):
+                    raise ClusterDamaged(f"change {seq} is missing, the set says {head.last_seq}", where=name)
+                found.append(document.recorded)
+            first = end + 1
+        return found
+
+    def segments(self, name: str) -> list[Segment]:
+        """All segments in order; the last one is open. None while the set is loading."""
+        return [segment_of(number, book) for number, book in enumerate(self._head(name).runs)]
+
+    def _head(self, name: str) -> SetHead:
+        return self._indices.head(name)[0]
+
+    def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
+        with self._lock(name):
+            turn = SetWriter(self._writer, name)
+            return turn.run(lambda: work(turn))
+
+    def _lock(self, name: str) -> threading.Lock:
+        """Calls of this handle on one set take turns before they compete with others' for the lease."""
+        with self._locks_lock:
+            return self._locks.setdefault(name, threading.Lock())
+
+    def _log(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
+        """By search what the engine has refreshed, one by one the rest, which is the newest."""
+        name = head.resource_set
+        if last - first < _MOST_SINCE:
+            return self._changes_of(head, first, last)
+        found: list[StoredChange | None] = []
+        for document in self._indices.log(name, first, last):
+            if document.seq != first + len(found) or not valid(head, document.rev):
+                break  # not refreshed since it was written, or since it took the place of a dead writer's
+            found.append(document)
+        return found + self._changes_of(head, first + len(found), last)
+
+    def _changes_of(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
+        """These changes as they are now; the newest may be nowhere but in the head."""
+        newest = said(head, first, last)
+        return [*self._indices.changes_of(head.resource_set, first, last - len(newest)), *newest]
+
+    def _by_uri(self, head: SetHead, after: str, size: int) -> Documents:
+        """Fewer than `size` at the end only. What a dead writer has left, perhaps a whole load, takes no room."""
+        found: Documents = []
+        while size > len(found):
+            wanted = min(WINDOW, size - len(found))
+            more = self._indices.by_uri(head.resource_set, after, wanted)
+            found += [document for document in more if not void(head, document.rev)]
+            if len(more) < wanted:
+                break
+            after = more[-1].uri
+        return found
+
+    def _read(self, name: str, fetch: Callable[[SetHead], Documents], *, searched: bool) -> tuple[Documents, Since]:
+        """Documents that `fetch` finds and what changes have made of others: together one committed state."""
+        for attempt in range(_ATTEMPTS):
+            if attempt > 1 or (attempt and searched):
+                time.sleep(_PAUSE * 2**attempt)
+            before = self._before(name, searched=searched, anew=attempt > 0)
+            found = fetch(before)
+            head, _ = self._indices.head(name)
+            if not attempt and not searched and head.last_seq - before.last_seq > _MOST_SINCE:
+                continue
+            since = self._since(before, head)
+            if since is not None:
+                return _committed(head, found), since
+
+        def work(turn: SetWriter) -> Documents:
+            if searched:
+                self._indices.refresh(self._indices.resource)
+            found = _committed(turn.head, fetch(turn.head))
+            turn.release()
+            return found
+
+        return self._turn(name, work), {}
+
+    def _before(self, name: str, *, searched: bool, anew: bool) -> SetHead:
+        """A state of which searches certainly see everything that was applied."""
+        seen = self._indices.known.get(name)
+        if seen is not None and not searched and not anew:
+            return seen.head
+        head, _ = self._indices.head(name)
+        if not searched:
+            return head
+        known = self._refreshed.get(name)
+        if known is not None and only_recorded(known, head) and head.last_seq - applied(known) <= _MOST_SINCE:
+            return known
+        others = self._indices.known.heads()
+        self._indices.refresh(self._indices.resource)
+        self._refreshed.update(others)  # one refresh is enough for whoever reads thousands of sets
+        self._refreshed[name] = head
+        return head
+
+    def _since(self, before: SetHead, head: SetHead) -> Since | None:
+        """What the changes after `before` have made of resources; None when not all that happened is in the log."""
+        if not only_recorded(before, head):
+            return None
+        changes = self._changes_of(head, applied(before) + 1, head.last_seq)
+        since: Since = {}
+        for change in changes:
+            if change is None or not valid(head, change.rev):
+                return None
+            document = after_change(change)
+            if document is not None:
+                since[document.uri] = document
+        return since
+
+    def _rows_of(self, name: str, order: _Order, after: StateRow | None, size: int) -> list[StateRow]:
         wanted = 0
 
         def fetch(head: SetHead) -> list[StateRow]:
@@ -344,7 +415,7 @@ class RowReads:
                 head, order.kind, after, order.until, min(wanted, WINDOW), descending=order.descending
             )
 
-        found, since = self._read(name, fetch)
+        found, since = self._read_rows(name, fetch)
         horizon = found[-1] if len(found) == min(wanted, WINDOW) else None
         rows = {(row.kind, row.key): row for row in found if (row.kind, row.key) not in since}
         for write in since.values():
@@ -352,17 +423,7 @@ class RowReads:
                 _put(rows, write)
         return sorted(rows.values(), key=_place, reverse=order.descending)[:size]
 
-    def counts(self, name: str) -> dict[str, int]:
-        """How many rows the set has of each kind."""
-
-        def fetch(head: SetHead) -> dict[str, int]:
-            self._indices.refresh(self._indices.state)
-            return self._indices.row_counts(head)
-
-        found, since = self._read(name, fetch)
-        return self._held(name, fetch) if since else found
-
-    def _read(self, name: str, fetch: Callable[[SetHead], T]) -> tuple[T, dict[RowKey, RowWrite]]:
+    def _read_rows(self, name: str, fetch: Callable[[SetHead], T]) -> tuple[T, dict[RowKey, RowWrite]]:
         """What `fetch` finds of the rows that are in their places, and what a head says of others."""
         known = self._indices.known.get(name)
         before = known.head if known is not None else self._indices.head(name)[0]
@@ -385,8 +446,31 @@ class RowReads:
             turn.release()
             return found
 
-        found: T = self._alone(name, work)
+        found: T = self._turn(name, work)
         return found
+
+
+def as_snapshot(head: SetHead) -> SetSnapshot:
+    """State, pages and segments of a set."""
+    pages = [page_of(number, book) for number, book in enumerate(head.pages)]
+    return SetSnapshot(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+
+
+def _committed(head: SetHead, documents: Documents) -> Documents:
+    return [document for document in documents if valid(head, document.rev)]
+
+
+def heads_mark(indices: Indices) -> Mark | None:
+    """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
+    shards = "indices.*.shards.*"
+    only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
+    path = f"/{indices.set}/_stats/docs?level=shards&filter_path={only}"
+    answer = indices.cluster.ask("GET", path, accept=(_FORBIDDEN,))
+    found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
+    copies = [(one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies]
+    if not copies or len(found.indices) != 1:
+        return None
+    return Mark(copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies)))
 
 
 def _put(rows: dict[RowKey, StateRow], write: RowWrite) -> None:
