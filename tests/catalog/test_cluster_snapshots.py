@@ -12,7 +12,6 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Delete, Metadata, Rendered, SetSnapshot, Upsert
-from headwater.catalog.set_snapshot import AllSnapshotsReader, read_snapshot, read_snapshots, times_of
 from headwater.publish.status import set_statuses
 from headwater.storage.cluster import Cluster
 from tests.support.engines import LAYOUT, access, prefix
@@ -45,22 +44,21 @@ def catalog(opensearch: Engine) -> Iterator[ClusterCatalog]:
 
 
 def test_books_are_those_of_each_set(catalog: ClusterCatalog) -> None:
-    assert isinstance(catalog, AllSnapshotsReader)
     alone = [SetSnapshot(one, catalog.pages(one.name), catalog.segments(one.name)) for one in catalog.sets()]
-    assert list(read_snapshots(catalog)) == alone
+    assert list(catalog.snapshots()) == alone
     assert [one.state.name for one in alone] == NAMES
     assert len({(len(one.pages), len(one.segments)) for one in alone}) > 3
-    assert [read_snapshot(catalog, name) for name in NAMES] == alone
-    assert [read_snapshot(catalog, one.state.name, one.state.last_seq) for one in alone] == alone
+    assert [catalog.snapshot_of(name) for name in NAMES] == alone
+    assert [catalog.snapshot_of(one.state.name, one.state.last_seq) for one in alone] == alone
     with pytest.raises(UnknownSet):
-        read_snapshot(catalog, "nowhere", 0)
-    assert [one.state.name for one in read_snapshots(catalog, frozenset(["s03", "nowhere"]))] == ["s03"]
+        catalog.snapshot_of("nowhere", 0)
+    assert [one.state.name for one in catalog.snapshots(frozenset(["s03", "nowhere"]))] == ["s03"]
 
 
 def test_times_are_those_of_the_changes(catalog: ClusterCatalog) -> None:
     for seq in (1, 2, 3, 9):
         alone = {name: catalog.changes(name, seq - 1, 1) for name in NAMES}
-        assert times_of(catalog, dict.fromkeys(NAMES, seq)) == {
+        assert catalog.times(dict.fromkeys(NAMES, seq)) == {
             name: changes[0].at for name, changes in alone.items() if changes
         }
 

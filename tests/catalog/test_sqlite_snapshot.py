@@ -9,7 +9,6 @@ import pytest
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from tests.contract.catalog.cases import START, opened, up
 
@@ -32,7 +31,7 @@ def test_books_of_a_set_are_of_one_state(tmp_path: Path) -> None:
     seen = set()
     try:
         for _look in range(LOOKS):
-            snapshot = read_snapshot(catalog, "s", newest=10**9)
+            snapshot = catalog.snapshot_of("s", newest=10**9)
             assert snapshot.segments[-1].last == snapshot.state.last_seq
             assert sum(page.count for page in snapshot.pages) == snapshot.state.count
             assert sum(page.touched for page in snapshot.pages) == snapshot.state.last_seq
@@ -41,8 +40,8 @@ def test_books_of_a_set_are_of_one_state(tmp_path: Path) -> None:
         ended.set()
         writer.join()
     assert seen
-    assert read_snapshot(catalog, "s") == SetSnapshot(catalog.state("s"), catalog.pages("s"), catalog.segments("s"))
+    assert catalog.snapshot_of("s") == SetSnapshot(catalog.state("s"), catalog.pages("s"), catalog.segments("s"))
     with pytest.raises(UnknownSet):
-        read_snapshot(catalog, "nowhere")
+        catalog.snapshot_of("nowhere")
     catalog.close()
     other.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
@@ -27,7 +26,7 @@ def test_a_renderer_names_just_the_documents_that_it_has_published(tmp_path: Pat
     world.begin(0)
     for number in range(9):
         world.publish(force=True)
-        snapshot = read_snapshot(world.catalog, "files")
+        snapshot = world.catalog.snapshot_of("files")
         names = [*published_names(snapshot, decode_publication(snapshot.state.notes))]
         assert len(names) == len(set(names))
         retired = {name for name, _since in decode_publication(snapshot.state.notes).retired}

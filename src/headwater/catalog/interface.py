@@ -321,6 +321,21 @@ class Catalog(StateRows, Protocol):
         """All segments in order; the last one is open. None while the set is loading."""
         ...
 
+    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
+        """State, pages and segments of one set, from one state. Raises UnknownSet.
+
+        With `newest` they are those of any committed state that has this change: the one that is remembered will do.
+        """
+        ...
+
+    def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
+        """The snapshots of these sets, by name, each from one state, in few requests; all, without names."""
+        ...
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        """When the change of this number happened, for each set that has it."""
+        ...
+
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one.
 

@@ -26,7 +26,6 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog.interface import Segment, SetSnapshot, SetState
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.progress import Notice
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.rendering import documents
@@ -82,11 +81,11 @@ class HistoryReset:
         text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
         self._listener(Notice(notices.HISTORY_RESET, text, set_name=state.name))
         self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
-        return read_snapshot(self._catalog, state.name)
+        return self._catalog.snapshot_of(state.name)
 
     def reset(self, name: str) -> None:
         """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
-        self.reset_if_due(read_snapshot(self._catalog, name))
+        self.reset_if_due(self._catalog.snapshot_of(name))
 
     def restart(self, name: str) -> None:
         """Let the Change Lists of the set begin anew, because that was asked for."""

@@ -27,7 +27,6 @@ import msgspec
 
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
@@ -205,7 +204,7 @@ class Publisher:
         with self._locks[name]:
             is_checked = name in self._checked
             check = refresh in _RENEWED or not is_checked
-            snapshot = read_snapshot(self._context.catalog, name, newest if is_checked else None)
+            snapshot = self._context.catalog.snapshot_of(name, newest if is_checked else None)
             job = self._job(settings, snapshot, at, refresh, check=check)
             try:
                 result = self._publish(job, check=check, looked_at=looked_at)
@@ -268,7 +267,7 @@ class Publisher:
         if (settings := self._context.site.settings(name)).rotation_seconds is None:
             return None
         with self._locks[name]:
-            snapshot = self.history.reset_if_due(read_snapshot(self._context.catalog, name))
+            snapshot = self.history.reset_if_due(self._context.catalog.snapshot_of(name))
             publication, segments = decode_publication(snapshot.state.notes), snapshot.segments
             now = self._context.clock()
             if publication.is_first or not segments or not plan.must_rotate(segments[-1], publication, settings, now):
@@ -350,7 +349,7 @@ class Publisher:
             begins_dump and _has_changes(snapshot)
         ):
             context.catalog.close_segment(settings.name, now)
-            snapshot = read_snapshot(context.catalog, settings.name)
+            snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
         publication, first = plan.retained(snapshot, publication, settings, now)
         if is_other:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.catalog.interface import Catalog, Page, SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshots, times_of
 from headwater.publish.archives.documents import all_archived, sizes
 from headwater.publish.plan import is_stale
 from headwater.publish.publication_state import (
@@ -121,13 +120,13 @@ def set_statuses(catalog: Catalog, now: dt.datetime, names: Sequence[str] = ()) 
     Reads snapshot, and of each set with changes that wait the oldest; what comes meanwhile may or may not show.
     """
     wanted = frozenset(names)
-    found = [(snapshot, decode_publication(snapshot.state.notes)) for snapshot in read_snapshots(catalog, wanted)]
+    found = [(snapshot, decode_publication(snapshot.state.notes)) for snapshot in catalog.snapshots(wanted)]
     oldest = {
         snapshot.state.name: publication.open.seq + 1
         for snapshot, publication in found
         if snapshot.state.last_seq > publication.open.seq
     }
-    since = times_of(catalog, oldest) if oldest else {}
+    since = catalog.times(oldest) if oldest else {}
     return [_status(snapshot, publication, since.get(snapshot.state.name), now) for snapshot, publication in found]
 
 

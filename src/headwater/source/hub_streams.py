@@ -16,7 +16,6 @@ import msgspec
 
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Catalog
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel
@@ -396,7 +395,7 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
         site, name = self._context.site, self.name
-        snapshot = read_snapshot(self._context.catalog, name)
+        snapshot = self._context.catalog.snapshot_of(name)
         publication = decode_publication(snapshot.state.notes)
         yield source_description_name(site, name)
         yield capability_list_name(name)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from headwater.catalog.faults import UnknownSet
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import unsettled
@@ -334,7 +333,7 @@ class PushPublisher:
         try:
             # What the last look has found is enough: the catalog is asked for the pages' `at`, and when it knows less.
             newest = None if check else push_set.seen_seq or 0
-            state = read_snapshot(self._catalog, name, newest).state
+            state = self._catalog.snapshot_of(name, newest).state
         except UnknownSet:
             return
         if state.opened_at is None:

@@ -136,9 +136,10 @@ class ClusterReads:
         """Every set, by name."""
         return [state_of(head) for head in self._indices.heads()]
 
-    def snapshots(self) -> Iterator[SetSnapshot]:
-        """Every set with its pages and segments, by name."""
-        return map(as_snapshot, self._indices.heads(whole=True))
+    def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
+        """The snapshots of these sets, by name; all, without names."""
+        heads = self._indices.heads(whole=True)
+        return (as_snapshot(head) for head in heads if not names or head.resource_set in names)
 
     def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """One set with its pages and segments; in any committed state with change `newest`, when that is given."""

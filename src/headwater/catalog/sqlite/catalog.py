@@ -7,7 +7,7 @@ It reads what a batch concerns, asks `batch_planning` what the batch does, and w
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headwater.catalog import batch_planning
@@ -333,6 +333,15 @@ class SqliteCatalog:
             return SetSnapshot(
                 read_state(transaction, name), read_pages(transaction, head), read_segments(transaction, head)
             )
+
+    def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
+        """The snapshots of these sets, by name; all, without names."""
+        return (self.snapshot_of(one.name) for one in self.sets() if not names or one.name in names)
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        """When the change of this number happened, for each set that has it."""
+        found = {name: self.changes(name, seq - 1, 1) for name, seq in wanted.items()}
+        return {name: changes[0].at for name, changes in found.items() if changes}
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""

@@ -10,7 +10,6 @@ import msgspec
 
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Resource, Segment
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.http.dumps.request import (
     DumpRefused,
     NoSuchPage,
@@ -48,7 +47,7 @@ def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: in
 
     Raises TooMuchAsked for more than `most` resources, other kinds of DumpRefused, and the catalog's faults.
     """
-    snapshot = read_snapshot(catalog, name)
+    snapshot = catalog.snapshot_of(name)
     state = snapshot.state
     if state.opened_at is None:
         raise DumpRefused("the set is not loaded yet")

@@ -14,7 +14,6 @@ from typing import ClassVar, Generic, TypeVar
 import msgspec
 
 from headwater.catalog.interface import SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.publish.archives.documents import archive_names
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import PublicationNotes, decode_publication
@@ -84,7 +83,7 @@ class DumpPacker(Generic[S, D]):
         """
         name = settings.name
         with self._locks[name]:
-            snapshot = read_snapshot(self._context.catalog, name)
+            snapshot = self._context.catalog.snapshot_of(name)
             publication = decode_publication(snapshot.state.notes)
             state: S | None = getattr(publication, self.field)
             if state is None or not publication.is_of(self._context.site, settings):
@@ -125,7 +124,7 @@ class DumpPacker(Generic[S, D]):
     def _name(self, settings: SetSettings, generation: str, before: S, state: S, packed: Iterable[str]) -> None:
         """Name the packages in the dump, unless that is another one by now."""
         context, name = self._context, settings.name
-        snapshot = read_snapshot(context.catalog, name)
+        snapshot = context.catalog.snapshot_of(name)
         publication = decode_publication(snapshot.state.notes)
         if getattr(publication, self.field) != before or publication.generation != generation:
             self._swept.discard(name)  # what was packed is to be cleaned away

@@ -14,7 +14,6 @@ from typing import ClassVar
 import msgspec
 
 from headwater.catalog.interface import Change, Segment, SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
 from headwater.publish.capabilities import CHANGE_LIST, Capability
@@ -71,7 +70,7 @@ class ChangeLists:
 
     def catch_up(self) -> None:
         """Write what is due by now: before a page becomes visible, all that it shows is said."""
-        self._publish(read_snapshot(self._job.context.catalog, self._name).segments)
+        self._publish(self._job.context.catalog.snapshot_of(self._name).segments)
 
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it; patches go that neither a Change List nor an archived one names any more."""

@@ -15,7 +15,6 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog.interface import Change, Segment, SetSnapshot
-from headwater.catalog.set_snapshot import read_snapshot
 from headwater.progress import Notice
 from headwater.publish.capabilities import CLASSIC, CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, Capability
 from headwater.publish.plan import Refresh
@@ -111,7 +110,7 @@ class ClassicLists:
         """With the changes that pages show, and the Change List has, that came while those were rendered."""
         job = self._job
         is_late = self._lists.has_rendered
-        return read_snapshot(job.context.catalog, job.name).segments if is_late else job.snapshot.segments
+        return job.context.catalog.snapshot_of(job.name).segments if is_late else job.snapshot.segments
 
     def _extended(self, segments: Sequence[Segment], before: LongChangeList, shown: int) -> LongChangeList | None:
         """The Change List with what is new at its end; None when it has to begin anew."""
