@@ -30,24 +30,24 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 6_435,
+    "catalog": 6_356,
     "cli": 7_682,
     "copies": 547,
     "datasets": 646,
     "files": 1_267,
-    "http": 6_532,
+    "http": 6_531,
     "ingest": 9_297,
     "notify": 4_540,
     "packages": 2_238,
     "patches": 907,
     "processes": 523,
-    "publish": 7_914,
+    "publish": 7_908,
     "rdf": 2_629,
     "simulate": 1_134,
-    "source": 5_830,
+    "source": 5_828,
     "sparql": 297,
     "spec": 4_037,
-    "storage": 2_629,
+    "storage": 2_626,
     "sync": 27_366,
     "top": 1_150,
     "triplestores": 973,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 595
+MOST_MODULES = 594
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -29,6 +29,7 @@ from headwater.catalog.interface import Change, Metadata, Page, Part, Resource, 
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.errors import StoreFault, UsageFault
 from headwater.spec.records import ChangeKind, Extra, Link
+from headwater.storage.durable import sync_descriptor, sync_folder
 from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
 from headwater.typed_decoding import from_json, json_decoder
 
@@ -481,16 +482,13 @@ def written(path: Path) -> Iterator[CountingStream]:
     try:
         with os.fdopen(descriptor, "wb", buffering=_BLOCK) as file:
             yield from _through(file, compressed=compressed)
-            os.fsync(file.fileno())
+            file.flush()
+            sync_descriptor(file.fileno())
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _through(file: BinaryIO, *, compressed: bool) -> Iterator[CountingStream]:

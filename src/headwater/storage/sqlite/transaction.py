@@ -23,6 +23,7 @@ from headwater.storage.database_faults import (
     DatabaseUnreachable,
     NotADatabase,
 )
+from headwater.storage.durable import sync_descriptor, sync_folder
 
 LEAST_SECONDS = 0.000_5
 MOST_SECONDS = 0.01
@@ -83,14 +84,10 @@ def create_file(path: Path) -> None:
         raise kind(f"the database cannot be created: {cause.strerror}", where=str(path)) from cause
     try:
         os.fchmod(descriptor, 0o600)
-        os.fsync(descriptor)
+        sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)  # the name itself must survive a power loss
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def disk_is_full(path: Path) -> bool:
