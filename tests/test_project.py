@@ -33,29 +33,29 @@ LINES = {
     "catalog": 6_356,
     "cli": 7_682,
     "copies": 547,
-    "datasets": 646,
+    "datasets": 632,
     "files": 1_267,
     "http": 6_531,
-    "ingest": 9_297,
+    "ingest": 9_296,
     "notify": 4_540,
     "packages": 2_238,
-    "patches": 907,
+    "patches": 861,
     "processes": 523,
     "publish": 7_908,
     "rdf": 2_629,
-    "simulate": 1_134,
+    "simulate": 1_082,
     "source": 5_828,
-    "sparql": 297,
+    "sparql": 292,
     "spec": 4_037,
     "storage": 2_626,
-    "sync": 27_366,
+    "sync": 27_364,
     "top": 1_150,
-    "triplestores": 973,
-    "versions": 1_367,
+    "triplestores": 972,
+    "versions": 1_366,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 594
+MOST_MODULES = 580
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

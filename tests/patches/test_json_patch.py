@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.patches.faults import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
-from headwater.patches.json.applying import apply
-from headwater.patches.json.making import make
+from headwater.patches.json_patch import apply, make
+from headwater.patches.registry import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
 
 SCALARS = (
     st.none()
@@ -211,7 +210,7 @@ def test_a_long_string_takes_no_memory_for_each_character() -> None:
     old = b'{"a": "' + b"x" * (8 << 20) + rb"\n" * (2 << 20) + b'", "b": 1}'
     script = (
         "import resource, sys\n"
-        "from headwater.patches.json.applying import apply\n"
+        "from headwater.patches.json_patch import apply\n"
         "resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
         """sys.stdout.buffer.write(apply(sys.stdin.buffer.read(), b'[{"op":"replace","path":"/b","value":2}]'))"""
     )

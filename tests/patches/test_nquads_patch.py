@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.patches.faults import PatchRefused
-from headwater.patches.nquads import apply, make
+from headwater.patches.registry import N_QUADS, PatchRefused
+
+make, apply = N_QUADS.make, N_QUADS.apply
 
 LINES = [b'<http://a.example/%d> <http://a.example/p> "%d" .\n' % (number, number) for number in range(40)]
 FILES = st.sets(st.sampled_from(LINES)).map(lambda lines: b"".join(sorted(lines)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.simulate.presets import PRESETS, scaled, set_names
 from headwater.simulate.settings import (
+    PRESETS,
     BadSimulation,
     ChangeMix,
     ChangeSettings,
@@ -13,6 +13,8 @@ from headwater.simulate.settings import (
     SourceSettings,
     read_mix,
     read_sizes,
+    scaled,
+    set_names,
 )
 
 

@@ -16,11 +16,9 @@ from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
-from headwater.simulate.clock import SimulatedClock
 from headwater.simulate.resources import Filler
 from headwater.simulate.settings import ChangeMix, ChangeSettings, Sizes, SourceSettings
-from headwater.simulate.simulated_set import OtherSimulation, SimulatedSet
-from headwater.simulate.simulation import Simulation, share
+from headwater.simulate.simulation import OtherSimulation, SimulatedClock, SimulatedSet, Simulation, share
 from headwater.spec.records import ChangeKind
 from headwater.storage.database import Durability
 

@@ -14,8 +14,7 @@ from headwater.errors import Interrupted
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.settings import ChangeSettings, SourceSettings
-from headwater.simulate.simulated_set import OtherSimulation
-from headwater.simulate.simulation import Simulation
+from headwater.simulate.simulation import OtherSimulation, Simulation
 from headwater.simulate.source import PUBLISHED, SimulatedSource
 from headwater.source.health import report
 from tests.support.waiting import DEADLINE, until

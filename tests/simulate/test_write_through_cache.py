@@ -11,8 +11,7 @@ import pytest
 from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.simulate.settings import ChangeMix, ChangeSettings, Sizes, SourceSettings
-from headwater.simulate.simulation import Simulation
-from headwater.simulate.write_through_cache import AHEAD, WriteThroughCache
+from headwater.simulate.simulation import AHEAD, Simulation, WriteThroughCache
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SIZE = 1_000

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+from headwater.sparql.endpoint import BadRow, EndpointAddress, SparqlEndpoint, rows
 from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
-from headwater.sparql.tsv_terms import BadRow, rows
 from tests.support.sparql_server import SparqlServer, sparql_server
 
 XSD = "http://www.w3.org/2001/XMLSchema#"

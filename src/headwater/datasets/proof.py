@@ -1,19 +1,48 @@
 """The proof of a patch: what it makes of a dataset, as a digest, by the lines themselves and nothing that wrote them.
 
 Files are sorted, so what a patch does not name is taken over in whole runs: the place of each of its lines is found by
-bisection, and the proof of a small patch costs little more than the digest of the dataset.
+bisection, and the proof of a small patch costs little more than the digest of the dataset. All patches are also
+replayed in series on nothing, each checked by its digest (TIM-08).
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import msgspec
+
+from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.rows import DatasetPatch
+from headwater.rdf.applying import apply_patches
+from headwater.rdf.canonical import DatasetSummary
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """What patches have made: a file of canonical N-Quads."""
+
+    path: Path
+    summary: DatasetSummary
+
+
+def replayed(folder: DatasetFolder, patches: Sequence[DatasetPatch], scratch: Path) -> Replay:
+    """Execute the patches, in `scratch`. Raises BrokenSeries where one is lost or damaged, or a line has no effect."""
+    paths = []
+    for one in patches:
+        folder.check(folder.patch_of(one), one.sha256, one.octets)
+        paths.append(folder.patch_of(one))
+    target = scratch / "replay.nq"
+    applied = apply_patches(None, paths, target, scratch=scratch, strict=True)
+    if applied.already_there or applied.not_there:
+        count = applied.already_there + applied.not_there
+        raise BrokenSeries(f"{count:,} lines of the patches have no effect", where=str(folder.path))
+    return Replay(target, applied.dataset)
+
 
 _BLOCK: Final = 1 << 20
 _FORGOTTEN: Final = 16 * _BLOCK

@@ -1,13 +1,53 @@
-"""The registry of patches by media type (RS-REL-04): what makes and applies them, and which resources they are for.
+"""Patches by media type (RS-REL-04): what makes and applies them, for which resources, and within which bounds.
 
 One more kind of patch is one more row here: a media type, the media types of the resources that it fits, a suffix for
-files, and two functions.
+files, and two functions. Those of N-Quads Unified Diff are here (NQUD-A4, NQUD-A5): only resources whose statements
+are canonical, in order and without blank nodes have such patches, for of those alone the statements tell the octets.
+Datasets of any size are patched from file to file (`headwater.rdf.applying`).
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
+
+LARGEST: Final = 16 << 20
+"""Octets of a resource, of a patch and of its result: everything is held in memory."""
+MOST_OPERATIONS: Final = 10_000
+"""In one patch."""
+DEEPEST: Final = 200
+"""So many levels of arrays and objects are descended into."""
+MOST_NODES: Final = 1_200_000
+"""What is held of all texts together, each some hundred octets: a value counts as two."""
+
+
+class PatchRefused(Exception):
+    """A patch cannot be applied, or costs too much: it is not for this state, is malformed, or grows beyond bounds.
+
+    Never told as an error: the resource is fetched whole (DST-S1).
+    """
+
+
+class Effort:
+    """Counts work, and refuses to go on beyond `most` units. A unit is about a microsecond. Counts nodes as well."""
+
+    def __init__(self, most: int = 5_000_000) -> None:
+        self._left = most
+        self._nodes_left = MOST_NODES
+
+    def spend(self, units: int) -> None:
+        """Note work that is about to be done. Raises PatchRefused."""
+        self._left -= units
+        if self._left < 0:
+            raise PatchRefused("it takes too long")
+
+    def hold(self, nodes: int) -> None:
+        """Note nodes that are about to be held. Raises PatchRefused."""
+        self._nodes_left -= nodes
+        if self._nodes_left < 0:
+            raise PatchRefused("it has too many values")
 
 
 class PatchFormat(NamedTuple):
@@ -33,27 +73,59 @@ class PatchFormat(NamedTuple):
 
 
 def _make_json(old: bytes, new: bytes) -> bytes | None:
-    from headwater.patches.json import making  # these are imported where they are used: most runs meet no patch
+    from headwater.patches import json_patch  # imported where it is used: most runs meet no patch
 
-    return making.make(old, new)
+    return json_patch.make(old, new)
 
 
 def _apply_json(old: bytes, patch: bytes) -> bytes:
-    from headwater.patches.json import applying
+    from headwater.patches import json_patch
 
-    return applying.apply(old, patch)
+    return json_patch.apply(old, patch)
 
 
 def _make_nquads(old: bytes, new: bytes) -> bytes | None:
-    from headwater.patches import nquads
-
-    return nquads.make(old, new)
+    """A patch smaller than `new` that `_apply_nquads` makes `new` of `old` by; None where there is none."""
+    try:
+        before, after = _statements(old), _statements(new)
+    except PatchRefused:
+        return None
+    removed, added = (sorted(one) for one in (before - after, after - before))
+    patch = b"".join([b"-%s\n" % line for line in removed] + [b"+%s\n" % line for line in added])
+    return patch if len(patch) < len(new) else None
 
 
 def _apply_nquads(old: bytes, patch: bytes) -> bytes:
-    from headwater.patches import nquads
+    """What a patch makes of the octets, in order. Raises PatchRefused."""
+    from headwater.rdf.faults import BadRdf, RdfBounds
+    from headwater.rdf.patch_lines import read_patch
 
-    return nquads.apply(old, patch)
+    statements = _statements(old)
+    try:
+        for line in read_patch(io.BytesIO(patch), strict=True, bounds=RdfBounds(octets=LARGEST)):
+            (statements.add if line.sign == "+" else statements.discard)(line.statement[:-1])
+    except BadRdf as cause:
+        raise PatchRefused(str(cause)) from cause
+    new = b"".join([line + b"\n" for line in sorted(statements)])
+    if len(new) > LARGEST:
+        raise PatchRefused("it makes too much")
+    return new
+
+
+def _statements(octets: bytes) -> set[bytes]:
+    """The lines of a file in canonical form, without their ends. Raises PatchRefused for any other."""
+    from headwater.rdf.faults import BadRdf
+    from headwater.rdf.lines.statements import canonical_block, has_blanks
+
+    lines = octets.split(b"\n")
+    if len(octets) > LARGEST or lines.pop() or any(one >= other for one, other in pairwise(lines)):
+        raise PatchRefused("it is not in order")
+    try:
+        if canonical_block(octets, 1, "the resource") != octets or has_blanks(octets):
+            raise PatchRefused("it is not in canonical form")
+    except BadRdf as cause:
+        raise PatchRefused(str(cause)) from cause
+    return set(lines)
 
 
 JSON: Final = PatchFormat(

@@ -1,8 +1,10 @@
-"""Synthetic resources: names, content and digests, all pure functions of seed, set, number and version.
+"""Synthetic resources and which of them are alive: functions of seed, set, number, version and the changes so far.
 
 A content is a piece of one long filler and an end of its own, so that the state of a digest after the filler can be
 kept: the true digest of a resource of any length costs the hashing of at most 127 octets. Lengths are taken from at
-most `STEPS` classes, so that few states have to be kept, and vary by up to 63 octets within one.
+most `STEPS` classes, so that few states have to be kept, and vary by up to 63 octets within one. The n-th change of a
+set follows from the seed, n, the mix and who is alive: a run that was killed goes on with the changes that would have
+come.
 """
 
 from __future__ import annotations
@@ -17,12 +19,46 @@ import msgspec
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.files.hash_functions import HASHERS
 from headwater.ingest.folder.media_types import media_type
-from headwater.simulate.prng import Prng, key_of
-from headwater.simulate.settings import SourceSettings
+from headwater.simulate.settings import ChangeMix, SourceSettings
 from headwater.spec.records import ChangeKind
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+
+
+_MASK = (1 << 64) - 1
+_STRIDE = 0x9E3779B97F4A7C15
+_ONE = 1 << 64
+
+
+def key_of(seed: int, *words: str) -> bytes:
+    """A key of 16 octets for one purpose: another seed or another word, and everything drawn from it is another."""
+    return hashlib.blake2b("\0".join((str(seed), *words)).encode(), digest_size=16).digest()
+
+
+class Prng:
+    """Pseudorandom numbers without state: each depends on a key and a counter alone, in any order and process.
+
+    The mixing is that of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._start = int.from_bytes(key[:8], "little")
+
+    def draw(self, counter: int) -> int:
+        """The number from 0 to 2**64 - 1 at this place of the sequence."""
+        mixed = (self._start + counter * _STRIDE) & _MASK
+        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
+        return mixed ^ (mixed >> 31)
+
+    def below(self, end: int, counter: int) -> int:
+        """The number from 0 to `end` - 1 at this place of the sequence."""
+        return self.draw(counter) * end // _ONE
+
+    def share(self, counter: int) -> float:
+        """The number from 0 to below 1 at this place of the sequence."""
+        return (self.draw(counter) >> 11) / (1 << 53)
 
 
 STEPS = 64
@@ -182,3 +218,70 @@ class OpenSyntheticContent:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+_TRIES = 16
+"""How often a resource is drawn before the next living one is taken: it fails only where few of many are left."""
+_DRAWS = _TRIES + 1
+"""Places in the sequence of chance that belong to one change."""
+
+
+class Population:
+    """The resources of one set by number: those below `born` have been there, `count` of them are alive."""
+
+    def __init__(self, key: bytes, initial: int) -> None:
+        self._chance = Prng(key)
+        self._alive = bytearray(b"\1") * initial
+        self.count = initial
+
+    @property
+    def born(self) -> int:
+        """How many resources there have ever been."""
+        return len(self._alive)
+
+    def is_alive(self, number: int) -> bool:
+        """Whether the resource is there now."""
+        return number < len(self._alive) and bool(self._alive[number])
+
+    def next(self, step: int, mix: ChangeMix) -> tuple[ChangeKind, int] | None:
+        """The change of this step, carried out; None when there is nothing that the mix could do.
+
+        Where nothing is alive, something is created instead, if the mix creates anything.
+        """
+        change = self._kind(step, mix)
+        if change is not ChangeKind.CREATED and not self.count:
+            if not mix.created:
+                return None
+            change = ChangeKind.CREATED
+        number = self.born if change is ChangeKind.CREATED else self._living(step)
+        self.apply(change, number)
+        return change, number
+
+    def apply(self, change: ChangeKind, number: int) -> None:
+        """Carry out a change, in whatever order and however often they come."""
+        if number >= self.born:
+            self._alive.extend(bytes(number + 1 - self.born))
+        alive = change is not ChangeKind.DELETED
+        self.count += alive - self._alive[number]
+        self._alive[number] = alive
+
+    def _kind(self, step: int, mix: ChangeMix) -> ChangeKind:
+        place = self._chance.share(step * _DRAWS) * (mix.created + mix.updated + mix.deleted)
+        # Rounding must not give what the mix excludes.
+        if place < mix.created or not (mix.updated or mix.deleted):
+            return ChangeKind.CREATED
+        return (
+            ChangeKind.UPDATED
+            if (place < mix.created + mix.updated and mix.updated) or not mix.deleted
+            else ChangeKind.DELETED
+        )
+
+    def _living(self, step: int) -> int:
+        """One of the living, each as likely as any other as long as they are not few among many."""
+        number = 0
+        for place in range(step * _DRAWS + 1, (step + 1) * _DRAWS):
+            number = self._chance.below(self.born, place)
+            if self._alive[number]:
+                return number
+        after = self._alive.find(1, number)
+        return after if after >= 0 else self._alive.find(1)

@@ -1,22 +1,240 @@
 """A simulation at work on a catalog: it records what is due by simulated time, set after set.
 
 What is due follows from the time, so that whatever takes long makes the next portion larger, and the rate holds.
+Nothing is kept besides the catalog. Who is alive follows from its log of changes, the version of a resource lies in its
+memo, and the number of the next change is the next sequence number.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, Event, Resource, Upsert
+from headwater.errors import Interrupted, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.simulate.clock import SimulatedClock
-from headwater.simulate.resources import Filler, OpenSyntheticContent, read_version
-from headwater.simulate.settings import ChangeSettings, SourceSettings
-from headwater.simulate.simulated_set import BATCH, SimulatedSet
-from headwater.simulate.write_through_cache import WriteThroughCache
+from headwater.simulate.resources import (
+    Filler,
+    OpenSyntheticContent,
+    Population,
+    SyntheticResources,
+    key_of,
+    read_version,
+)
+from headwater.simulate.settings import LAST_YEAR, ChangeMix, ChangeSettings, SourceSettings
 from headwater.source.configured_source import utc_now
+from headwater.spec.records import ChangeKind
+
+
+class SimulatedClock:
+    """Says what time it is in the simulation. `warp` None: time stands still but for `move_to`."""
+
+    def __init__(self, start: dt.datetime, warp: float | None, seconds: Callable[[], float]) -> None:
+        self._start = start
+        self._warp = warp
+        self._seconds = seconds
+        self._began = seconds()
+        self._moved = 0.0
+        self._longest = max(0.0, (dt.datetime(LAST_YEAR, 1, 1, tzinfo=dt.UTC) - start).total_seconds())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of simulated time since the beginning."""
+        passed = self._moved if self._warp is None else (self._seconds() - self._began) * self._warp
+        return min(passed, self._longest)
+
+    def move_to(self, elapsed: float) -> None:
+        """Let so many seconds have passed, where time does not run by itself."""
+        self._moved = elapsed
+
+    def wait_for(self, elapsed: float) -> float:
+        """How many of our seconds it is until so many of the simulation have passed."""
+        return 0.0 if self._warp is None else max(0.0, (elapsed - self.elapsed) / self._warp)
+
+    def __call__(self) -> dt.datetime:
+        """The time of the simulation."""
+        return self._start + dt.timedelta(seconds=self.elapsed)
+
+
+AHEAD = 128
+"""So many are read at once, and count as in a row."""
+KEPT = 8_192
+
+
+class WriteThroughCache:
+    """The resources of all sets. Safe for several threads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._ahead = threading.Lock()
+        self._known: dict[tuple[str, str], RecordedResource | None] = {}
+        self._learnt = 0
+        self._last: dict[str, int] = {}
+
+    def is_known(self, name: str, uri: str) -> bool:
+        """Whether `find` can tell without asking the catalog."""
+        return (name, uri) in self._known
+
+    def find(self, name: str, uri: str, number: int) -> RecordedResource | None:
+        """The resource as the catalog holds it, or None. `number` says where in the order of URIs it comes."""
+        key = (name, uri)
+        with self._lock:
+            learnt = self._learnt
+            in_a_row = abs(number - self._last.get(name, -AHEAD - 1)) <= AHEAD
+            self._last[name] = number
+            if key in self._known:
+                return self._known[key]
+        if not in_a_row:
+            return self._read(key, self._catalog.get(name, [uri]).values(), learnt)
+        with self._ahead:  # whoever asks for the next ones meanwhile finds them here then
+            with self._lock:
+                learnt = self._learnt
+                if key in self._known:
+                    return self._known[key]
+            return self._read(key, self._catalog.resources(name, _before(uri), AHEAD), learnt)
+
+    def _read(self, key: tuple[str, str], rows: Iterable[Resource], learnt: int) -> RecordedResource | None:
+        found = {(key[0], row.uri): row for row in rows}
+        with self._lock:
+            if learnt == self._learnt:  # else what was read may be older than what has been learnt
+                self._keep(found)
+        return found.get(key)
+
+    def learn(self, name: str, events: Iterable[Event]) -> None:
+        """These events are recorded; who follows the changes asks for just these."""
+        with self._lock:
+            self._learnt += 1
+            self._keep({(name, event.uri): event if isinstance(event, Upsert) else None for event in events})
+
+    def forget(self) -> None:
+        """Anything may have changed."""
+        with self._lock:
+            self._learnt += 1
+            self._known.clear()
+
+    def _keep(self, found: Mapping[tuple[str, str], RecordedResource | None]) -> None:
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known.update(found)
+
+
+def _before(uri: str) -> str:
+    """A text that comes before the URI, and after every other name of ours that comes before it."""
+    return uri[:-1] + chr(ord(uri[-1]) - 1) + "~"
+
+
+BATCH = 10_000
+"""So many changes are recorded together at most."""
+
+
+class OtherSimulation(UsageFault):
+    """The catalog contains something else than this simulation would have recorded."""
+
+    code: ClassVar[str] = "HW-SIM-02"
+    advice: ClassVar[str] = (
+        "Give the settings with which the simulation was started (resources, sets, seed, sizes, hashes, suffixes),"
+        " or another --state."
+    )
+
+
+class SimulatedSet:
+    """One set of a simulation. It must be the only one that records into the set."""
+
+    def __init__(self, catalog: Catalog, world: SourceSettings, name: str, filler: Filler) -> None:
+        self.name = name
+        self.resources = SyntheticResources(world, name, filler)
+        self._catalog = catalog
+        self._initial = world.share(name)
+        self._key = key_of(world.seed, "changes", name)
+        self._population = Population(self._key, 0)
+        self._begun = 0
+        self.done = 0
+        """How many changes there have been."""
+
+    @property
+    def made(self) -> int:
+        """How many changes there have been since `prepare`."""
+        return self.done - self._begun
+
+    def prepare(self, start: dt.datetime, listener: Listener, stop: Callable[[], bool] = lambda: False) -> None:
+        """Load the set as it is at the beginning, or take up what is there. Raises OtherSimulation, Interrupted."""
+        state = self._catalog.create(self.name)
+        self._check(state.count)
+        if state.opened_at is None:
+            self._load(state.count, start, listener, stop)
+            self._catalog.open(self.name, start)
+        self.resume()
+        self._begun = self.done
+
+    def resume(self) -> None:
+        """Take up the state of the catalog. Raises OtherSimulation."""
+        population = Population(self._key, self._initial)
+        done = 0
+        for seq, change, number in self._logged():
+            population.apply(change, number)
+            done = seq
+        state = self._catalog.state(self.name)
+        if state.count != population.count or state.last_seq != done:
+            raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
+        self._population, self.done = population, done
+
+    def step(self, count: int, mix: ChangeMix, now: dt.datetime) -> list[Event]:
+        """Let so many changes happen, and return them: fewer when nothing is left that the mix could do.
+
+        Raises what the catalog raises; `resume` is needed then.
+        """
+        events = list(self._events(count, mix, now))
+        if events:
+            accepted = self._catalog.record(self.name, events, now)
+            if (accepted.first, accepted.last) != (self.done + 1, self.done + len(events)):
+                raise OtherSimulation("somebody else records changes", where=self.name)
+            self.done = accepted.last
+        return events
+
+    def _events(self, count: int, mix: ChangeMix, now: dt.datetime) -> Iterator[Event]:
+        for step in range(self.done + 1, self.done + count + 1):
+            happened = self._population.next(step, mix)
+            if happened is None:
+                return
+            yield self.resources.event(*happened, step, now)
+
+    def _load(self, first: int, start: dt.datetime, listener: Listener, stop: Callable[[], bool]) -> None:
+        batch = self._catalog.load_batch
+        for number in range(first, self._initial, batch):
+            if stop():
+                raise Interrupted("interrupted")
+            end = min(number + batch, self._initial)
+            self._catalog.load(self.name, self.resources.initial(range(number, end), start))
+            listener(Progress(self.name, end, self._initial))
+
+    def _logged(self) -> Iterator[tuple[int, ChangeKind, int]]:
+        after = 0
+        while rows := self._catalog.changes(self.name, after, BATCH):
+            if rows[0].seq != after + 1:
+                raise OtherSimulation("the log of changes has no beginning any more", where=self.name)
+            for row in rows:
+                number = self.resources.number(row.uri)
+                if number is None:
+                    raise OtherSimulation(f"a resource of another making: {row.uri[:200]!r}", where=self.name)
+                yield row.seq, row.change, number
+            after = rows[-1].seq
+
+    def _check(self, count: int) -> None:
+        """Whether the first resource, if there is one, is the one that these settings make."""
+        for held in self._catalog.resources(self.name, limit=1) if count else ():
+            number = self.resources.number(held.uri)
+            lastmod = held.metadata.lastmod
+            if number is not None and lastmod is not None:
+                made = self.resources.metadata(number, read_version(held.memo), lastmod)
+                if made == held.metadata:
+                    return
+            raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
+
 
 CHANGES = "changes"
 LOADED = "resources"

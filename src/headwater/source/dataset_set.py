@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater import notices
 from headwater.datasets.faults import BrokenSeries
-from headwater.datasets.status import FAULT_KEY, fault_update
+from headwater.datasets.rows import FAULT_KEY, fault_update
 from headwater.errors import HeadwaterError
 from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews, DatasetOutcome
 from headwater.processes.pool import Stopped

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import SparqlEndpoint
-from headwater.sparql.tsv_terms import Row
+from headwater.sparql.endpoint import Row, SparqlEndpoint
 from headwater.triplestores.dot_segments import EXAMPLE, NoPrefixedName, first_dotted, with_prefixed_names
 from headwater.triplestores.positions import NAMESPACE, POSITION_GRAPH
 

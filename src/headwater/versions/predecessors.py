@@ -13,8 +13,7 @@ import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Upsert
 from headwater.catalog.state import NumberedChange, RowKey, RowsOfChanges, StateRow
-from headwater.patches.faults import LARGEST
-from headwater.patches.registry import PatchFormat, format_for
+from headwater.patches.registry import LARGEST, PatchFormat, format_for
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind
 

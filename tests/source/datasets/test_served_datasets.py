@@ -15,7 +15,7 @@ import msgspec
 import pyoxigraph as ox
 import pytest
 
-from headwater.datasets.status import dataset_statuses
+from headwater.datasets.rows import dataset_statuses
 from headwater.source.config import SetConfig
 from headwater.source.health import records
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint

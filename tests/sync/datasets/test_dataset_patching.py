@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.copies.dataset_choice import RdfFile
-from headwater.patches.faults import PatchRefused
+from headwater.patches.registry import PatchRefused
 from headwater.rdf import applying
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.canonical import LABELS_KEPT, write_canonical

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.patches.json.making import make
+from headwater.patches.json_patch import make
 from headwater.spec.kinds import PATCH
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
 from tests.support.fake_source import Page, Reply, Site, Source, coded, endless, ln, redirect, reset, sha, truncated

@@ -31,7 +31,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     """
     from headwater.datasets.dataset_folder import DatasetFolder
     from headwater.datasets.faults import BrokenSeries
-    from headwater.datasets.replay import replayed
+    from headwater.datasets.proof import replayed
 
     state, patches = _recorded(place, name)
     folder, problem = DatasetFolder(_state_folder(place), name), None

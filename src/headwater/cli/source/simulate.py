@@ -270,30 +270,30 @@ def _own_url(host: str, url: str) -> str:
 
 def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
     """What is simulated: options before the preset, the preset before our defaults."""
-    from headwater.simulate.presets import PRESETS, scaled, set_names
-    from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix, read_sizes
+    from headwater.simulate import settings
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     values: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
     if name := given.pop("preset", None):
-        preset = scaled(PRESETS[name], given.pop("scale", 1.0))
+        preset = settings.scaled(settings.PRESETS[name], given.pop("scale", 1.0))
         values |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
-        values["sets"] = set_names(preset.set_count) if preset.set_count > 1 else (name,)
+        values["sets"] = settings.set_names(preset.set_count) if preset.set_count > 1 else (name,)
     if "scale" in given:
         raise UsageFault("--scale needs --preset", advice="Give the size by --resources, --sets and --rate.")
     if "set_count" in given:
         if "sets" in given:
             raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
-        given["sets"] = set_names(given.pop("set_count"))
-    readers = {"mix": read_mix, "sizes": read_sizes, "warp": _warp, "start": _start}
+        given["sets"] = settings.set_names(given.pop("set_count"))
+    readers = {"mix": settings.read_mix, "sizes": settings.read_sizes, "warp": _warp, "start": _start}
     for name, read in readers.items():
         if name in given:
             given[name] = read(given[name])
     values |= given
-    return (
-        SourceSettings(**{name: values[name] for name in SourceSettings.__struct_fields__ if name in values}),
-        ChangeSettings(**{name: values[name] for name in ChangeSettings.__struct_fields__ if name in values}),
+    world, course = (
+        {name: values[name] for name in kind.__struct_fields__ if name in values}
+        for kind in (settings.SourceSettings, settings.ChangeSettings)
     )
+    return settings.SourceSettings(**world), settings.ChangeSettings(**course)
 
 
 def _warp(text: str) -> float | None:

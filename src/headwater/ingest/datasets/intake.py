@@ -33,8 +33,7 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.datasets.counts import CountingLines, DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, file_digest
 from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset
-from headwater.datasets.proof import patched_digest
-from headwater.datasets.replay import replayed
+from headwater.datasets.proof import patched_digest, replayed
 from headwater.datasets.rows import (
     DATASET_FILE,
     DATASET_TYPE,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.files.hash_functions import HASHERS
-from headwater.patches.faults import PatchRefused
+from headwater.patches.registry import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.lines.reading import is_plain, octets

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headwater.files.hash_functions import HASHERS
-from headwater.patches.faults import LARGEST, PatchRefused
-from headwater.patches.registry import format_of_patch, is_of_dataset
+from headwater.patches.registry import LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Objection
 from headwater.sync.network.transport import Fetch, Fetched

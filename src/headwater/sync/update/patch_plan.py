@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from headwater.patches.faults import LARGEST
-from headwater.patches.registry import format_of_patch, is_of_dataset
+from headwater.patches.registry import LARGEST, format_of_patch, is_of_dataset
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.lists.entries import links_of

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.patches.faults import DEEPEST, LARGEST, Effort, PatchRefused
+from headwater.patches.registry import DEEPEST, LARGEST, Effort, PatchRefused
 
 _BOM = "\ufeff"
 _SPACE = re.compile(r"[ \t\n\r]*")
