@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +19,8 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
-from headwater.publish.views import classic, classic_documents, page_copies
-from headwater.publish.views.window import first_change
+from headwater.publish.views import classic, whole_lists
+from headwater.publish.views.classic import first_change
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind
@@ -92,8 +93,7 @@ def test_lists_of_an_earlier_form_are_written_anew(tmp_path: Path, monkeypatch: 
     world.begin(3)
     with monkeypatch.context() as earlier:
         earlier.setattr(classic, "_FORM", 0)
-        for module in (classic, classic_documents):
-            earlier.setattr(module, "md5_alone", lambda block: block)
+        earlier.setattr(classic, "md5_alone", lambda block: block)
         for number in range(11):
             world.record(put(f"r{number % 3}", number))
             world.publish()
@@ -157,9 +157,9 @@ def test_nothing_is_done_for_what_did_not_change(tmp_path: Path, monkeypatch: py
     assert world.publish(force=True).written == ()
     world.record(put("r1", 1))
     assert set(world.publish().written) == {"files/changelist.xml", "files/changelist/open.xml", CHANGE_LIST}
-    monkeypatch.setattr(page_copies, "DOCUMENT_ENTRIES", 8)
+    monkeypatch.setattr(whole_lists, "DOCUMENT_ENTRIES", 8)
     written = set(world.publish(force=True).written)
-    parts = {f"files/{view}/0000{number}.xml" for view in ("classic/resourcelist", "sitemap") for number in range(3)}
+    parts = {f"files/{view}/0000{number}.xml" for view in ("classic/resourcelist", "sitemap") for number in range(2)}
     assert (
         written
         == {"files/resourcelist/00000.xml", "files/resourcelist.xml", RESOURCE_LIST, "files/sitemap.xml"} | parts
@@ -167,13 +167,37 @@ def test_nothing_is_done_for_what_did_not_change(tmp_path: Path, monkeypatch: py
     world.record(put("r5", 1))
     written = set(world.publish(force=True).written)
     assert {name for name in written if name in parts} == {
+        "files/classic/resourcelist/00000.xml",
         "files/classic/resourcelist/00001.xml",
-        "files/sitemap/00001.xml",
-    }, "of several documents those whose page has changed"
+        "files/sitemap/00000.xml",
+    }, "of several Sitemaps those whose resources have changed; Resource Lists state their time"
+
+
+def test_lists_that_were_made_of_pages_are_written_anew(tmp_path: Path) -> None:
+    """What an earlier version has noted of them: a document for each page, and that they wait for pages."""
+    world = world_of(tmp_path)
+    world.begin(3)
+    world.publish()
+    notes = json.loads(world.catalog.state("files").notes)
+    at = notes["classic"]["resources"]["at"]
+    parts = [[number, "etag", 1, 0, at, at] for number in range(3)]
+    for view in (notes["classic"]["resources"], notes["sitemap"]):
+        view |= {"parts": parts, "is_indexed": True}
+    notes["classic"] |= {"form": 1, "waits_for_pages": True}
+    old = [f"files/{view}/0000{n}.xml" for view in ("classic/resourcelist", "sitemap") for n in range(3)]
+    for name in old:
+        world.store.put(name, [b"<urlset/>"])
+    world.catalog.note("files", json.dumps(notes).encode())
+    world.record(put("r1", 1))
+    world.publish(force=True)
+    assert read(world.fetch, RESOURCE_LIST)[0].kind is Kind.RESOURCE_LIST
+    world.clock.sleep(7_200)
+    world.publish()
+    assert not {*old} & {*world.store.names("files/")}
 
 
 def test_beyond_one_document_there_is_an_index_and_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_copies, "DOCUMENT_ENTRIES", 8)
+    monkeypatch.setattr(whole_lists, "DOCUMENT_ENTRIES", 8)
     world = world_of(tmp_path, page_entries=4)
     told: list[object] = []
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now, told.append)
@@ -210,7 +234,7 @@ def test_a_sitemap_has_nothing_of_resourcesync(tmp_path: Path) -> None:
     data = world.fetch(f"{BASE}/files/sitemap.xml") or b""
     document, entries, _ = read_bytes(data)
     assert document.kind is Kind.SITEMAP
-    assert [one.loc.rpartition("/")[2] for one in entries] == ["r0", "r1", "a&b"]
+    assert [one.loc.rpartition("/")[2] for one in entries] == ["a&b", "r0", "r1"]
     assert all(one.lastmod for one in entries)
     assert {str(element.tag).partition("}")[0] for element in etree.parse(BytesIO(data)).iter()} == {
         "{http://www.sitemaps.org/schemas/sitemap/0.9"

@@ -198,31 +198,18 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ViewPart(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A page as it was copied into another list: so many `entries` of the document with this `etag`.
-
-    What is copied shows all changes up to number `seq`, and so the state at the time `at`.
-    """
+    """A document of several that a list consists of."""
 
     number: int
-    etag: str
-    entries: int
-    seq: int
-    at: dt.datetime
-    completed: dt.datetime
 
 
 class PageViewState(msgspec.Struct, frozen=True, kw_only=True):
-    """A list that is made of the octets of pages, as it lies in the store; without parts it was made at `at`."""
+    """A list of all resources in another form, as it lies in the store: it shows all changes up to `seq`, at `at`."""
 
     parts: tuple[ViewPart, ...]
     is_indexed: bool
     seq: int
     at: dt.datetime
-
-    @property
-    def shown(self) -> int:
-        """All changes up to this one are shown."""
-        return min((part.seq for part in self.parts), default=self.seq)
 
 
 class LongChangeList(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,8 +228,6 @@ class ClassicState(msgspec.Struct, frozen=True, kw_only=True):
 
     resources: PageViewState
     changes: LongChangeList
-    waits_for_pages: bool = False
-    """Whether more changes wait than fit beside the Resource List as it is."""
     form: int = 0
     """How their entries are written; those of another form are written anew."""
 

@@ -64,7 +64,7 @@ from headwater.publish.site import (
 )
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.publish.views.classic import ClassicLists, must_refresh
+from headwater.publish.views.classic import ClassicLists
 from headwater.publish.views.sitemap import Sitemaps
 from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
@@ -338,10 +338,7 @@ class Publisher:
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
         if is_other or (check and self._is_damaged(publication, snapshot)):
             refresh = Refresh.ALL
-        elif refresh is not Refresh.ALL and (
-            must_refresh(snapshot, publication, settings, refresh)
-            or (refresh is not Refresh.CHANGES and _shows_withdrawn(context.catalog, snapshot))
-        ):
+        elif refresh not in (Refresh.ALL, Refresh.CHANGES) and _shows_withdrawn(context.catalog, snapshot):
             refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
         begins_dump = settings.change_dump and publication.change_dump is None

@@ -29,19 +29,6 @@ from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark
 
 
-class ShownPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page as the Resource List has it: its document `name`, whose times are these.
-
-    One that `is_fresh` shows all changes of the publication's snapshot, and the list leaves out no page.
-    """
-
-    number: int
-    name: str
-    at: dt.datetime
-    completed: dt.datetime
-    is_fresh: bool
-
-
 class ResourceLists:
     """The Resource List of one set during one publication.
 
@@ -129,25 +116,6 @@ class ResourceLists:
     def is_complete(self) -> bool:
         """Whether no round of pages is left half done, so that no resource is on two pages (RS-RL-08)."""
         return not self._left
-
-    def shown(self) -> tuple[ShownPage, ...]:
-        """The pages of the list as they are now."""
-        known, opened_at = {one.number: one for one in self._pages}, self._job.snapshot.state.opened_at
-        for row in self._rows:
-            page = known[row.number]
-            known[row.number] = msgspec.structs.replace(page, rendered=row.touched, at=row.at, completed=row.completed)
-        times = {number: known[number].at or opened_at or self._round.at for number in self._plan.listed}
-        is_whole = all(page.number in times for page in self._pages if page.count)
-        return tuple(
-            ShownPage(
-                number=number,
-                name=resource_page_name(self._name, number) if self._plan.indexed else resource_list_name(self._name),
-                at=at,
-                completed=known[number].completed or at,
-                is_fresh=is_whole and not is_stale(known[number]),
-            )
-            for number, at in times.items()
-        )
 
     def _render(self, plan: PagePlan, began: dt.datetime) -> None:
         self._intend(plan)

@@ -1,14 +1,20 @@
 """Writes the lists for old harvesters of one set: one Resource List and one open Change List, side by side.
 
-Readers of that kind know no index, no closed lists, no `datetime`. The Resource List is made of the octets of the
-pages. The Change List begins where `window` says and grows at its end: what it says already is taken over as octets
-from the stored document, as long as its digest is the one that was noted.
+Readers of that kind know no index, no closed lists, no `datetime`. A Capability List of their own names the two. The
+Change List grows at its end: what it says already is taken over as octets from the stored document, as long as its
+digest is the one that was noted.
+
+It begins with the first change that retention leaves. When it would become longer than it may, it begins anew with the
+newer half: so whoever comes back within that many changes finds all of them, and whoever comes later finds a `from`
+after the own position, which is a gap (AMB-23, DST-C2). It never begins after what the Resource List beside it shows,
+and anew with the last change that that list shows, so that its `from` is not later than the list's `at`: who makes a
+baseline now misses nothing, and sees no gap (RS-TIME-08).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -22,23 +28,41 @@ from headwater.publish.publication_state import ClassicState, LongChangeList, Pa
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
-from headwater.publish.site import SetSettings, classic_capability_list_name
+from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.publish.views.classic_documents import (
-    ClassicResourceForm,
-    classic_capability_list,
-    classic_change_list,
-)
-from headwater.publish.views.page_copies import PageCopies, PageNames
-from headwater.publish.views.window import first_change, is_far_behind
+from headwater.publish.views.whole_lists import ListForm, Times, follows_pages, write_whole_list
+from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone
-from headwater.spec.writer import Profile
+from headwater.spec.records import Document, Entry, Link
+from headwater.spec.writer import DocumentWriter, Profile, write_document
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 _ROWS_AT_ONCE = 5_000
 _TICK = dt.timedelta(microseconds=1)
-_FORM = 1
-"""MD5 is the only digest; form 0 had others after it."""
+_FORM = 2
+"""The Resource List is rendered as a whole; in form 1 it was made of pages, each as old as it was, in form 0 with other
+digests after MD5."""
+
+
+def first_change(before: int | None, retained: int, last: int, shown: int, limit: int) -> int | None:
+    """The number of the first change to list; None: there are too many that the Resource List does not show.
+
+    `before` is the first one that is listed so far, `retained` the first that retention leaves, `last` the newest.
+    All up to `shown` are in the Resource List.
+    """
+    newest_shown = max(shown, 1)
+    start = max(before or 0, retained)
+    if start > shown + 1:
+        start = newest_shown
+    if last - start < limit:
+        return start
+    start = max(start, min(last - limit // 2 + 1, newest_shown))
+    return start if last - start < limit else None
+
+
+def is_far_behind(last: int, shown: int, limit: int) -> bool:
+    """Whether the Resource List has to show more soon, so that the Change List can begin anew in time."""
+    return last - shown > limit // 2
 
 
 class ClassicLists:
@@ -49,7 +73,7 @@ class ClassicLists:
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job
         self._lists = lists
-        self._form = ClassicResourceForm(job.context.site, job.name)
+        self._form = _ClassicForm(job.context.site, job.name)
         self._state = job.publication.classic
 
     @staticmethod
@@ -67,25 +91,21 @@ class ClassicLists:
         elif before is None or before.form != _FORM:
             self._state = self._first(before)
             name = classic_capability_list_name(job.name)
-            job.store_writer.document(name, *classic_capability_list(job.context.site, job.settings))
+            job.store_writer.document(name, *_capability_list(job.context.site, job.settings))
         else:
             self._state = self._next(before)
 
     def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it; a list that waits for pages counts as one of them."""
-        left = int(self._state is not None and self._state.waits_for_pages)
+        """What came of it."""
         names = () if self._state is None else _names(self._job.name, self._state)
-        publication = msgspec.structs.replace(publication, classic=self._state)
-        return RenderResult(names=names, publication=publication, left=left)
+        return RenderResult(names=names, publication=msgspec.structs.replace(publication, classic=self._state))
 
     def _first(self, before: ClassicState | None) -> ClassicState:
-        """The lists where there were none, or none of this form; all pages are fresh then (`must_refresh`)."""
-        resources = PageCopies(self._job, self._form, None).write(self._lists.shown(), renew=False)
+        """The lists where there were none, or none of this form."""
+        resources = write_whole_list(self._job, self._form)
         self._tell_of_index(resources, None)
         listed = None if before is None else before.changes
-        changes = self._begun_anew(self._segments(), listed, resources.shown)
-        assert changes is not None, "a Change List without changes is never too long"
-        return ClassicState(resources=resources, changes=changes, form=_FORM)
+        return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
 
     def _next(self, before: ClassicState) -> ClassicState:
         """The lists brought up to date: changes first, so that they say all that the Resource List shows.
@@ -93,24 +113,25 @@ class ClassicLists:
         A Change List that begins anew comes after it: the Resource List is never older than its `from`.
         """
         job, resources = self._job, before.resources
-        segments = self._segments()
-        changes = self._extended(segments, before.changes, resources.shown)
-        pages, copies = self._lists.shown(), PageCopies(job, self._form, resources)
-        renew = is_far_behind(segments[-1].last, resources.shown, job.settings.classic_entries)
-        if self._lists.is_complete and (renew or before.waits_for_pages or copies.is_due(pages)):
-            resources = copies.write(pages, renew=renew or before.waits_for_pages)
+        segments = self._newest_segments() if self._lists.has_rendered else job.snapshot.segments
+        changes = self._extended(segments, before.changes, resources.seq)
+
+        def catch_up() -> None:
+            nonlocal changes
+            if changes is not None:
+                changes = self._extended(self._newest_segments(), changes, before.resources.seq)
+
+        is_late = changes is None or is_far_behind(segments[-1].last, resources.seq, self._limit)
+        if is_late or follows_pages(self._lists):
+            resources = write_whole_list(job, self._form, catch_up)
             self._tell_of_index(resources, before.resources)
         if changes is None:
-            changes = self._begun_anew(segments, before.changes, resources.shown)
-        if changes is None:
-            return ClassicState(resources=resources, changes=before.changes, waits_for_pages=True, form=_FORM)
+            changes = self._begun_anew(before.changes, resources.seq)
         return ClassicState(resources=resources, changes=changes, form=_FORM)
 
-    def _segments(self) -> Sequence[Segment]:
-        """With the changes that pages show, and the Change List has, that came while those were rendered."""
-        job = self._job
-        is_late = self._lists.has_rendered
-        return job.context.catalog.snapshot_of(job.name).segments if is_late else job.snapshot.segments
+    def _newest_segments(self) -> Sequence[Segment]:
+        """With the changes that came since the publication began: resources that are read now show them."""
+        return self._job.context.catalog.snapshot_of(self._job.name).segments
 
     def _extended(self, segments: Sequence[Segment], before: LongChangeList, shown: int) -> LongChangeList | None:
         """The Change List with what is new at its end; None when it has to begin anew."""
@@ -120,18 +141,18 @@ class ClassicLists:
             return None
         return before if last == before.seq else self._written(before.first, before.from_, last, before)
 
-    def _begun_anew(
-        self, segments: Sequence[Segment], before: LongChangeList | None, shown: int
-    ) -> LongChangeList | None:
-        """The Change List from where it may begin; None when even the changes that `shown` lacks are too many."""
+    def _begun_anew(self, before: LongChangeList | None, shown: int) -> LongChangeList:
+        """The Change List from where it may begin: with fewer changes, where they take too many octets."""
+        segments = self._newest_segments()
         last, retained = segments[-1].last, self._retained(segments)
         start = first_change(None if before is None else before.first, retained.first, last, shown, self._limit)
-        while start is not None:
-            if (written := self._written(start, self._from(segments, start), last, None)) is not None:
-                return written
+        if start is None:
+            start = max(shown, 1)
+        while (written := self._written(start, self._from(segments, start), last, None)) is None:
             newer = min(last - (last - start) // 2 + 1, max(shown, 1))
-            start = newer if newer > start else None
-        return None
+            assert newer > start, "a Change List with the changes of one publication is never too long"
+            start = newer
+        return written
 
     @property
     def _limit(self) -> int:
@@ -154,7 +175,7 @@ class ClassicLists:
     ) -> LongChangeList | None:
         """Write the changes `first` to `last`, those of `before` as octets; None when they take too many."""
         job, name = self._job, _change_list_name(self._job.name)
-        writer = classic_change_list(job.context.site, job.name, from_)
+        writer = _change_list(job.context.site, job.name, from_)
         head, tail = writer.head(), writer.tail()
         newest = from_
 
@@ -201,7 +222,7 @@ class ClassicLists:
 
     def _tell_of_index(self, resources: PageViewState, before: PageViewState | None) -> None:
         if resources.is_indexed and (before is None or not before.is_indexed):
-            count = sum(part.entries for part in resources.parts)
+            count = self._job.snapshot.state.count
             text = f"the Resource List of {self._job.name!r} for old harvesters is an index: {count:,} resources"
             self._job.context.listener(Notice(notices.CLASSIC_INDEX, text, set_name=self._job.name))
 
@@ -210,26 +231,71 @@ class _TooLong(Exception):
     """The Change List would take more octets than it may."""
 
 
-def must_refresh(snapshot: SetSnapshot, publication: PublicationState, settings: SetSettings, refresh: Refresh) -> bool:
-    """Whether pages have to show all changes now: so that the Change List for old harvesters can begin anew in time.
-
-    A publication of changes alone leaves that to the next one, but for the first of these lists.
-    """
-    state = publication.classic
-    if not settings.classic:
-        return False
-    if state is None or state.form != _FORM:
-        return True
-    last = snapshot.segments[-1].last
-    return refresh is not Refresh.CHANGES and (
-        state.waits_for_pages or is_far_behind(last, state.resources.shown, settings.classic_entries)
-    )
-
-
 def _change_list_name(set_name: str) -> str:
     return f"{set_name}/{CLASSIC_CHANGE_LIST.top.name}"
 
 
 def _names(set_name: str, state: ClassicState) -> tuple[str, ...]:
-    lists = PageNames(CLASSIC_RESOURCE_LIST, set_name).names(state.resources)
+    lists = ListForm(CLASSIC_RESOURCE_LIST, set_name).names(state.resources)
     return (classic_capability_list_name(set_name), _change_list_name(set_name), *lists)
+
+
+class _ClassicForm(ListForm):
+    """Entries with MD5 as the only digest, below the Capability List for old harvesters."""
+
+    def __init__(self, site: Site, set_name: str) -> None:
+        super().__init__(CLASSIC_RESOURCE_LIST, set_name)
+        self._site = site
+        self._set_name = set_name
+
+    def head(self, times: Times, *, is_part: bool) -> bytes:
+        """What precedes the entries."""
+        index = (Link(rel="index", href=self._site.url(self.top)),) if is_part else ()
+        return DocumentWriter(self._document(Kind.RESOURCE_LIST, times, index)).head()
+
+    def tail(self) -> bytes:
+        """What follows them."""
+        return f"</{RULES[Kind.RESOURCE_LIST].root.value}>\n".encode()
+
+    def entries(self, block: bytes) -> bytes:
+        """Whole entries, as such readers understand them."""
+        return md5_alone(block)
+
+    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
+        """The index, as old as its oldest part (AMB-24)."""
+        times = min(at for at, _completed in parts), max(completed for _at, completed in parts)
+        head = self._document(Kind.RESOURCE_LIST_INDEX, times, ())
+        entries = (
+            Entry(loc=self._site.url(self.part(number)), at=at, completed=completed)
+            for number, (at, completed) in enumerate(parts)
+        )
+        return write_document(head, entries)
+
+    def _document(self, kind: Kind, times: Times, more: tuple[Link, ...]) -> Document:
+        return Document(
+            kind=kind,
+            capability=RULES[kind].capability,
+            links=(_up(self._site, self._set_name), *more),
+            at=times[0],
+            completed=times[1],
+        )
+
+
+def _capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
+    """The Capability List for old harvesters."""
+    up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
+    about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
+    head = Document(kind=Kind.CAPABILITY_LIST, capability=RULES[Kind.CAPABILITY_LIST].capability, links=(*about, up))
+    rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
+    return head, [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
+
+
+def _change_list(site: Site, set_name: str, from_: dt.datetime) -> DocumentWriter:
+    """The writer of the Change List for old harvesters: always open, each `lastmod` the time of the change (AMB-19)."""
+    kind = Kind.CHANGE_LIST
+    head = Document(kind=kind, capability=RULES[kind].capability, links=(_up(site, set_name),), from_=from_)
+    return DocumentWriter(head, Profile.BOTH)
+
+
+def _up(site: Site, set_name: str) -> Link:
+    return Link(rel="up", href=site.url(classic_capability_list_name(set_name)))

@@ -1,8 +1,7 @@
-"""Writes the plain Sitemap of one set: its pages without what ResourceSync has added, for search engines (AMB-64)."""
+"""Writes the plain Sitemap of one set: its resources without what ResourceSync adds, for search engines (AMB-64)."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -11,22 +10,22 @@ import msgspec
 from headwater.catalog.interface import SetSnapshot
 from headwater.publish.capabilities import SITEMAP, Capability
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import PublicationState, ViewPart
+from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import Site
-from headwater.publish.views.page_copies import PageCopies, PageNames
+from headwater.publish.views.whole_lists import ListForm, Times, follows_pages, write_whole_list
 from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
 
 
-class SitemapForm(PageNames):
-    """Pages as plain Sitemaps."""
+class _SitemapForm(ListForm):
+    """Plain Sitemaps."""
 
     def __init__(self, site: Site, set_name: str) -> None:
         super().__init__(SITEMAP, set_name)
         self._site = site
 
-    def head(self, at: dt.datetime, completed: dt.datetime, *, is_part: bool) -> bytes:
+    def head(self, times: Times, *, is_part: bool) -> bytes:
         """What precedes the entries; a Sitemap states no times of its own."""
         return SITEMAP_HEAD
 
@@ -35,12 +34,12 @@ class SitemapForm(PageNames):
         return SITEMAP_TAIL
 
     def entries(self, block: bytes) -> bytes:
-        """Whole entries of a page in this form."""
+        """Whole entries without what ResourceSync adds."""
         return plain_entries(block)
 
-    def index(self, parts: Sequence[ViewPart]) -> Iterable[bytes]:
+    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
         """The index of several Sitemaps."""
-        yield sitemap_index((self._site.url(self.part(one.number)), one.completed) for one in parts)
+        yield sitemap_index((self._site.url(self.part(number)), one[1]) for number, one in enumerate(parts))
 
 
 class Sitemaps:
@@ -51,14 +50,14 @@ class Sitemaps:
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job
         self._lists = lists
-        self._form = SitemapForm(job.context.site, job.name)
+        self._form = _SitemapForm(job.context.site, job.name)
         self._state = job.publication.sitemap
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
         """The Sitemap, or the index and its parts."""
         if publication.sitemap is not None:
-            yield from PageNames(SITEMAP, snapshot.state.name).names(publication.sitemap)
+            yield from ListForm(SITEMAP, snapshot.state.name).names(publication.sitemap)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -66,11 +65,8 @@ class Sitemaps:
             self._state = None
             return
         before = None if self._job.refresh is Refresh.ALL else self._state
-        if before is not None and not self._lists.is_complete:
-            return
-        pages, copies = self._lists.shown(), PageCopies(self._job, self._form, before)
-        if copies.is_due(pages):
-            self._state = copies.write(pages, renew=False)
+        if before is None or follows_pages(self._lists):
+            self._state = write_whole_list(self._job, self._form)
 
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it."""
