@@ -24,7 +24,7 @@ from headwater.catalog.interface import Event, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.pages import RenderPool
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import Filler, SyntheticResources
 from headwater.simulate.settings import ChangeSettings, SourceSettings

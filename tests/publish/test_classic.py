@@ -17,7 +17,7 @@ from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
+from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
 from headwater.publish.views import classic, whole_lists
 from headwater.publish.views.classic import first_change

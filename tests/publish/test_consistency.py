@@ -17,8 +17,8 @@ import pytest
 
 from headwater.catalog.interface import Delete, Resource
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering import pool
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering import pages
+from headwater.publish.rendering.pages import RenderPool
 from headwater.publish.site import SetSettings
 from tests.support.examples import MANY
 from tests.support.published import BASE, PublishedCatalog, look, put, replay
@@ -65,7 +65,7 @@ def test_every_look_is_one_state_of_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, processes: int
 ) -> None:
     """Also where `processes` print the pages, each from a snapshot of its own."""
-    monkeypatch.setattr(pool, "POOL_ENTRIES", 1)
+    monkeypatch.setattr(pages, "POOL_ENTRIES", 1)
     chance = random.Random(seed)
     settings = SetSettings(refresh_changes=6, refresh_seconds=0.2, renew_seconds=1.0, segment_seconds=0.3)
     world = BusyWorld(tmp_path, page_entries=7, segment_entries=9, sets=(settings,), clock=real_time)

@@ -12,7 +12,7 @@ from headwater.catalog.interface import Catalog, Delete, Event
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
+from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
 from tests.publish.classic_reader import ClassicReader, truth
 from tests.support.published import PublishedCatalog, put

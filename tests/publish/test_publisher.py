@@ -14,7 +14,7 @@ from headwater.catalog.interface import Catalog, Delete, Event, Rendered
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import NotReady, Publisher, PublishResult
-from headwater.publish.rendering.worker import RenderedPage, RenderJob, page
+from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind

@@ -15,10 +15,9 @@ from headwater.catalog.interface import Delete
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering import pool
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering import pages
+from headwater.publish.rendering.pages import RenderJob, RenderPool
 from headwater.publish.rendering.renderer import always
-from headwater.publish.rendering.worker import RenderJob
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import CannotWrite
 from tests.support.documents import read_bytes
@@ -36,7 +35,7 @@ def real_time() -> dt.datetime:
 @pytest.fixture
 def started(started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """The processes that were started; any page is worth them."""
-    monkeypatch.setattr(pool, "POOL_ENTRIES", 1)
+    monkeypatch.setattr(pages, "POOL_ENTRIES", 1)
     return started
 
 
@@ -111,11 +110,11 @@ def writes_less_than_it_says(_request: bytes) -> Callable[[tuple[int, int]], tup
 
 
 def _dead_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "page_renderer", dies)
+    monkeypatch.setattr(pages, "page_renderer", dies)
 
 
 def _half_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "page_renderer", writes_less_than_it_says)
+    monkeypatch.setattr(pages, "page_renderer", writes_less_than_it_says)
 
 
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +128,7 @@ def _no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError("no room for temporary files")
 
-    monkeypatch.setattr(pool, "_anonymous_file", refuse)
+    monkeypatch.setattr(pages, "_anonymous_file", refuse)
 
 
 @pytest.mark.parametrize("trouble", [_dead_process, _half_page, _no_process, _no_file])

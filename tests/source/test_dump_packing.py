@@ -11,8 +11,8 @@ import pytest
 from headwater.catalog.faults import UnknownSet
 from headwater.progress import silent
 from headwater.publish.packages.packer import PackResult
-from headwater.source.dumps import dump_packing
-from headwater.source.dumps.dump_packing import DumpPacking, PackingJob
+from headwater.source import dump_packing
+from headwater.source.dump_packing import DumpPacking, PackingJob
 
 
 @pytest.mark.parametrize("is_renewing", [False, True])

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.source.config_file import read_config
 from headwater.source.configured_source import open_catalog
-from headwater.source.dumps.version_collection import collect_versions
+from headwater.source.version_collection import collect_versions
 from headwater.versions.history import History
 from headwater.versions.history_retention import needed_digests
 from headwater.versions.retention import VersionRetention

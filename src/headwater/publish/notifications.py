@@ -15,8 +15,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Change
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks, LinkRoom
-from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import head_of
 from headwater.publish.site import (

@@ -51,7 +51,7 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.pages import RenderPool
 from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, RenderResult, always, nobody
 from headwater.publish.rendering.resource_lists import ResourceLists, with_stale_pages
 from headwater.publish.site import (

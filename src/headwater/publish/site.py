@@ -35,8 +35,7 @@ from headwater.publish.capabilities import (
     Channel,
     part_name,
 )
-from headwater.publish.links.allowance import PATCH_LINK
-from headwater.publish.links.rules import NO_RULES, LinkRules
+from headwater.publish.links.rules import NO_RULES, PATCH_LINK, LinkRules
 from headwater.spec.checks import escape
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile

@@ -29,12 +29,11 @@ from headwater.progress import Listener, Notice, silent
 from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.pages import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy_sets import has_copy
-from headwater.source.dumps.dump_packing import DumpPacking, packing_jobs
-from headwater.source.dumps.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
+from headwater.source.dump_packing import DumpPacking, packing_jobs
 from headwater.source.folder_pipeline import FolderPipeline, PipelineResult
 from headwater.source.leadership import Leadership
 from headwater.source.publication import Publication, PublicationEvents
@@ -43,6 +42,7 @@ from headwater.source.scheduler import Scheduler, WorkQueue
 from headwater.source.set_health import SetHealth
 from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import StateLock, make_state
+from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:

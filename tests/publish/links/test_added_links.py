@@ -11,14 +11,11 @@ from headwater.catalog.entry_size import FIXED_OCTETS, LONGEST_URI, weight
 from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.publish.links import added_links
-from headwater.publish.links.added_links import AddedLinks, LinkRoom
-from headwater.publish.links.allowance import Allowance
-from headwater.publish.links.link_sources import EntryPlace
-from headwater.publish.links.partners import BadLinkRule
-from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.links.rules import Allowance, BadLinkRule, LinkRules, UrlRule
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering import documents, worker
+from headwater.publish.rendering import documents, pages
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import DOCUMENT_OCTETS
 from headwater.spec.records import ChangeKind, Entry, Link
@@ -149,11 +146,9 @@ def test_limits_of_a_set_hold_for_it_alone(tmp_path: Path) -> None:
 
 def test_rules_travel_to_rendering_processes_as_json(tmp_path: Path) -> None:
     site = Site(base_url=BASE, sets=linked(RULES))
-    order = worker.RenderJob(
-        site=site, name="files", round=PageRound(at=START, seq=0, last=0, touched=0), indexed=False
-    )
-    request = worker.RenderRequest(order=order, catalog="x")
-    assert msgspec.json.decode(msgspec.json.encode(request), type=worker.RenderRequest) == request
+    order = pages.RenderJob(site=site, name="files", round=PageRound(at=START, seq=0, last=0, touched=0), indexed=False)
+    request = pages.RenderRequest(order=order, catalog="x")
+    assert msgspec.json.decode(msgspec.json.encode(request), type=pages.RenderRequest) == request
 
 
 def test_rows_of_a_set_without_rules_are_the_same_objects(tmp_path: Path) -> None:

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.publish.links.partners import BadLinkRule, DescribedRule, generic_of, partners, variants_of
-from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish.links.rules import (
+    BadLinkRule,
+    DescribedRule,
+    LinkRules,
+    UrlRule,
+    generic_of,
+    partners,
+    variants_of,
+)
 from headwater.publish.publisher import PublishResult
 from headwater.publish.site import SetSettings
 from headwater.spec.records import Link

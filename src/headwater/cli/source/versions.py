@@ -194,7 +194,7 @@ def _prune(
 ) -> Exit:
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
     from headwater.source.configured_source import utc_now
-    from headwater.source.dumps.version_collection import collect_versions
+    from headwater.source.version_collection import collect_versions
 
     where = CatalogArgument(catalog[0])
     with listening() as listener, existing(where, listener) as opened:

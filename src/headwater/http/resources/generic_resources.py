@@ -17,7 +17,7 @@ from headwater.http.resources.negotiation import choose
 from headwater.http.responses import Head, Response, line
 from headwater.http.routes import HttpRequest, Match
 from headwater.http.source_access import SourceAccess
-from headwater.publish.links.partners import Variant, generic_of, is_variant, variants_of
+from headwater.publish.links.rules import Variant, generic_of, is_variant, variants_of
 
 UNKNOWN_TYPE = "application/octet-stream"
 _VARY = line(b"vary", b"Accept")

@@ -1,26 +1,263 @@
 """The rules by which the entries of a set get links when they are rendered: settings, as values.
 
-They travel as JSON to the processes that render (`publish/rendering/pool.py`). What they lead to is found in
-`publish/links/link_sources.py`, a source of links for each kind of rule.
+They travel as JSON to the processes that render (`publish/rendering/pages.py`). What they lead to is found in
+`publish/links/added_links.py`, a source of links for each kind of rule.
+
+Some rules are about resources that belong together by their names: a metadata record and what it describes (RS-REL-05,
+RS-REL-06), and the representations of one generic URI (RS-REL-02, RS-REL-03).
+
+The catalog weighs entries without such links (`catalog/entry_size.py`), so that its weights stay what they are when
+the rules change. What the links take is bounded by the rules alone (`Allowance`): so many octets an entry and so many
+for each octet of its URI. Pages and segments of such a set are cut earlier. Those that were filled before the rules
+came are rendered with as many of the links as there is room for.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import mimetypes
 import re
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from headwater.catalog.entry_size import URI_PREFIX_OCTETS
+from headwater.catalog.entry_size import DIGITS, FIXED_OCTETS, LENGTH_END, URI_PREFIX_OCTETS, link_octets
+from headwater.catalog.interface import Change, Limits, Resource
+from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
-from headwater.publish.links.allowance import NOTHING, ROOM, Allowance
-from headwater.publish.links.partners import BadLinkRule, DescribedRule, variants_allowance, variants_of
+from headwater.patches.registry import FORMATS
 from headwater.spec.checks import WriteRefused, escape
-from headwater.spec.kinds import PATCH
+from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, PATCH
 from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
+
+HEAD_OCTETS: Final = 65_536
+"""What the head and the end of a document take at most."""
+
+ROOM: Final = DOCUMENT_OCTETS - HEAD_OCTETS
+_LIMITS: Final = Limits()
+MOST_OCTETS: Final = min(_LIMITS.page_octets, _LIMITS.segment_octets)
+"""What pages and segments of any set weigh at most, so that nothing has to be cut for a small allowance."""
+
+
+class Allowance(NamedTuple):
+    """What is added to an entry at most: `octets`, and `uri_factor` for each octet of its URI."""
+
+    octets: int = 0
+    uri_factor: int = 0
+
+    def plus(self, other: Allowance) -> Allowance:
+        """Both."""
+        return Allowance(self.octets + other.octets, self.uri_factor + other.uri_factor)
+
+    def document_octets(self, entries: int = DOCUMENT_ENTRIES) -> int:
+        """What a page or segment of so many entries may weigh such that it has room for all that is added (RS-LIM-02).
+
+        An entry weighs `FIXED_OCTETS` and its URI at least. So of n entries that weigh W together the URIs have
+        W − n·FIXED_OCTETS octets at most, and the document W + n·octets + uri_factor·(W − n·FIXED_OCTETS).
+        """
+        growth = 1 + self.uri_factor
+        surplus = max(0, self.octets - self.uri_factor * FIXED_OCTETS)
+        by_count = (ROOM - entries * surplus) / growth
+        by_weight = ROOM / (growth + surplus / FIXED_OCTETS)
+        return min(MOST_OCTETS, int(max(by_count, by_weight)))
+
+
+NOTHING: Final = Allowance()
+
+
+_NAME_OCTETS: Final = (
+    len("/patch/") + DIGITS + len("-0123456789abcdef.") + max(len(one.suffix) for one in FORMATS.values())
+)
+_LONGEST = Link(
+    rel=PATCH,
+    href="http://a/" + "a" * (URI_PREFIX_OCTETS + _NAME_OCTETS),
+    hash=f"sha-256:{'0' * 64}",
+    length=LENGTH_END - 1,
+    modified=dt.datetime(2000, 1, 1, 1, 1, 1, 111111, tzinfo=dt.UTC),
+    type=max(FORMATS, key=len),
+)
+
+PATCH_LINK: Final = Allowance(link_octets(_LONGEST))
+"""Of one entry. The URL of a set's documents is bounded as that of its resources is."""
+
+
+HOLE: Final = "{stem}"
+_LINK_OCTETS: Final = 460
+"""What a link takes besides URIs and media type, with two digests, a length and a time."""
+_suffix = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(?:\.[A-Za-z0-9][A-Za-z0-9_+-]{0,30})?").fullmatch
+_type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullmatch
+_path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
+
+
+class BadLinkRule(UsageFault):
+    """A rule for links is invalid."""
+
+    code: ClassVar[str] = "HW-CFG-05"
+    advice: ClassVar[str] = "docs/links.md shows each kind of rule by an example and what comes of it."
+
+
+class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The resource `record` is metadata about `content`: patterns of paths with one `{stem}`, the same in both.
+
+    The two are linked `describedby` and `describes` while both are there. `profile` says what kind of metadata it is
+    (RS-REL-07). Raises BadLinkRule.
+    """
+
+    content: str
+    record: str
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, pattern in (("content", self.content), ("record", self.record)):
+            start, hole, end = pattern.partition(HOLE)
+            parts = f"{start}x{end}".split("/")
+            if not hole or not _path(start) or not _path(end) or not {"", ".", ".."}.isdisjoint(parts):
+                raise BadLinkRule(f"{name} is no path with one {HOLE}: {pattern[:200]!r}")
+        if self.content == self.record:
+            raise BadLinkRule(f"content and record are the same: {self.content[:200]!r}")
+        if self.profile is not None:
+            try:
+                MarkupWriter("url").link(Link(rel="profile", href=self.profile))
+            except WriteRefused as cause:
+                raise BadLinkRule(cause.what, rule=cause.rule) from cause
+            if not is_absolute(self.profile):
+                raise BadLinkRule(f"profile is no absolute URI: {self.profile[:200]!r}", rule="RS-REL-07")
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the rule adds to an entry at most: it may be the one and the other, and a profile."""
+        octets = 2 * (_LINK_OCTETS + URI_PREFIX_OCTETS + len(self.content) + len(self.record))
+        return Allowance(octets + len(self.profile or "") * 6 + 60, 2)
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """The representations with this suffix and, where one is told, this media type."""
+
+    suffix: str
+    type: str | None = None
+
+
+@lru_cache(maxsize=256)
+def variants_of(texts: tuple[str, ...]) -> tuple[Variant, ...]:
+    """The variants that a list of suffixes and media types means, in its order. Raises BadLinkRule."""
+    found: dict[str, Variant] = {}
+    for text in texts:
+        if _type(text):
+            suffixes = [one[1:] for one in mimetypes.MimeTypes().guess_all_extensions(text)]
+            if not suffixes:
+                raise BadLinkRule(f"no suffix is known of the media type {text}", advice="Name the suffix instead.")
+            made = [Variant(one, text) for one in sorted(suffixes)]
+        elif _suffix(text):
+            made = [Variant(text)]
+        else:
+            raise BadLinkRule(f"variants has neither a suffix nor a media type: {text[:200]!r}")
+        for one in made:
+            found.setdefault(one.suffix, one)
+    if texts and len(found) < 2:
+        raise BadLinkRule("variants has one suffix alone: there is nothing to choose from")
+    return tuple(found.values())
+
+
+def generic_of(uri: str, variants: tuple[Variant, ...]) -> tuple[str, Variant] | None:
+    """The generic URI of which this is a variant, and which one; None where it is none."""
+    for one in sorted(variants, key=lambda variant: -len(variant.suffix)):
+        end = f".{one.suffix}"
+        if uri.endswith(end) and not uri[: -len(end)].endswith("/") and len(uri) > len(end):
+            return uri[: -len(end)], one
+    return None
+
+
+def partners(described: tuple[DescribedRule, ...], variants: tuple[Variant, ...], uri: str) -> Iterator[str]:
+    """The URIs of what may be linked with the resource, whether it is there or not; whoever is, has it as partner.
+
+    Relative URIs alone have partners: what others serve has no names that we know.
+    """
+    if "://" in uri:
+        return
+    for rule in described:
+        for ours, theirs in ((rule.content, rule.record), (rule.record, rule.content)):
+            if (other := _other(ours, theirs, uri)) is not None and other != uri:
+                yield other
+    if variants:
+        found = generic_of(uri, variants)
+        if found is not None:
+            yield found[0]
+            yield from (f"{found[0]}.{one.suffix}" for one in variants if one != found[1])
+        yield from (f"{uri}.{one.suffix}" for one in variants)
+
+
+def partner_links(
+    described: tuple[DescribedRule, ...],
+    variants: tuple[Variant, ...],
+    row: Resource | Change,
+    there: Mapping[str, Resource],
+    absolute: Callable[[str], str],
+) -> tuple[Link, ...]:
+    """The links of a resource with those of its partners that are `there`."""
+    uri, links = row.uri, list[Link]()
+    if "://" in uri:
+        return ()
+    for rule in described:
+        record, content = _other(rule.content, rule.record, uri), _other(rule.record, rule.content, uri)
+        if record in there and record != uri:
+            links.append(Link(rel="describedby", href=absolute(str(record))))
+        if content in there and content != uri:
+            links.append(Link(rel="describes", href=absolute(str(content))))
+            if rule.profile is not None:
+                links.append(Link(rel="profile", href=rule.profile))
+    links += _variant_links(variants, row, there, absolute)
+    return tuple(links)
+
+
+def is_variant(resource: Resource | Change, variant: Variant) -> bool:
+    """Whether a resource is of the type that its variant has."""
+    return variant.type is None or resource.metadata.type == variant.type
+
+
+def _variant_links(
+    variants: tuple[Variant, ...],
+    row: Resource | Change,
+    there: Mapping[str, Resource],
+    absolute: Callable[[str], str],
+) -> Iterator[Link]:
+    """`canonical` to the generic URI, where no resource of its own has it, and `alternate` to the others."""
+    found = generic_of(row.uri, variants)
+    if found is None or not is_variant(row, found[1]) or found[0] in there:
+        return
+    generic, own = found
+    yield Link(rel="canonical", href=absolute(generic))
+    for one in variants:
+        other = there.get(f"{generic}.{one.suffix}")
+        if one != own and other is not None and is_variant(other, one):
+            stated = other.metadata
+            yield Link(
+                rel="alternate",
+                href=absolute(other.uri),
+                hash=stated.hash,
+                length=stated.length,
+                modified=stated.lastmod,
+                type=stated.type,
+            )
+
+
+def variants_allowance(texts: tuple[str, ...]) -> Allowance:
+    """What links between variants add to an entry at most."""
+    each = _LINK_OCTETS + URI_PREFIX_OCTETS + 64 + 164
+    return Allowance(each * len(variants_of(texts)), len(variants_of(texts))) if texts else Allowance()
+
+
+def _other(ours: str, theirs: str, uri: str) -> str | None:
+    """What stands at the other pattern for a URI that fits the one; None where it does not."""
+    start, _hole, end = ours.partition(HOLE)
+    if len(uri) <= len(start) + len(end) or not uri.startswith(start) or not uri.endswith(end):
+        return None
+    return theirs.replace(HOLE, uri[len(start) : len(uri) - len(end)])
+
 
 PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
 """What a pattern of URLs may have between braces: the path below the set's folder, the whole URI, its last segment,

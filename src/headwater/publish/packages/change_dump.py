@@ -22,8 +22,7 @@ from headwater.catalog.content import NoContent
 from headwater.catalog.interface import Change, Metadata, Segment, SetSnapshot
 from headwater.progress import Notice, Progress, of_set
 from headwater.publish.capabilities import CHANGE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks
-from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import MANIFEST_OCTETS, PackageBounds, PackageBuilder, entry_octets
 from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.packages.packer import DumpPacker, Made

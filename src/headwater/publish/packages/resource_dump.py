@@ -29,8 +29,7 @@ from headwater.catalog.state import WITHDRAWN
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.progress import Notice, Progress
 from headwater.publish.capabilities import RESOURCE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks
-from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import (
     MANIFEST_OCTETS,
     PackageBounds,

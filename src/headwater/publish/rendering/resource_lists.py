@@ -16,15 +16,14 @@ import msgspec
 from headwater.catalog.interface import Catalog, Page, Rendered, SetSnapshot
 from headwater.progress import Progress
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
-from headwater.publish.links.link_sources import partner_finder
+from headwater.publish.links.added_links import partner_finder
 from headwater.publish.links.rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import PageTimes
-from headwater.publish.rendering.pool import RenderPool
+from headwater.publish.rendering.pages import RenderJob, RenderPool, page
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
-from headwater.publish.rendering.worker import RenderJob, page
 from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark
 

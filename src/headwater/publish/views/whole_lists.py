@@ -12,8 +12,7 @@ from itertools import chain
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
 from headwater.publish.capabilities import Capability, part_name
-from headwater.publish.links.added_links import AddedLinks
-from headwater.publish.links.link_sources import EntryPlace
+from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageViewState, ViewPart
 from headwater.publish.rendering.documents import resource_entries, resource_list
