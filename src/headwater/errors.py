@@ -1,8 +1,8 @@
 """The error tree: one root, then one branch for each party that must act.
 
 Every error has a stable `code`, by which `messages.txt` tells what to do, and the exit status that a command ends with
-when nothing catches it. `fault` makes one from its code; only what somebody catches has a class of its own. Expected
-outcomes are values, not exceptions: a failed transfer stands in the report.
+when nothing catches it. One is raised as its branch with its code; only what somebody catches has a class of its own.
+Expected outcomes are values, not exceptions: a failed transfer stands in the report.
 """
 
 from __future__ import annotations
@@ -98,11 +98,13 @@ class HeadwaterError(Exception):
         advice: str | None = None,
         code: str | None = None,
     ):
-        """`code`: another one than that of its kind; `rule`, `advice`: others than those of the code."""
+        """`code`: another one than that of its class; `rule`, `advice`: others than those of the code."""
         super().__init__(what)
         if code is not None:
             self.code = code  # type: ignore[misc]
         known = message(self.code)
+        if known.exit_status is not None:
+            self.exit_status = Exit(known.exit_status)  # type: ignore[misc]
         self.what = what
         self.where = where
         self.rule = rule or known.rule
@@ -142,20 +144,6 @@ class StoreFault(HeadwaterError):
     exit_status = Exit.STORE
 
 
-def fault(
-    code: str, what: str, *, where: str | None = None, rule: str | None = None, advice: str | None = None
-) -> HeadwaterError:
-    """The error with this code, of the branch of who must act: `what` has happened, `where`.
-
-    `rule` and `advice` are those of the code unless others are given.
-    """
-    known = message(code)
-    error = _BRANCHES[known.who](what, where=where, rule=rule, advice=advice, code=code)
-    if known.exit_status is not None:
-        error.exit_status = Exit(known.exit_status)  # type: ignore[misc]
-    return error
-
-
 _OUR_DISK = frozenset(
     {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENAMETOOLONG", "ENOTDIR"}
 )
@@ -185,16 +173,16 @@ class Interrupted(HeadwaterError):
     exit_status = Exit.INTERRUPTED
 
 
-_BRANCHES: dict[str, type[HeadwaterError]] = {
-    "usage": UsageFault,
-    "source": SourceFault,
-    "undetermined": Undetermined,
-    "store": StoreFault,
-    "interrupted": Interrupted,
-    "bug": HeadwaterError,
+_STATUSES = {
+    "usage": Exit.USAGE,
+    "source": Exit.SOURCE,
+    "undetermined": Exit.UNDETERMINED,
+    "store": Exit.STORE,
+    "interrupted": Exit.INTERRUPTED,
+    "bug": Exit.BUG,
 }
 
 
 def exit_status_of(known: KnownMessage) -> Exit:
     """The status that a command ends with by an error of this message."""
-    return Exit(known.exit_status) if known.exit_status is not None else _BRANCHES[known.who].exit_status
+    return Exit(known.exit_status) if known.exit_status is not None else _STATUSES[known.who]

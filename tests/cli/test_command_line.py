@@ -1,5 +1,6 @@
 """The command line's frame: fast help, one exit status for each kind of end, every error told in full."""
 
+import ast
 import errno
 import json
 import os
@@ -26,7 +27,6 @@ from headwater.errors import (
     Undetermined,
     UsageFault,
     exit_status_of,
-    fault,
     messages,
 )
 from headwater.progress import Notice, Progress
@@ -207,10 +207,20 @@ def test_an_error_class_is_what_the_message_of_its_code_says() -> None:
         assert known.advice.endswith("."), known
     for known in messages().values():
         assert re.fullmatch(r"(HW-([A-Z]+-\d\d|000))|RS-\w+-\d\d", known.code)
-        if not known.is_notice:
-            error = fault(known.code, "it fails", where="here")
-            assert (error.code, error.todo, error.rule) == (known.code, known.advice, known.rule)
-            assert error.exit_status == exit_status_of(known)
+
+
+def test_who_must_act_is_the_same_where_an_error_is_raised_and_in_its_message() -> None:
+    """`UsageFault("…", code="HW-…")`: the branch of its class is that of the table."""
+    import_all()
+    for path in Path(*headwater.__path__).rglob("*.py"):
+        module = import_module(".".join(("headwater", *path.relative_to(*headwater.__path__).with_suffix("").parts)))
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            codes = [one.value for one in node.keywords if one.arg == "code"] if isinstance(node, ast.Call) else []
+            if codes and isinstance(codes[0], ast.Constant) and isinstance(node, ast.Call):
+                kind = vars(module).get(ast.unparse(node.func))
+                if isinstance(kind, type) and issubclass(kind, HeadwaterError):
+                    error = kind("it fails", code=str(codes[0].value))
+                    assert error.exit_status == exit_status_of(messages()[error.code]), (path, node.lineno)
 
 
 def import_all() -> None:

@@ -18,11 +18,12 @@ from headwater.notify.hub.outgoing.delivery import DeliveryJudgement, judged
 from headwater.notify.hub.outgoing.fair_queue import FairQueue
 from headwater.notify.hub.outgoing.retries import LONGEST_SECONDS, pause_seconds
 from headwater.notify.hub.outgoing.verification import is_confirmed, may_try_again
-from headwater.notify.hub.policy import AddressPolicy, BadHubPolicy, HubLimits, RequestRate, lease_bounds
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
 from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.topic_links import topic_links
+from tests.support.failing import failing
 
 TOPIC, CALLBACK = "http://t.example/topic?x=%7E1", "https://s.example:8443/cb?a=b"
 GOOD = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.callback": CALLBACK}
@@ -104,7 +105,7 @@ def test_leases_keep_their_bounds_ws_h_09_rs_nt_11(wanted: int | None, granted: 
 @pytest.mark.parametrize("text", ["", "1", "5..4", "0..5", "-1..5", "1..x", "1...5"])
 def test_bounds_of_leases_that_are_none(text: str) -> None:
     assert lease_bounds("60..864000") == (60, 864_000)
-    with pytest.raises(BadHubPolicy):
+    with failing("HW-HUB-01"):
         lease_bounds(text)
 
 
@@ -123,7 +124,7 @@ def test_bounds_of_leases_that_are_none(text: str) -> None:
 def test_addresses_that_are_not_public_need_leave(address: str, plain: bool, everything: bool, one: bool) -> None:
     policies = AddressPolicy(), AddressPolicy(everything=True), AddressPolicy(["127.0.0.1/32"])
     assert [policy.objection(address) is None for policy in policies] == [plain, everything, one]
-    with pytest.raises(BadHubPolicy):
+    with failing("HW-HUB-01"):
         AddressPolicy(["localhost"])
 
 

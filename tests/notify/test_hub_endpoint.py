@@ -11,10 +11,11 @@ import pytest
 from headwater.http.hub import endpoint
 from headwater.http.hub.endpoint import HubEndpoint
 from headwater.notify.hub.context import HubOptions
-from headwater.notify.hub.hub import Hub, HubInUse
+from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy
 from headwater.source.state_lock import StateLock
 from headwater.source.tokens import AccessTokens
+from tests.support.failing import failing
 
 HEAD = [(b"content-type", b"application/xml"), (b"link", b'<http://10.0.0.1/t>; rel="self"')]
 SCOPE = {"client": ("192.0.2.1", 1), "headers": HEAD}
@@ -51,7 +52,7 @@ def test_payloads_of_strangers_have_room_together(tmp_path: Path, monkeypatch: p
 def test_a_source_that_works_there_is_not_called_a_hub(tmp_path: Path) -> None:
     lock = StateLock(tmp_path / "state")
     try:
-        with pytest.raises(HubInUse, match="a hub or a source"):
+        with failing("HW-HUB-02", match="a hub or a source"):
             Hub(tmp_path / "state", HubOptions(url="http://hub.example/"), AddressPolicy())
     finally:
         lock.release()

@@ -21,11 +21,12 @@ from headwater.errors import UsageFault
 from headwater.rdf import canonical, differences
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.dataset_patch import DatasetBase, write_dataset_patch, write_update
-from headwater.rdf.faults import BadRdf, DatasetChanges, RdfBounds
+from headwater.rdf.faults import BadRdf, RdfBounds
 from headwater.rdf.lines import sorting
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
+from tests.support.failing import failing
 from tests.support.waiting import until
 
 NUMBERS = st.lists(st.integers(1, 60), max_size=60)
@@ -136,7 +137,7 @@ def test_a_dataset_that_changes_while_it_is_read(tmp_path: Path) -> None:
         first.write_bytes(statement(2) + statement(3))
         yield RdfInput(second, N_QUADS)
 
-    with pytest.raises(DatasetChanges) as error:
+    with failing("HW-RDF-06") as error:
         write_canonical(inputs(), tmp_path / "out.nq", scratch=tmp_path)
     assert error.value.exit_status == 5
     assert not (tmp_path / "out.nq").exists()

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from headwater.errors import StoreFault
 from headwater.sparql.endpoint import BadRow, EndpointAddress, SparqlEndpoint, rows
-from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable
+from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -66,7 +68,7 @@ ANSWERS = [
     ("no such method", (405, "text/plain", b""), EndpointRefused, 1),
     ("elsewhere", (302, "text/plain", b""), EndpointRefused, 1),
     ("fails again and again", (500, "text/plain", b"disk full"), EndpointUnreachable, 4),
-    ("a page", (200, "text/html", b"<!doctype html><html>please sign in</html>"), UnusableAnswer, 1),
+    ("a page", (200, "text/html", b"<!doctype html><html>please sign in</html>"), StoreFault, 1),
 ]
 
 
@@ -119,12 +121,12 @@ def test_a_wait_of_an_hour_is_told_and_not_waited(server: SparqlServer) -> None:
 
 TSV = "text/tab-separated-values"
 ROWS = [
-    ("no rows", (200, "text/html", b"<html>"), UnusableAnswer),
-    ("an error in the midst", (200, TSV, b"?s\n<urn:a>\njava.lang.Exception: gone\n"), UnusableAnswer),
-    ("cut off", (0, TSV, b"?s\n<urn:a>\n"), UnusableAnswer),
-    ("more terms than variables", (200, TSV, b"?s\n<urn:a>\t<urn:b>\n"), UnusableAnswer),
-    ("not UTF-8", (200, TSV, b'?s\n"\xff"\n'), UnusableAnswer),
-    ("nothing", (200, TSV, b""), UnusableAnswer),
+    ("no rows", (200, "text/html", b"<html>"), StoreFault),
+    ("an error in the midst", (200, TSV, b"?s\n<urn:a>\njava.lang.Exception: gone\n"), StoreFault),
+    ("cut off", (0, TSV, b"?s\n<urn:a>\n"), StoreFault),
+    ("more terms than variables", (200, TSV, b"?s\n<urn:a>\t<urn:b>\n"), StoreFault),
+    ("not UTF-8", (200, TSV, b'?s\n"\xff"\n'), StoreFault),
+    ("nothing", (200, TSV, b""), StoreFault),
 ]
 
 
@@ -139,7 +141,7 @@ def test_rows_that_are_none(server: SparqlServer, answer: tuple[int, str, bytes]
 
 @pytest.mark.parametrize("url", ["", "file:///etc/passwd", "http://", "http://u:p@host/", "http://host:x/", "host"])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(BadEndpoint):
+    with failing("HW-SPQ-01"):
         SparqlEndpoint(EndpointAddress(update=url))
 
 

@@ -14,8 +14,8 @@ import pytest
 from tools.engines.certificates import Authority
 
 from headwater import cli
-from headwater.errors import Exit, SourceFault
-from headwater.sync.faults import NotResourceSync, Unreachable
+from headwater.errors import Exit
+from headwater.sync.faults import advice_for
 from tests.support.fake_source import document
 
 
@@ -106,10 +106,10 @@ def test_an_answer_that_is_cut_where_tls_has_not_ended_is_not_whole(
     assert "the connection was cut, and TLS not ended" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", [NotResourceSync, Unreachable])
-def test_a_source_that_is_not_ready_asks_to_come_back_later(kind: type[SourceFault]) -> None:
-    told = kind("no ResourceSync document was found: HTTP status 503", where="http://example.org/")
-    assert "asks to come back later" in told.todo
+@pytest.mark.parametrize("code", ["HW-SYN-01", "HW-SYN-02"])
+def test_a_source_that_is_not_ready_asks_to_come_back_later(code: str) -> None:
+    told = advice_for(code, "no ResourceSync document was found: HTTP status 503", "http://example.org/")
+    assert "asks to come back later" in told
 
 
 def test_anything_else_is_the_address_or_the_network(capsys: pytest.CaptureFixture[str]) -> None:

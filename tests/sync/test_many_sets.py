@@ -25,7 +25,6 @@ from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.explore.offer_tree import ExploreReport, explore
-from headwater.sync.faults import UnknownSetName
 from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.network.transport import Transport
@@ -35,6 +34,7 @@ from headwater.sync.run import SyncTask
 from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
 from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
 from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
+from tests.support.failing import failing
 from tests.support.fake_source import Handler, Reply, Site, Source, document, redirect, reset, url
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -612,7 +612,7 @@ def test_a_look_at_a_set_that_is_not_there(source: Source, many: dict[str, Site]
     """It is an error, as for `sync` and `audit`, not an empty tree."""
     with (
         Transport(IMPATIENT) as wire,
-        pytest.raises(UnknownSetName, match=r"no set p99; the sets are: p00, .*p15 "),
+        failing("HW-SYN-06", match=r"no set p99; the sets are: p00, .*p15 "),
     ):
         explore(source.base, SyncOptions(sets=("p00", "p99")), transport=wire)
 
@@ -620,7 +620,7 @@ def test_a_look_at_a_set_that_is_not_there(source: Source, many: dict[str, Site]
 def test_an_audit_does_not_pass_over_a_set_that_is_not_there(source: Source, many: dict[str, Site], dest: Path) -> None:
     """One that is there beside it is no excuse; the names told are bounded."""
     go(source.base, dest, sets=("p00",))
-    with pytest.raises(UnknownSetName, match="no set p99"):
+    with failing("HW-SYN-06", match="no set p99"):
         check(source.base, dest, sets=("p00", "p99"))
     names_told = str(unknown_set({"x"}, [f"s{n}" for n in range(4123)], "u"))
     assert " s48, s49 and 4,073 more (u)" in names_told

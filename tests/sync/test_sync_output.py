@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from headwater.cli import run
-from headwater.cli.destination.changes_file import ChangesFile, ChangesNotWritten
+from headwater.cli.destination.changes_file import ChangesFile
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.sqlite.transaction import Transaction
@@ -27,6 +27,7 @@ from headwater.sync.follow import PollInterval
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, sync, synchronise
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
+from tests.support.failing import failing
 from tests.support.fake_source import Reply, Site, Source, url
 
 Said = pytest.CaptureFixture[str]
@@ -116,7 +117,7 @@ def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) ->
     told = ChangesFile(tmp_path / "changes.jsonl", tmp_path / "copy")
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
     try:
-        with pytest.raises(ChangesNotWritten, match="cannot be written"):
+        with failing("HW-CLI-04", match="cannot be written"):
             told.tell(Done("created", "http://h.example/a", "a", 1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

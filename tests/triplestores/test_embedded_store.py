@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.triplestores.embedded_store import BadQuery, EmbeddedStore, RdfStoreUnusable, SameInStore, load_store
+from headwater.errors import StoreFault
+from headwater.triplestores.embedded_store import EmbeddedStore, SameInStore, load_store
 from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, position_of
 from headwater.triplestores.skolem import with_blank_nodes, with_iris
 from headwater.triplestores.sparql_text import as_data, batches, parts_of
 from headwater.triplestores.value_forms import forms_still_there
 from tests.support.examples import MANY
+from tests.support.failing import failing
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 SUBJECTS = ("<http://example.org/a>", "<http://example.org/é>", "_:a", "_:b1")
@@ -86,7 +88,7 @@ def test_a_patch_that_fails_leaves_state_and_position(tmp_path: Path) -> None:
     """All or nothing (NQUD-A14)."""
     load_store(tmp_path / "s", written(tmp_path / "d", set(POOL[:3])), position(1))
     store = EmbeddedStore(tmp_path / "s")
-    with pytest.raises((ValueError, RdfStoreUnusable)):
+    with pytest.raises((ValueError, StoreFault)):
         store.apply(POOL[:1], [b"<http://example.org/a> <not an IRI> <http://example.org/a> .\n"], position(2))
     assert store.position == position(1)
     assert held(store) == normalised(set(POOL[:3]))
@@ -114,11 +116,11 @@ def test_an_empty_dataset_has_a_position(tmp_path: Path) -> None:
 
 
 def test_a_store_in_use_or_absent_is_a_fault_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(RdfStoreUnusable):
+    with failing("HW-RDS-01"):
         EmbeddedStore(tmp_path / "none")
     load_store(tmp_path / "s", written(tmp_path / "d", set()), position(1))
     store = EmbeddedStore(tmp_path / "s")
-    with pytest.raises(RdfStoreUnusable):
+    with failing("HW-RDS-01"):
         EmbeddedStore(tmp_path / "s")
     store.close()
     EmbeddedStore(tmp_path / "s").close()
@@ -131,7 +133,7 @@ def test_a_store_is_asked(tmp_path: Path) -> None:
     assert store.query("ASK { ?s ?p ?o }", "json") == b'{"head":{},"boolean":true}'
     assert store.query("CONSTRUCT WHERE { ?s ?p ?o }", "") == POOL[0]
     for text in ("SELECT", "INSERT DATA { <urn:a> <urn:b> <urn:c> }", "SELECT * { SERVICE <http://127.0.0.1:1/> {} }"):
-        with pytest.raises(BadQuery):
+        with failing("HW-RDS-02"):
             store.query(text, "tsv")
 
 

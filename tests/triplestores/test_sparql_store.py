@@ -11,14 +11,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from headwater.errors import StoreFault
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied, UpdateTooLarge
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
 from headwater.triplestores import sparql_text
-from headwater.triplestores.iri_keeping import IriAltered
 from headwater.triplestores.positions import POSITION_GRAPH, StoreState
-from headwater.triplestores.sparql_store import GraphTaken, SparqlStore
+from headwater.triplestores.sparql_store import SparqlStore
 from headwater.triplestores.value_forms import forms_still_there
 from tests.support.examples import MANY
+from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
 from tests.triplestores.test_embedded_store import POOL, STATES, normalised, position, written
 
@@ -188,10 +189,10 @@ def test_an_endpoint_that_says_200_and_does_nothing_is_found_out(server: SparqlS
     """Also where only some updates are dropped."""
     dataset = written(tmp_path / "d", STATE)
     server.fault = lambda kind, _: (200, "application/json", b'{"error": "disk full"}') if kind == "update" else None
-    with pytest.raises(UpdateNotApplied):
+    with failing("HW-SPQ-05"):
         store_of(server).load(dataset, position(1))
     server.fault = lambda kind, text: (200, "text/plain", b"Error 500") if "<http://example.org/p>" in text else None
-    with pytest.raises(UpdateNotApplied):
+    with failing("HW-SPQ-05"):
         store_of(server).load(dataset, position(1))
     assert store_of(server).state().position is None
 
@@ -222,7 +223,7 @@ def test_any_one_update_that_is_not_done_is_found_out(
         server.fault = fault
         try:
             change()
-        except UpdateNotApplied:
+        except StoreFault:
             server.fault = None
             change()
         server.fault = None
@@ -236,7 +237,7 @@ def test_a_graph_that_is_still_there_after_its_drop_is_told(server: SparqlServer
     store.load(written(tmp_path / "d", STATE), position(1))
     dataset = written(tmp_path / "d", set(POOL[:3]))
     server.fault = lambda _, text: (200, "text/plain", b"") if text.startswith("DROP SILENT") else None
-    with pytest.raises(UpdateNotApplied, match="was dropped, and is still there"):
+    with failing("HW-SPQ-05", match="was dropped, and is still there"):
         store.load(dataset, position(2))
     server.fault = None
     store.load(dataset, position(2))
@@ -275,16 +276,16 @@ def test_two_datasets_are_never_mixed(server: SparqlServer, tmp_path: Path) -> N
     mine, other = store_of(server), store_of(server, "http://example.org/other.nq")
     triple = b'<http://example.org/a> <http://example.org/p> "plain"'
     mine.load(written(tmp_path / "d", {triple + b" .\n", triple + b" <http://example.org/g> .\n"}), position(1))
-    with pytest.raises(GraphTaken):
+    with failing("HW-TRI-01"):
         other.load(written(tmp_path / "e", {triple + b" <http://example.org/g> .\n"}), position(2))
     others = msgspec.structs.replace(position(2), dataset="http://example.org/other.nq")
     other.load(written(tmp_path / "e", {triple + b" .\n"}), others)
-    with pytest.raises(GraphTaken):
+    with failing("HW-TRI-01"):
         other.apply([], [triple + b" <http://example.org/g> .\n"], position(3))
     server.store.update("INSERT DATA { GRAPH <http://example.org/f> { <urn:s> <urn:p> <urn:o> } }")
-    with pytest.raises(GraphTaken):
+    with failing("HW-TRI-01"):
         other.apply([], [triple + b" <http://example.org/f> .\n"], position(3))
-    with pytest.raises(GraphTaken):
+    with failing("HW-TRI-01"):
         other.apply([], [triple + f" <{POSITION_GRAPH}> .\n".encode()], position(3))
     assert held(mine) == {triple + b" .\n", triple + b" <http://example.org/g> .\n"}
     assert held(other) == {triple + b" .\n"}
@@ -307,7 +308,7 @@ def test_the_uri_of_a_dataset_is_no_sparql(server: SparqlServer, tmp_path: Path)
     hostile = "http://example.org/> { <urn:a> <urn:b> <urn:c> } } ; DROP ALL ; INSERT DATA { GRAPH <urn:x"
     store = store_of(server, hostile)
     told = msgspec.structs.replace(position(1, 1), dataset=hostile)
-    with pytest.raises(UpdateNotApplied):
+    with failing("HW-SPQ-05"):
         store.load(written(tmp_path / "d", set(POOL[:1])), told)  # a position never tells such a URI as it is
     assert "<urn:other>" in {str(graph) for graph in server.store.named_graphs()}
     assert not any("DROP ALL" in text for text in server.updates)
@@ -354,6 +355,6 @@ def test_an_endpoint_that_alters_an_iri_is_refused(
     """NQUD-A7: nothing is told to be there that is not."""
     server.resolves = frozenset(resolved)
     store = store_of(server)
-    with pytest.raises(IriAltered):
+    with failing("HW-TRI-03"):
         store.load(written(tmp_path / "d.nq", {f"<{iri}> <http://example.org/p> <urn:o> .\n".encode()}), position(1, 1))
     assert store.state().position is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -19,8 +19,7 @@ MOST_SHOWN: Final = 10
 class NoSingleDataset(SourceFault):
     """A set has several RDF files, and nothing says which of them is the dataset."""
 
-    code: ClassVar[str] = "HW-DTS-01"
-    advice: ClassVar[str] = "Name the dataset by --dataset URI."
+    code = "HW-DTS-01"
 
 
 class RdfFile(msgspec.Struct, frozen=True):

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pyoxigraph import RdfFormat
 
+from headwater.errors import Undetermined
 from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.processes.processors import processors
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, DatasetChanges, RdfBounds
+from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
 from headwater.rdf.lines.blank_nodes import NamedLines
 from headwater.rdf.lines.parsing import DocumentNodes, parsed_files
 from headwater.rdf.lines.ranges import LineFile
@@ -125,7 +126,7 @@ class _Dataset:
         self._with_blanks: RdfInput | None = None
 
     def take(self, inputs: Iterable[RdfInput]) -> None:
-        """Take all statements of the files. Raises BadRdf, DatasetChanges."""
+        """Take all statements of the files. Raises BadRdf, Undetermined."""
         seen: list[tuple[RdfInput, tuple[int, ...]]] = []
         pieces = self._pieces(self._lines(inputs, seen))
         for (number, one, path, piece), answer in in_processes(
@@ -134,14 +135,14 @@ class _Dataset:
             if not answer:
                 for _block in line_statements(one, path, self._bounds):
                     pass
-                raise DatasetChanges("the file changes while it is read", where=one.where)
+                raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
             block, blanks = answer
             self._sorter.add(_octets_of(*piece[:4]) if block is None else block)
             if blanks:
                 self._take_blanks(blanks, number, one)
         for one, signature in seen:
             if _signature(one.path) != signature:
-                raise DatasetChanges("the file changes while it is read", where=one.where)
+                raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
         for block in self._named.blocks():
             self._sorter.add(canonical_block(block, 1, ""))
 

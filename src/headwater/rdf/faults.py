@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.errors import SourceFault, Undetermined
+from headwater.errors import SourceFault
 
 
 class BadRdf(SourceFault):
@@ -12,7 +12,6 @@ class BadRdf(SourceFault):
     that is known. Nothing of the file is used."""
 
     code = "HW-RDF-01"
-    advice = "Nothing of this file was used: correct it at this place, or name its syntax if it has another."
 
     def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
         super().__init__(what if line is None else f"line {line}: {what}", where=where, rule=rule)
@@ -23,28 +22,24 @@ class BadRdfPatch(BadRdf):
     """An N-Quads Unified Diff is malformed (NQUD-A3). Nothing of it is applied."""
 
     code = "HW-RDF-02"
-    advice = "Nothing of this patch was applied: correct it, or let malformed lines be skipped (`--lenient`)."
 
 
 class RdfTooCostly(BadRdf):
     """RDF is beyond the bounds on octets, blank nodes or time: a graph whose blank nodes take for ever, a bomb."""
 
     code = "HW-RDF-03"
-    advice = "Nothing of it was used. Split a file of your own, or give its blank nodes IRIs; others may be hostile."
 
 
 class BlankNodesRefused(BadRdf):
     """A dataset has blank nodes where they are refused: no patch can name them (NQUD-A6)."""
 
     code = "HW-RDF-04"
-    advice = "Have blank nodes replaced by stable IRIs (`--blank-nodes iris`), or give them IRIs."
 
 
 class NotCanonical(BadRdf):
     """A file that has to be canonical N-Quads, sorted and without repetitions, is not."""
 
     code = "HW-RDF-05"
-    advice = "Make it canonical first: `headwater rdf canonical FILE`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +62,6 @@ class RdfBounds:
     """Time to parse a document, beside ten seconds for each million octets."""
     parser_octets: int = 2 << 30
     """Memory of a process that parses or names blank nodes."""
-
-
-class DatasetChanges(Undetermined):
-    """A file is written to while it is read: what was read of it is no state of the dataset."""
-
-    code = "HW-RDF-06"
-    advice = "Put complete files into place by renaming them, and run the same command again."
 
 
 BOUNDS = RdfBounds()

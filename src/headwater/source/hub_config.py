@@ -134,7 +134,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def limits(self) -> HubLimits:
-        """The bounds on what strangers can make it do. Raises BadHubPolicy."""
+        """The bounds on what strangers can make it do. Raises UsageFault."""
         if self.lease_bounds is None:
             return HubLimits()
         least, most = lease_bounds(self.lease_bounds)
@@ -142,14 +142,14 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def addresses(self) -> AddressPolicy:
-        """Which addresses callbacks and topics may have. Raises BadHubPolicy."""
+        """Which addresses callbacks and topics may have. Raises UsageFault."""
         if isinstance(self.allow_private, bool):
             return AddressPolicy(everything=self.allow_private)
         return AddressPolicy(self.allow_private)
 
     @property
     def proxies(self) -> TrustedProxies:
-        """Whose word of where a request comes from is taken. Raises BadHubPolicy."""
+        """Whose word of where a request comes from is taken. Raises UsageFault."""
         return TrustedProxies(self.trusted_proxies)
 
     @property

@@ -18,8 +18,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from headwater.errors import StoreFault, UsageFault
 from headwater.retry_times import LONGEST_WAIT_SECONDS, retry_after_seconds
-from headwater.sparql.faults import BadEndpoint, EndpointRefused, EndpointUnreachable, UnusableAnswer, UpdateTooLarge
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
 
 Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
@@ -124,7 +125,7 @@ class SparqlEndpoint:
         if answer.read(1):
             self.close()
         if b"<html" in body[:1000].lower():
-            raise UnusableAnswer("a page is answered to an update", where=self._address.update)
+            raise StoreFault("a page is answered to an update", code="HW-SPQ-04", where=self._address.update)
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
@@ -133,13 +134,15 @@ class SparqlEndpoint:
         kind = (answer.getheader("content-type") or "").partition(";")[0].strip().lower()
         if kind != _TSV:
             self.close()
-            raise UnusableAnswer(
-                f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}", where=where
+            raise StoreFault(
+                f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}",
+                code="HW-SPQ-04",
+                where=where,
             )
         try:
             yield from rows(_lines(answer))
         except BadRow as cause:
-            raise UnusableAnswer(str(cause), where=where) from cause
+            raise StoreFault(str(cause), code="HW-SPQ-04", where=where) from cause
         except (OSError, HTTPException) as cause:
             raise EndpointUnreachable(f"an answer broke off: {_reason(cause)}", where=where) from cause
         finally:
@@ -212,9 +215,9 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as cause:
-        raise BadEndpoint("not the address of a SPARQL endpoint", where=url[:200]) from cause
+        raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200]) from cause
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.fragment:
-        raise BadEndpoint("not the address of a SPARQL endpoint", where=url[:200])
+        raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200])
     return parts
 
 

@@ -53,7 +53,6 @@ class WriteRefused(UsageFault):
     """What was to be written breaks a rule of the standard; Headwater never publishes that."""
 
     code = "HW-WRT-01"
-    advice = "Correct what is to be published; the message names the rule."
 
 
 def escape(text: str) -> str:

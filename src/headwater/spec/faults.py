@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from headwater.errors import SourceFault
 
 
@@ -11,8 +9,6 @@ class DocumentFault(SourceFault):
     """A document cannot be read (any further). `line` counts from 1; None where lines mean nothing."""
 
     code = "HW-DOC-01"
-    advice = "The source's operator must fix this document; only what was read before the fault was used."
-    rule_id: ClassVar[str] = "RS-DOC-01"
 
     def __init__(
         self,
@@ -23,7 +19,7 @@ class DocumentFault(SourceFault):
         rule: str | None = None,
         advice: str | None = None,
     ):
-        super().__init__(what, where=where, rule=rule or self.rule_id, advice=advice)
+        super().__init__(what, where=where, rule=rule, advice=advice)
         self.line = line
         self.locate(where)
 
@@ -36,50 +32,39 @@ class NotXml(DocumentFault):
     """Not well-formed XML, or in an unknown encoding."""
 
     code = "HW-DOC-02"
-    rule_id = "AMB-10"
-    advice = "The source must serve well-formed XML here; look at the document in a browser to see what is wrong."
 
 
 class EmptyDocument(NotXml):
     """The document is empty, or has nothing but white space."""
 
     code = "HW-DOC-03"
-    advice = "The source serves an empty document; try again later, or tell its operator."
 
 
 class Truncated(NotXml):
     """The document, or its compressed form, is truncated."""
 
     code = "HW-DOC-04"
-    advice = "The document was cut off: fetch it again; if the fault stays, its operator must publish it again."
 
 
 class BadCompression(NotXml):
     """A gzip document whose compressed form is damaged."""
 
     code = "HW-DOC-05"
-    rule_id = "AMB-14"
-    advice = "The compressed form is damaged: fetch it again; if the fault stays, its operator must publish it again."
 
 
 class DtdRefused(DocumentFault):
     """A document type declaration: no ResourceSync document needs one, and entities are a known attack."""
 
     code = "HW-DOC-06"
-    rule_id = "AMB-10"
-    advice = "The source must publish the document without <!DOCTYPE …>."
 
 
 class NotSitemap(DocumentFault):
     """A web page, or XML whose root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
 
     code = "HW-DOC-07"
-    advice = "Check the address: there is no ResourceSync document or Sitemap."
 
 
 class LimitExceeded(DocumentFault):
     """The document is larger, deeper or denser than the limits allow."""
 
     code = "HW-DOC-08"
-    rule_id = "RS-LIM-01"
-    advice = "A conforming document stays far below these limits; raise them only for a source that you trust."

@@ -142,7 +142,7 @@ def copy_status(
     With `max_age`, the exit status is FINDINGS when all is well but some set had no run without fault for longer than
     so many seconds.
 
-    Raises NoCopy, UnknownSetName, and StoreFault where the state cannot be read.
+    Raises UsageFault, and StoreFault where the state cannot be read.
     """
     root = Path(os.path.abspath(destination))
     moment = now()

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.copies.schema import FOLDER
-from headwater.errors import Exit, HeadwaterError
+from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.files.whole_writes import Room
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
@@ -23,7 +23,6 @@ from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.faults import BeforeHistory, DestinationNotFree
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
@@ -286,11 +285,11 @@ class _Run:
         DatasetSync(context, row, report).run()
 
     def _check_begun(self, rows: list[SetRow]) -> None:
-        """Raises BeforeHistory where no set had anything yet."""
+        """Raises UsageFault where no set had anything yet."""
         if self._begins and len(self._begins) == len(rows):
             begins = format_micros(min(self._begins))
             what = f"at {self._report.as_of} there was nothing yet: the source tells of times from {begins} on"
-            raise BeforeHistory(what, where=self._task.url)
+            raise UsageFault(what, code="HW-SYN-25", where=self._task.url)
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""
@@ -341,7 +340,7 @@ class _Run:
 
 
 def _check_stores(options: SyncOptions, root: Path) -> None:
-    """Raise DestinationNotFree where stores would lie in the copy, in which audits would find them as extra files, or,
+    """Raise UsageFault where stores would lie in the copy, in which audits would find them as extra files, or,
     if there are none yet, in folders of other commands."""
     if options.store is None:
         return
@@ -350,7 +349,7 @@ def _check_stores(options: SyncOptions, root: Path) -> None:
         check_is_free(folder, "the folder for stores")
     if folder.is_relative_to(os.path.realpath(root)):
         advice = "Name a folder beside the copy with --store."
-        raise DestinationNotFree("the stores would lie in the copy", where=options.store, advice=advice)
+        raise UsageFault("the stores would lie in the copy", code="HW-SYN-28", where=options.store, advice=advice)
 
 
 def _is_empty(root: Path) -> bool:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, ClassVar, Final, cast
+from typing import IO, Final, cast
 
 import pyoxigraph
 
@@ -35,36 +35,19 @@ _OWN_DATASET = re.compile(r"(?i)(?<![?$\w:-])from(?:\s+named)?\s*(?:<|[\w.-]*:)"
 _FORMAT: Final = pyoxigraph.RdfFormat.N_QUADS
 
 
-class RdfStoreUnusable(StoreFault):
-    """The embedded RDF store cannot be opened or written."""
-
-    code: ClassVar[str] = "HW-RDS-01"
-    advice: ClassVar[str] = (
-        "End the process that has the store open, or see to the disk and its permissions. A store that is damaged may"
-        " be removed: the next run loads the dataset again."
-    )
-
-
-class BadQuery(UsageFault):
-    """A SPARQL query is malformed, or is none."""
-
-    code: ClassVar[str] = "HW-RDS-02"
-    advice: ClassVar[str] = "Correct the query; an update is no query."
-
-
 @contextmanager
 def _faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError, SyntaxError) as cause:
-        raise RdfStoreUnusable(f"the store: {str(cause)[:300]}", where=str(folder)) from cause
+        raise StoreFault(f"the store: {str(cause)[:300]}", code="HW-RDS-01", where=str(folder)) from cause
 
 
 class EmbeddedStore:
     """The store of one dataset. Closed by `close`, or when it is no longer referred to."""
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        """Raises RdfStoreUnusable where there is no store that can be opened."""
+        """Raises StoreFault where there is no store that can be opened."""
         self._folder = folder
         with _faults(folder):
             if not folder.is_dir():
@@ -124,7 +107,7 @@ class EmbeddedStore:
             self._store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
 
     def query(self, text: str, form: str, *, with_positions: bool = False) -> bytes:
-        """The result of a query in a media type or file extension. Raises BadQuery.
+        """The result of a query in a media type or file extension. Raises UsageFault.
 
         The graph of positions is there for a query that has it in its own dataset (`FROM`), or `with_positions`.
         """
@@ -135,7 +118,7 @@ class EmbeddedStore:
             kind = pyoxigraph.QueryResultsFormat.from_extension(form)
             return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
         except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
-            raise BadQuery(f"the query: {str(cause)[:300]}") from cause
+            raise UsageFault(f"the query: {str(cause)[:300]}", code="HW-RDS-02") from cause
 
     def _graphs_for(self, query: str) -> list[pyoxigraph.NamedNode | pyoxigraph.BlankNode] | None:
         """The graphs that are the dataset's; None where a query can see none, or names those that it sees."""

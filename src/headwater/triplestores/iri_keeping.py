@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import Row, SparqlEndpoint
@@ -13,17 +13,8 @@ from headwater.triplestores.positions import NAMESPACE, POSITION_GRAPH
 _SAMPLE: Final = f"<{NAMESPACE}sample>"
 
 
-class IriAltered(StoreFault):
-    """A SPARQL endpoint makes another IRI of one that has dot segments, as `http://HOST/a/../b` has."""
-
-    code: ClassVar[str] = "HW-TRI-03"
-    advice: ClassVar[str] = (
-        "The dataset would be another one there. Use --store in its place, or an endpoint that keeps IRIs as they are."
-    )
-
-
 class IriKeepingEndpoint:
-    """A `SparqlEndpoint`, with IRIs as they are (NQUD-A7). Raises IriAltered where that cannot be."""
+    """A `SparqlEndpoint`, with IRIs as they are (NQUD-A7). Raises StoreFault where that cannot be."""
 
     def __init__(self, endpoint: SparqlEndpoint, where: str) -> None:
         self._endpoint = endpoint
@@ -48,7 +39,7 @@ class IriKeepingEndpoint:
         return self._endpoint.value(self._kept(query))
 
     def check(self, statements: Iterable[bytes]) -> None:
-        """Raise IriAltered where these statements could not be sent as they are."""
+        """Raise StoreFault where these statements could not be sent as they are."""
         for some in statements:
             self._kept(some.decode())
 
@@ -65,7 +56,7 @@ class IriKeepingEndpoint:
             return with_prefixed_names(text)
         except NoPrefixedName as cause:
             what = f"the endpoint resolves IRIs, and of those with dot segments one has the character {str(cause)!r}"
-            raise IriAltered(what, where=self._where) from cause
+            raise StoreFault(what, code="HW-TRI-03", where=self._where) from cause
 
     def _prove(self, iri: str) -> None:
         """Write an IRI and read it back: an update may be read in another way than a query."""
@@ -75,5 +66,9 @@ class IriKeepingEndpoint:
         found = self.value(f"SELECT ?o {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}")
         self._endpoint.update(clear)
         if found != iri:
-            raise IriAltered(f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}", where=self._where)
+            raise StoreFault(
+                f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}",
+                code="HW-TRI-03",
+                where=self._where,
+            )
         self._is_proved = True

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import IO, ClassVar, Final
+from typing import IO, Final
 
 from headwater.errors import StoreFault
 from headwater.sparql.endpoint import SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateNotApplied, UpdateTooLarge
+from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
 from headwater.triplestores.iri_keeping import IriKeepingEndpoint
 from headwater.triplestores.positions import (
     NAMESPACE,
@@ -38,16 +38,6 @@ _AT_A_TIME: Final = 500
 _AT_ONCE: Final = 1 << 20
 """Octets of statements that are looked at together."""
 MOST_GRAPHS: Final = 1_000_000
-
-
-class GraphTaken(StoreFault):
-    """A graph of the dataset holds something else already."""
-
-    code: ClassVar[str] = "HW-TRI-01"
-    advice: ClassVar[str] = (
-        "Datasets are never mixed: use another endpoint, or drop the graph if nobody needs what is in it, and run the"
-        " same command again."
-    )
 
 
 class SparqlStore:
@@ -139,7 +129,7 @@ class SparqlStore:
         return self._default if graph is None else graph.decode()
 
     def _graphs_of(self, dataset: Path) -> set[str]:
-        """The graphs of the dataset, with that of its default graph. Raises GraphTaken where there are too many."""
+        """The graphs of the dataset, with that of its default graph. Raises StoreFault where there are too many."""
         found = {self._default}
         with dataset.open("rb") as lines:
             for line in lines:
@@ -147,7 +137,9 @@ class SparqlStore:
                     continue
                 found.add(self._graph_of(line))
                 if len(found) > MOST_GRAPHS:
-                    raise GraphTaken(f"the dataset has more than {MOST_GRAPHS:,} graphs", where=self._where)
+                    raise StoreFault(
+                        f"the dataset has more than {MOST_GRAPHS:,} graphs", code="HW-TRI-01", where=self._where
+                    )
         return found
 
     def _graphs(self) -> set[str]:
@@ -164,23 +156,31 @@ class SparqlStore:
             self._check_noted(new)
 
     def _check_noted(self, graphs: set[str]) -> None:
-        """Raises UpdateNotApplied where graphs are not noted as this dataset's: they would be taken for another's."""
+        """Raises StoreFault where graphs are not noted as this dataset's: they would be taken for another's."""
         if not graphs <= self._graphs():
-            raise UpdateNotApplied("the graphs of the dataset are not noted after an update", where=self._where)
+            raise StoreFault(
+                "the graphs of the dataset are not noted after an update", code="HW-SPQ-05", where=self._where
+            )
 
     def _check(self, graphs: set[str]) -> None:
-        """Raises GraphTaken where a graph belongs to another dataset, or holds something that nobody has noted."""
+        """Raises StoreFault where a graph belongs to another dataset, or holds something that nobody has noted."""
         if f"<{POSITION_GRAPH}>" in graphs:
-            raise GraphTaken("the dataset has a graph of the name that is reserved for positions", where=self._where)
+            raise StoreFault(
+                "the dataset has a graph of the name that is reserved for positions",
+                code="HW-TRI-01",
+                where=self._where,
+            )
         for some in _some_of(graphs):
             values = _values(some)
             owned = f"GRAPH <{POSITION_GRAPH}> {{ ?owner <{_GRAPH}> ?g }} FILTER(?owner != {self._subject})"
             taken = self._endpoint.value(f"SELECT ?g WHERE {{ {values} {owned} }} LIMIT 1")
             if taken is not None:
-                raise GraphTaken(f"the graph {taken[:200]} belongs to another dataset", where=self._where)
+                raise StoreFault(
+                    f"the graph {taken[:200]} belongs to another dataset", code="HW-TRI-01", where=self._where
+                )
             full = self._full(some)
             if full is not None:
-                raise GraphTaken(f"the graph {full[:200]} holds something else", where=self._where)
+                raise StoreFault(f"the graph {full[:200]} holds something else", code="HW-TRI-01", where=self._where)
 
     def _full(self, graphs: list[str]) -> str | None:
         """A graph of these that holds something."""
@@ -197,7 +197,9 @@ class SparqlStore:
         for some in _some_of(graphs):
             self._endpoint.update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
             if (full := self._full(some)) is not None:
-                raise UpdateNotApplied(f"the graph {full[:200]} was dropped, and is still there", where=self._where)
+                raise StoreFault(
+                    f"the graph {full[:200]} was dropped, and is still there", code="HW-SPQ-05", where=self._where
+                )
 
     def _forget(self, graphs: set[str]) -> None:
         if graphs:
@@ -229,14 +231,14 @@ class SparqlStore:
         old = f"{self._without(_UNDER_WAY)};\n{self._without(_BATCH)}"
         self._endpoint.update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
         if self.state().under_way != under_way:
-            raise UpdateNotApplied("what is under way is not noted after an update", where=self._where)
+            raise StoreFault("what is under way is not noted after an update", code="HW-SPQ-05", where=self._where)
 
     def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
         """One batch with its number, which is then read back."""
         data = as_data(operation, batch, self._default.encode()).decode()
         self._endpoint.update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
         if self.state().batch != mark:
-            raise UpdateNotApplied("an update was answered as done, and is not", where=self._where)
+            raise StoreFault("an update was answered as done, and is not", code="HW-SPQ-05", where=self._where)
 
     def _send_or_halve(self, operation: str, batch: list[bytes], mark: str) -> None:
         """The same, in halves where a proxy before the endpoint takes no request so large."""
@@ -260,7 +262,7 @@ class SparqlStore:
             f" WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o FILTER({old}) }} }};\n{data}"
         )
         if self.state() != StoreState(position):
-            raise UpdateNotApplied("the position is not there after an update", where=self._where)
+            raise StoreFault("the position is not there after an update", code="HW-SPQ-05", where=self._where)
 
     def _without(self, predicate: str) -> str:
         return f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{predicate}> ?o }} }}"

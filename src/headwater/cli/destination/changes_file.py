@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from headwater.cli.output import harmless_json, printable
 from headwater.errors import StoreFault, UsageFault
@@ -25,13 +25,6 @@ _FORMULA: Final = ("=", "+", "-", "@")
 """With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
 
 
-class ChangesNotWritten(StoreFault):
-    """The file of `--changes` cannot be written."""
-
-    code: ClassVar[str] = "HW-CLI-04"
-    advice: ClassVar[str] = "Free space or fix permissions; the next run goes on, and tells what has not been told."
-
-
 class ChangesFile:
     """Appends to one file, from any thread. What is told stays when the process is killed.
 
@@ -39,7 +32,7 @@ class ChangesFile:
     """
 
     def __init__(self, path: Path, destination: Path) -> None:
-        """Open it. Raises UsageFault where it is in the copy, ChangesNotWritten where it cannot be opened."""
+        """Open it. Raises UsageFault where it is in the copy, StoreFault where it cannot be opened."""
         if path.resolve().is_relative_to(destination.resolve()):
             raise UsageFault("the file of --changes lies in the copy, where audits would find it", where=str(path))
         self._path = Path(os.path.abspath(path))
@@ -50,7 +43,7 @@ class ChangesFile:
             self._open()
 
     def tell(self, done: Done) -> None:
-        """Append a resource, with the time of now. Raises ChangesNotWritten."""
+        """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name)
         line = _csv_line(values) if self._is_csv else _json_line(values)
@@ -78,7 +71,7 @@ class ChangesFile:
         try:
             yield
         except OSError as cause:
-            raise ChangesNotWritten(f"cannot be written: {cause.strerror}", where=str(self._path)) from cause
+            raise StoreFault(f"cannot be written: {cause.strerror}", code="HW-CLI-04", where=str(self._path)) from cause
 
     def _write(self, line: bytes) -> None:
         """Append a line; a file system that fills up takes part of it, and refuses the rest."""

@@ -6,23 +6,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from headwater.cli.output import complain, harmless_json
-from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
     from headwater.sync.reports import SyncReport
 
 _STANDARD_ERROR = 2
-
-
-class RunHookFailed(HeadwaterError):
-    """The command of `--exec` cannot be run, or has failed."""
-
-    code: ClassVar[str] = "HW-CLI-03"
-    exit_status: ClassVar[Exit] = Exit.FINDINGS
-    advice: ClassVar[str] = "Fix the command: the next run runs it again, also when that run changes nothing."
 
 
 class RunHook:
@@ -50,11 +42,17 @@ class RunHook:
             octets = harmless_json(msgspec.json.encode(report)) + b"\n"
             done = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False)
         except OSError as cause:
-            complain(RunHookFailed(f"the command of --exec cannot be run: {cause.strerror}", where=self._words[0]))
+            complain(
+                HeadwaterError(
+                    f"the command of --exec cannot be run: {cause.strerror}", code="HW-CLI-03", where=self._words[0]
+                )
+            )
             return False
         if done.returncode:
             ended = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            complain(RunHookFailed(f"the command of --exec ended with {ended}", where=self._words[0]))
+            complain(
+                HeadwaterError(f"the command of --exec ended with {ended}", code="HW-CLI-03", where=self._words[0])
+            )
             return False
         _remember(report.untold, destination)
         return True

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from headwater.errors import UsageFault
 from headwater.files.whole_writes import free_octets
@@ -15,16 +15,6 @@ from headwater.progress import Listener
 if TYPE_CHECKING:
     from headwater.catalog.catalog_url import Credentials
     from headwater.catalog.interface import Catalog
-
-
-class NoCatalog(UsageFault):
-    """There is no catalog at the named place."""
-
-    code: ClassVar[str] = "HW-CLI-01"
-    advice: ClassVar[str] = (
-        "Name a catalog file, a state folder, a configuration (.toml), or a cluster's URL; `status` takes a copy, too,"
-        " which is there once `sync` has read its source, or once more if its `.headwater` was lost."
-    )
 
 
 OUTPUT_STATE = ".headwater"
@@ -55,7 +45,9 @@ class CatalogArgument:
         self._cluster = place
         self._is_of_a_source = False
         if place.startswith(("http://", "https://")):
-            raise NoCatalog("this is an address, and no place of a catalog", where=self.place, advice=_ADDRESS)
+            raise UsageFault(
+                "this is an address, and no place of a catalog", code="HW-CLI-01", where=self.place, advice=_ADDRESS
+            )
         if is_cluster(place):
             place_of(place)
             return
@@ -136,18 +128,22 @@ class CatalogArgument:
 
         return is_there(self._target, credentials=credentials(), listener=listener)
 
-    def missing(self) -> NoCatalog:
+    def missing(self) -> UsageFault:
         """What is wrong with the place, where there is no catalog."""
         from headwater.copies.schema import FOLDER, STATE
 
         path = Path(self.place.removeprefix("sqlite:"))
         if self.file is None or self._is_of_a_source:
-            return NoCatalog("there is no catalog yet", where=str(self.file or self.place), advice=_NOT_YET)
+            return UsageFault(
+                "there is no catalog yet", code="HW-CLI-01", where=str(self.file or self.place), advice=_NOT_YET
+            )
         if not os.path.lexists(path):
-            return NoCatalog("there is nothing at this path", where=self.place)
+            return UsageFault("there is nothing at this path", code="HW-CLI-01", where=self.place)
         if (path / FOLDER / STATE).is_file():
-            return NoCatalog("this folder is a copy, and not the state of a source", where=self.place)
-        return NoCatalog("this folder is neither a copy nor the state of a source", where=self.place)
+            return UsageFault(
+                "this folder is a copy, and not the state of a source", code="HW-CLI-01", where=self.place
+            )
+        return UsageFault("this folder is neither a copy nor the state of a source", code="HW-CLI-01", where=self.place)
 
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
@@ -158,7 +154,7 @@ class CatalogArgument:
 
 @contextmanager
 def existing(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
-    """The catalog that is there, for reading, also beside a server at work. Raises NoCatalog, the catalog's errors."""
+    """The catalog that is there, for reading, also beside a server at work. Raises UsageFault, the catalog's errors."""
     if not where.is_there(listener):
         raise where.missing()
     catalog = where.open(listener)

@@ -77,8 +77,8 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
 
 
 def _state_of(place: Path) -> Path:
-    """The state folder that is meant, which the output of `publish` has in it, or a configuration. Raises NoCatalog."""
-    from headwater.cli.source.catalog_argument import OUTPUT_STATE, NoCatalog
+    """The state folder that is meant: that of the output of `publish`, or of a configuration. Raises UsageFault."""
+    from headwater.cli.source.catalog_argument import OUTPUT_STATE
     from headwater.files.folder_marks import is_state
     from headwater.source.configured_source import CATALOG, VERSIONS
 
@@ -89,7 +89,7 @@ def _state_of(place: Path) -> Path:
         return place
     if is_ours(place / OUTPUT_STATE):
         return place / OUTPUT_STATE
-    raise NoCatalog("this folder is not the state of a source", where=str(place))
+    raise UsageFault("this folder is not the state of a source", code="HW-CLI-01", where=str(place))
 
 
 def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:

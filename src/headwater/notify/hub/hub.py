@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -37,13 +37,6 @@ _TRIES: Final = 3
 _TRY_SECONDS: Final = 0.2
 _ALLOWING: Final = "the hub's operator allows it by --allow-private ADDRESS, or allow_private of [hub]"
 """Said to publishers with a token."""
-
-
-class HubInUse(StoreFault):
-    """Another process, a hub or a source, works on the same state folder, or the folder cannot be used."""
-
-    code: ClassVar[str] = "HW-HUB-02"
-    advice: ClassVar[str] = "End the other process, or name another folder with --state."
 
 
 class Hub:
@@ -268,6 +261,8 @@ def _locked(folder: Path) -> _Lock:
         mark_folder(folder, STATE_MARK)
         return _Lock(lock_exclusive(folder / "lock"))
     except LockHeld as cause:
-        raise HubInUse("another process, a hub or a source, is using this state folder", where=str(folder)) from cause
+        raise StoreFault(
+            "another process, a hub or a source, is using this state folder", code="HW-HUB-02", where=str(folder)
+        ) from cause
     except OSError as cause:
-        raise HubInUse(f"cannot be used for state: {cause.strerror}", where=str(folder)) from cause
+        raise StoreFault(f"cannot be used for state: {cause.strerror}", code="HW-HUB-02", where=str(folder)) from cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -15,13 +15,6 @@ LEAST_LEASE: Final = 300
 """Seconds; with MOST_LEASE and DEFAULT_LEASE: RS-NT-11, WS-H-09."""
 MOST_LEASE: Final = 2_678_400
 DEFAULT_LEASE: Final = 864_000
-
-
-class BadHubPolicy(UsageFault):
-    """A bound or an address that the hub was given is invalid."""
-
-    code: ClassVar[str] = "HW-HUB-01"
-    advice: ClassVar[str] = "Bounds are two numbers of seconds, such as 300..864000; addresses are IPs or networks."
 
 
 class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +58,7 @@ class AddressPolicy:
         try:
             self._allowed = tuple(ipaddress.ip_network(text, strict=False) for text in allowed)
         except ValueError as cause:
-            raise BadHubPolicy(f"no address and no network: {cause}") from cause
+            raise UsageFault(f"no address and no network: {cause}", code="HW-HUB-01") from cause
 
     def is_allowed(self, address: str) -> bool:
         """Whether the operator has allowed this address that is not public: its owner is trusted."""
@@ -84,10 +77,10 @@ class AddressPolicy:
 
 
 def lease_bounds(text: str) -> tuple[int, int]:
-    """The least and the greatest lease of `300..864000`. Raises BadHubPolicy."""
+    """The least and the greatest lease of `300..864000`. Raises UsageFault."""
     least, dots, most = text.partition("..")
     if not (dots and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= 10**9):
-        raise BadHubPolicy(f"no bounds of a lease: {text!r}")
+        raise UsageFault(f"no bounds of a lease: {text!r}", code="HW-HUB-01")
     return int(least), int(most)
 
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headwater.notify.hub.policy import BadHubPolicy
+from headwater.errors import UsageFault
 
 _FIELD: Final = b"x-forwarded-for"
 _OCTETS: Final = 8_192
@@ -15,13 +15,13 @@ _MOST: Final = 32
 
 
 class TrustedProxies:
-    """The networks of proxies; with none of them every client is who connects. Raises BadHubPolicy."""
+    """The networks of proxies; with none of them every client is who connects. Raises UsageFault."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         try:
             self._networks = tuple(ipaddress.ip_network(text, strict=False) for text in networks)
         except ValueError as cause:
-            raise BadHubPolicy(f"no address and no network: {cause}") from cause
+            raise UsageFault(f"no address and no network: {cause}", code="HW-HUB-01") from cause
 
     def client(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
         """The address of the client of a request that came from `peer`.

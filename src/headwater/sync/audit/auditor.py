@@ -28,7 +28,6 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.dumps.dump_lists import DumpLists
-from headwater.sync.faults import NoFolder
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
@@ -84,8 +83,9 @@ def audit(
     if options.base is not None:
         base_folder(options.base)
     if not root.is_dir():
-        raise NoFolder(
+        raise UsageFault(
             "there is no such folder",
+            code="HW-SYN-13",
             where=str(root),
             advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
         )

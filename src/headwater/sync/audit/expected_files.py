@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from headwater.errors import Undetermined
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.audit.findings import SetAudit
-from headwater.sync.faults import NothingToCompare
 from headwater.sync.filters import Choice
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.entries import ListContext
@@ -90,13 +90,16 @@ class ExpectedFiles:
         """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
         offer = self._row.offer
         if offer.baseline_document is None:
-            raise NothingToCompare("the set has no Resource List", where=offer.identity, rule="DST-Q")
+            raise Undetermined("the set has no Resource List", code="HW-SYN-12", where=offer.identity, rule="DST-Q")
         reached = self._row.position.time if self._row.position else None
         listing = ResourceListReader(self._context, sitemap=offer.is_sitemap, reached=reached)
         snapshot = listing.read(offer.baseline_document)
         if not isinstance(snapshot, ResourceListRead):
-            raise NothingToCompare(
-                "there is no Resource List to compare with", where=offer.baseline_document, rule="DST-Q"
+            raise Undetermined(
+                "there is no Resource List to compare with",
+                code="HW-SYN-12",
+                where=offer.baseline_document,
+                rule="DST-Q",
             )
         self._take_along()
         self._result.at = format_micros(snapshot.at)

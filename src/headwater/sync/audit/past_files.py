@@ -5,8 +5,8 @@ What is only known to have been there, or not even that, is neither expected nor
 
 from __future__ import annotations
 
+from headwater.errors import Undetermined
 from headwater.sync.audit.expected_files import ExpectedFiles
-from headwater.sync.faults import NothingToCompare
 from headwater.sync.lists.refused_entries import keep_listed, refused_entries
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import ListingResult, fill_listed
@@ -29,8 +29,8 @@ class PastFiles(ExpectedFiles):
         """Read what tells of the moment. Raises SourceFault and Undetermined."""
         offer = self._row.offer
         if offer.baseline_document is None and offer.changes_document is None:
-            raise NothingToCompare(
-                "the set has no Resource List and no Change List", where=offer.identity, rule="DST-Q"
+            raise Undetermined(
+                "the set has no Resource List and no Change List", code="HW-SYN-12", where=offer.identity, rule="DST-Q"
             )
         self._take_along()
         self._result.at = format_micros(self.moment)

@@ -24,20 +24,13 @@ _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, er
 _LONGEST_NAME = 255
 
 
-class BadBackup(UsageFault):
-    """The backup folder is inside the copy itself."""
-
-    code = "HW-SYN-22"
-    advice = "Name a folder outside the copy with --backup-dir, on any file system."
-
-
 class Backup:
     """The backup of one run: files below `folder/name`, which is made with the first of them."""
 
     def __init__(self, folder: Path, name: str, copy: Path) -> None:
         inner, outer = os.path.realpath(folder), os.path.realpath(copy)
         if inner == outer or inner.startswith(outer.rstrip("/") + "/"):
-            raise BadBackup("the backup folder is inside the copy", where=str(folder))
+            raise UsageFault("the backup folder is inside the copy", code="HW-SYN-22", where=str(folder))
         self.root = Path(os.path.abspath(folder)) / name
         self.count = 0
 
@@ -89,7 +82,7 @@ class Backup:
 
 
 def backup_of(folder: str, copy: Path, now: dt.datetime) -> Backup:
-    """What keeps the files of a run that begins now below `folder`. Raises BadBackup."""
+    """What keeps the files of a run that begins now below `folder`. Raises UsageFault."""
     return Backup(Path(folder), f"{now:%Y-%m-%dT%H%M%SZ}", copy)
 
 

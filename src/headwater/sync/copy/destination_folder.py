@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.copies.schema import FOLDER, SCHEMA, STATE
-from headwater.errors import Exit
+from headwater.errors import Exit, UsageFault
 from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
 from headwater.storage.database import Database, Durability, opened_to_read, private_copy
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
-from headwater.sync.faults import DestinationLocked, DestinationNotFree, DestinationUnusable, NoCopy, NoFolder
+from headwater.sync.faults import DestinationLocked, DestinationUnusable
 from headwater.sync.state.run_history import last_run
 from headwater.sync.state.schema import PARTIAL_PREFIX
 
@@ -40,7 +40,7 @@ class DestinationFolder:
     def prepare(self) -> None:
         """Make the folders, take the lock, and clear what a killed run left in `tmp`.
 
-        Raises DestinationLocked where the lock is held for long, NoFolder where something else stands in the way, and
+        Raises DestinationLocked where the lock is held for long, UsageFault where something else stands in the way, and
         DestinationUnusable.
         """
         try:
@@ -57,7 +57,9 @@ class DestinationFolder:
         except OSError as cause:
             where = str(cause.filename or self.root)
             if cause.errno in _IN_THE_WAY:
-                raise NoFolder("the destination is no folder: something else has this name", where=where) from cause
+                raise UsageFault(
+                    "the destination is no folder: something else has this name", code="HW-SYN-13", where=where
+                ) from cause
             raise DestinationUnusable(
                 f"the destination cannot be used: {cause.strerror or cause}", where=where
             ) from cause
@@ -153,7 +155,7 @@ def locked_state(home: DestinationFolder) -> Iterator[Database]:
 
 
 def check_is_free(root: Path, called: str = "the destination") -> None:
-    """See that the folder is not the state of a command or a static tree, nor in one. Raises DestinationNotFree.
+    """See that the folder is not the state of a command or a static tree, nor in one. Raises UsageFault.
 
     A copy that is there goes on: a source may send it files of any name, and its user may have had reasons.
     """
@@ -162,9 +164,9 @@ def check_is_free(root: Path, called: str = "the destination") -> None:
     real = Path(os.path.realpath(root))
     for folder in (real, *real.parents):
         if is_state(bytes(folder)):
-            raise DestinationNotFree(f"{called} lies in the state of a Headwater command", where=str(folder))
+            raise UsageFault(f"{called} lies in the state of a Headwater command", code="HW-SYN-28", where=str(folder))
         if is_tree(bytes(folder)) or (folder / FOLDER / os.fsdecode(STATE_MARK)).exists():
-            raise DestinationNotFree(f"{called} lies in the output of `headwater publish`", where=str(folder))
+            raise UsageFault(f"{called} lies in the output of `headwater publish`", code="HW-SYN-28", where=str(folder))
 
 
 _OF_THE_SOURCE = (Exit.SOURCE, Exit.TRANSFERS_FAILED, Exit.UNDETERMINED)
@@ -183,7 +185,7 @@ def _holds_nothing(database: Database) -> bool:
 def writable_state(home: DestinationFolder) -> Iterator[Database]:
     """The state of a copy that is there, for changing what it remembers; no run can begin meanwhile.
 
-    Raises NoCopy, and DestinationLocked while a run is at work, and stays so.
+    Raises UsageFault, and DestinationLocked while a run is at work, and stays so.
     """
     _is_copy(home)
     try:
@@ -201,7 +203,7 @@ def writable_state(home: DestinationFolder) -> Iterator[Database]:
 
 @contextlib.contextmanager
 def readable_state(home: DestinationFolder) -> Iterator[Database]:
-    """The state of a copy that is there, for reading only, also while a run is at work. Raises NoCopy.
+    """The state of a copy that is there, for reading only, also while a run is at work. Raises UsageFault.
 
     What an older version has written, what this user may not write to, and what lies on a full disk is read from a
     private copy.
@@ -213,7 +215,7 @@ def readable_state(home: DestinationFolder) -> Iterator[Database]:
 
 def _is_copy(home: DestinationFolder) -> None:
     if not (home.folder / "state.sqlite").is_file():
-        raise NoCopy("this folder is no copy", where=str(home.root))
+        raise UsageFault("this folder is no copy", code="HW-SYN-20", where=str(home.root))
 
 
 @contextlib.contextmanager

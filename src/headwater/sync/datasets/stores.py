@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, ClassVar, Final
+from typing import IO, Final
 
 import msgspec
 
@@ -23,16 +23,6 @@ from headwater.triplestores.sparql_store import SparqlStore
 _OXIGRAPH: Final = "oxigraph"
 MOST_IN_TRANSACTION: Final = 200_000
 """Changes that the embedded store takes in one transaction: they are held in memory."""
-
-
-class StoreTaken(StoreFault):
-    """A folder for an embedded store holds another dataset, or something that no run has loaded."""
-
-    code: ClassVar[str] = "HW-TRI-02"
-    advice: ClassVar[str] = (
-        "Datasets are never mixed, and nothing of others is overwritten: name another folder with --store; or, if"
-        " nobody needs what is in this one, remove it, and run the same command again."
-    )
 
 
 class EmbeddedFollower:
@@ -54,7 +44,7 @@ class EmbeddedFollower:
             store.close()
 
     def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
-        """Raise StoreTaken where something else is there: another dataset, but for one `is_of_copy`, whose URI has
+        """Raise StoreFault where something else is there: another dataset, but for one `is_of_copy`, whose URI has
         changed with the address of its source; or what no run has loaded."""
         if not self.folder.is_dir():
             return
@@ -64,9 +54,11 @@ class EmbeddedFollower:
         finally:
             store.close()
         if position is None and not is_empty:
-            raise StoreTaken("the store holds what no `sync` has loaded", where=str(self.folder))
+            raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=str(self.folder))
         if position is not None and position.dataset != iri_text(dataset) and not is_of_copy:
-            raise StoreTaken(f"the store holds another dataset: {position.dataset[:200]}", where=str(self.folder))
+            raise StoreFault(
+                f"the store holds another dataset: {position.dataset[:200]}", code="HW-TRI-02", where=str(self.folder)
+            )
 
     def leave(self, dataset: str) -> None:
         """Nothing: the store is loaded anew where its dataset has another URI."""

@@ -14,7 +14,7 @@ from headwater.spec.faults import NotXml
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import origin
-from headwater.sync.faults import NothingToCopy, NotResourceSync, PlainSitemap, SignInRefused, Unreachable
+from headwater.sync.faults import Unreachable, advice_for
 from headwater.sync.network.authentication import REFUSED, Presented, challenged
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
 from headwater.sync.source_times import strong_last_modified
@@ -46,7 +46,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     moved_to: str | None = None
     etag: str | None = None
     last_modified: str | None = None
-    refused: SignInRefused | None = None
+    refused: Unreachable | None = None
 
 
 def probe_document(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
@@ -129,23 +129,27 @@ def nothing_found(
     `unread`: Capability Lists that the description lists, and why they cannot be read.
     """
     if plain is not None:
-        return PlainSitemap("only a plain Sitemap was found, no ResourceSync", where=plain, rule="DST-A3")
+        return SourceFault(
+            "only a plain Sitemap was found, no ResourceSync", code="HW-SYN-03", where=plain, rule="DST-A3"
+        )
     if description is not None and not description.entries:
-        return NothingToCopy("the Source Description lists no set", where=description.uri)
-    recognised = [fault for fault in faults if type(fault) is not SourceFault]
+        return SourceFault("the Source Description lists no set", code="HW-SYN-05", where=description.uri)
+    recognised = [fault for fault in faults if fault.code != SourceFault.code]
     documents = [fault for fault in recognised if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
-    for kind in (NothingToCopy, SignInRefused):
-        if found := next((fault for fault in recognised if isinstance(fault, kind)), None):
+    for code in ("HW-SYN-05", "HW-SYN-15"):
+        if found := next((fault for fault in recognised if fault.code == code), None):
             return found
     if description is not None and unread and not any(isinstance(fault, Unreachable) for fault in recognised):
         (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
         what = f"no set that the Source Description lists can be read{others}: {why}"
-        return NotResourceSync(what, where=where, rule="DST-A2", advice=_BROKEN_SETS)
+        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
     answered = len(recognised) < len(faults) or documents
     if recognised and not answered:
         return recognised[0]
     reasons, where = _reasons(faults)
-    return NotResourceSync(f"no ResourceSync document was found: {reasons}", where=where or url, rule="DST-A2")
+    what, where = f"no ResourceSync document was found: {reasons}", where or url
+    todo = advice_for("HW-SYN-02", what, where)
+    return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
 
 
 def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
@@ -160,7 +164,7 @@ def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
     return "; ".join(told)[:1000] or "nothing there", ""
 
 
-def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> SignInRefused | None:
+def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> Unreachable | None:
     """The fault that an answer to `uri` is; None where it is none of this kind."""
     if answer.status not in REFUSED:
         return None
@@ -178,7 +182,7 @@ def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> SignInRefused
         others = _others(answer.presented, schemes)
         advice = f"Check the credentials: they may be of another source, or have expired. {others}"
     what = f"{what} ({said})"
-    return SignInRefused(what, where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
+    return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
 
 
 def _withheld(asked: str, final: str) -> tuple[str, str]:

@@ -25,9 +25,6 @@ class DeadlineMet(HeadwaterError):
 
     code = "HW-NET-02"
     exit_status = Exit.SOURCE
-    advice = (
-        "Run the same command again: it goes on where this one stopped. A longer --deadline lets it do more at a time."
-    )
 
 
 class FailureKind(StrEnum):

@@ -19,9 +19,6 @@ class StreamBroken(SourceFault):
     """A streamed answer ended before its body was complete."""
 
     code = "HW-NET-01"
-    advice = (
-        "Try again; if it happens at the same place each time, the source or a proxy in front of it cuts off answers."
-    )
     passing = True
     """Whether another try may succeed."""
 

@@ -42,7 +42,6 @@ class NeedsWholePackage(SourceFault):
     """Resources without a listed hash are wanted of a package, which has to be verified as a whole before (DST-P1)."""
 
     code = "HW-PKG-13"
-    advice = "Nothing is to be done: the package is stored, verified, and read then."
 
 
 class DumpPackage:

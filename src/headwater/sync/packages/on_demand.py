@@ -49,13 +49,6 @@ _NEXT = (
 _LENGTH = COLUMNS.index("length")
 
 
-class DemandRefused(SourceFault):
-    """A source does not make packages on demand as its Capability List offers it."""
-
-    code = "HW-PKG-14"
-    advice = "What it would have brought is fetched by single requests; the source's operator should look at its log."
-
-
 class _Refusal(msgspec.Struct):
     """What a refused request says of the limits."""
 
@@ -216,7 +209,7 @@ class OnDemand:
     def run(self, bounds: BatchBounds) -> None:
         """Ask until everything was asked for. Raises SourceFault, with the rest left, where the source fails at it."""
         if objection := self._objection(self._offer.href):
-            raise DemandRefused(f"not requested: {objection}", where=self._offer.href, rule="DST-S12")
+            raise SourceFault(f"not requested: {objection}", code="HW-PKG-14", where=self._offer.href, rule="DST-S12")
         broken: list[SourceFault] = []
         try:
             while self._open(bounds):
@@ -316,8 +309,8 @@ class OnDemand:
             said = f"; its limits are {limits.limits}" if limits.limits else ""
             raise self._refused(f"HTTP status {answer.status}{said}")
 
-    def _refused(self, reason: str) -> DemandRefused:
-        return DemandRefused(f"no package on demand: {reason}", where=self._offer.href, rule="DST-F1")
+    def _refused(self, reason: str) -> SourceFault:
+        return SourceFault(f"no package on demand: {reason}", code="HW-PKG-14", where=self._offer.href, rule="DST-F1")
 
     def _leave(self, batch: _Batch) -> None:
         for work in (*batch.rest(), *batch.unusable):

@@ -42,7 +42,6 @@ class PackageUnavailable(SourceFault):
     """
 
     code = "HW-PKG-11"
-    advice = "What it would have brought is fetched by single requests; look at the address if it stays so."
     status: int | None = None
     passing: bool = False
 
@@ -51,7 +50,6 @@ class OtherPackage(SourceFault):
     """A package is not the one that the dump lists, by its length or its hash (DST-P1)."""
 
     code = "HW-PKG-12"
-    advice = "Only what verified by itself was taken from it; the source's operator must publish the dump again."
 
 
 class PackageUnchanged(Exception):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from headwater.errors import Exit, HeadwaterError
+from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined, UsageFault
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
-from headwater.sync.faults import CopyOfAnotherTime, HistoryUnknown, NothingToCopy
 from headwater.sync.filters import Scope
 from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.past.evidence import Evidence, EvidenceReader
@@ -31,14 +30,14 @@ _IN_USE = (
 
 
 def mark_copy(t: Transaction, moment: int, where: str) -> None:
-    """Remember of which moment the copy is. Raises CopyOfAnotherTime where it is of the present, or of another."""
+    """Remember of which moment the copy is. Raises UsageFault where it is of the present, or of another."""
     known = fact(t, AS_OF)
     if known is None and t.one(_IN_USE) is not None:
         what = f"the folder is a copy that follows the source, and is not turned into one of {format_micros(moment)}"
-        raise CopyOfAnotherTime(what, where=where)
+        raise UsageFault(what, code="HW-SYN-26", where=where)
     if known is not None and int(known) != moment:
         what = f"the folder is a copy of {format_micros(int(known))}, not of {format_micros(moment)}"
-        raise CopyOfAnotherTime(what, where=where)
+        raise UsageFault(what, code="HW-SYN-26", where=where)
     keep_fact(t, AS_OF, str(moment))
 
 
@@ -67,7 +66,9 @@ class SetAt:
     def _copy(self) -> None:
         offer = self._set.offer
         if offer.baseline_document is None and offer.changes_document is None:
-            raise NothingToCopy("the source offers no Resource List, no Change List and no dump", where=offer.identity)
+            raise SourceFault(
+                "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
+            )
         reader = EvidenceReader(self._set.lists, offer, self._moment)
         evidence = reader.read()
         with self._run.database.write() as t:
@@ -114,11 +115,11 @@ class SetAt:
         self.begins = evidence.begins
         return True
 
-    def _unknown(self, evidence: Evidence) -> HistoryUnknown:
+    def _unknown(self, evidence: Evidence) -> Undetermined:
         hole = evidence.hole()
         what = f"no document of the source tells all that the set had at {format_micros(evidence.moment)}"
         if hole is not None:
             what += f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}"
         if evidence.unread:
             what += f"; not read: {', '.join(evidence.unread[:3])}"
-        return HistoryUnknown(what, where=self._set.offer.identity, rule="DST-5.1")
+        return Undetermined(what, code="HW-SYN-24", where=self._set.offer.identity, rule="DST-5.1")

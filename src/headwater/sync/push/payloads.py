@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -40,10 +40,7 @@ _READ_AS: Final = {
 class UnusablePayload(SourceFault):
     """A payload that was delivered is no notification of its channel, or cannot be read; nothing of it is applied."""
 
-    code: ClassVar[str] = "HW-SYN-27"
-    advice: ClassVar[str] = (
-        "The Change List is read instead; if it comes again, the operator of the source or its hub must fix it."
-    )
+    code = "HW-SYN-27"
 
 
 class ReadPayload(msgspec.Struct, frozen=True):

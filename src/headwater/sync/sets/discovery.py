@@ -19,7 +19,7 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
-from headwater.sync.faults import NothingToCopy, Unreachable
+from headwater.sync.faults import Unreachable
 from headwater.sync.lists.capability_lists import (
     CAPABILITY_LISTS,
     CapabilityLists,
@@ -379,12 +379,14 @@ class Discovery:
         else:
             title = RULES[document.kind].title.lower()
             said = f' (capability="{document.capability[:40]}")' if document.capability else ""
-            self._faults.append(NothingToCopy(f"of a single {title}{said} nothing can be copied", where=probe.uri))
+            self._faults.append(
+                SourceFault(f"of a single {title}{said} nothing can be copied", code="HW-SYN-05", where=probe.uri)
+            )
 
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
         offer = self._lists.offered(probe, description)
         if offer is None:
-            fault = NothingToCopy(nothing_offered(probe), where=probe.uri)
+            fault = SourceFault(nothing_offered(probe), code="HW-SYN-05", where=probe.uri)
             self._faults.append(fault)
             self.set_faults.append((probe.uri, fault.what))
             return

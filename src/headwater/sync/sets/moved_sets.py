@@ -10,13 +10,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from headwater.errors import SourceFault
+from headwater.errors import SourceFault, UsageFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise, origin
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.faults import AnotherSource
 from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry, scope_origins
@@ -128,12 +127,13 @@ def address_at(url: str, where: str) -> str | None:
     return urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
 
 
-def another_source(url: str | None, known: Sequence[SetRow], given: str, root: Path) -> AnotherSource:
+def another_source(url: str | None, known: Sequence[SetRow], given: str, root: Path) -> UsageFault:
     """The error for a folder that is a copy of another source, with what to do if that one has moved."""
     held = url if url not in (None, given) else known[0].offer.identity
     command = shlex.join(["headwater", "sync", given, str(root), "--moved"])
-    return AnotherSource(
+    return UsageFault(
         f"the folder is a copy of {held}",
+        code="HW-SYN-07",
         where=str(root),
         rule="DST-F10",
         advice=f"If this is the same source at a new address, run: {command} (the files are kept, and compared by"

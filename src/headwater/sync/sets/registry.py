@@ -278,7 +278,7 @@ class SetRegistry:
         return rows
 
     def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
-        """Which remembered set each of those found is. Raises AnotherSource where none is."""
+        """Which remembered set each of those found is. Raises UsageFault where none is."""
         own = {offer.identity for offer in found.offers} | self._unread
         matches = match(
             [row for row in known if found.listed is None or row.offer.identity in own],

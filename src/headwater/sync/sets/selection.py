@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headwater.errors import UsageFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise
-from headwater.sync.faults import UnknownSetName
 from headwater.sync.lists.capability_lists import CapabilityLists, validated
 from headwater.sync.lists.documents import Probe
 from headwater.sync.options import SyncOptions
@@ -142,7 +142,7 @@ def takes_sitemaps(options: SyncOptions, known: Sequence[SetRow]) -> bool:
 
 
 def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
-    """The sets that are meant. Raises UnknownSetName when one is said that is not there."""
+    """The sets that are meant. Raises UsageFault when one is said that is not there."""
     chosen = [row for row in rows if row.name in wanted or row.offer.identity in wanted]
     unknown = set(wanted) - {row.name for row in chosen} - {row.offer.identity for row in chosen}
     if unknown:
@@ -150,8 +150,8 @@ def pick(rows: list[SetRow], wanted: Sequence[str], where: str) -> list[SetRow]:
     return chosen
 
 
-def unknown_set(unknown: set[str], names: Sequence[str], where: str) -> UnknownSetName:
+def unknown_set(unknown: set[str], names: Sequence[str], where: str) -> UsageFault:
     """The error that names sets which are not there, and those that are."""
     more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
     told = ", ".join(names[:_MOST_NAMES]) + more
-    return UnknownSetName(f"no set {', '.join(sorted(unknown))}; the sets are: {told}", where=where)
+    return UsageFault(f"no set {', '.join(sorted(unknown))}; the sets are: {told}", code="HW-SYN-06", where=where)

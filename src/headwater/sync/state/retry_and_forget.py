@@ -6,9 +6,9 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
+from headwater.errors import UsageFault
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.faults import NotRemembered
 from headwater.sync.state.facts import forget_measure
 from headwater.sync.state.set_rows import SetRow, failure_count, held_back_count, sets
 
@@ -32,7 +32,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 def make_due(t: Transaction, uris: Sequence[str]) -> int:
     """Let the next run try these failures again (all, where none is named), whatever wait was set or asked for.
 
-    Returns how many. Raises NotRemembered.
+    Returns how many. Raises UsageFault.
     """
     known = _failing(t, uris)
     if uris:
@@ -49,7 +49,7 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
     """Forget failures and deletions held back, by URI. No file is removed.
 
     A resource whose transfer failed is fetched again when the source lists or changes it the next time. A file whose
-    deletion was held back stays where it is and no longer belongs to the copy. Raises NotRemembered.
+    deletion was held back stays where it is and no longer belongs to the copy. Raises UsageFault.
     """
     known = _failing(t, uris)
     kept = {uri: path for uri in uris for path in _held_back(t, uri)}
@@ -135,4 +135,6 @@ def _held_back(t: Transaction, uri: str) -> list[bytes]:
 def _all_known(uris: Sequence[str], known: Container[str]) -> None:
     for uri in uris:
         if uri not in known:
-            raise NotRemembered("the copy remembers no failure and no deletion held back for this URI", where=uri)
+            raise UsageFault(
+                "the copy remembers no failure and no deletion held back for this URI", code="HW-SYN-21", where=uri
+            )

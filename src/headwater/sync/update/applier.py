@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from headwater.deletion_guard import consent_for, needs_consent
-from headwater.errors import Exit
+from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.files.folder_marks import has_reserved
 from headwater.files.whole_writes import Room
 from headwater.progress import Done, Progress
@@ -18,7 +18,6 @@ from headwater.sync.alternates.staged_alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
-from headwater.sync.faults import DestinationFull, FixedBase
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata.transfer_order import stages
 from headwater.sync.network.throttling import FIRST_LIMIT
@@ -91,8 +90,10 @@ class Applier:
         if self._set.move is not None:
             return None  # what the names are made with moves along
         if self._set.row.base not in (None, base) and base not in former_bases(t, self._set.row.id):
-            raise FixedBase(
-                f"the names of this copy were made with base {self._set.row.base}", where=self._set.row.name
+            raise UsageFault(
+                f"the names of this copy were made with base {self._set.row.base}",
+                code="HW-SYN-08",
+                where=self._set.row.name,
             )
         return base
 
@@ -178,7 +179,7 @@ class Applier:
             last = rows[-1][0]
 
     def _check_room(self, tree: FileTree) -> None:
-        """Raise DestinationFull where what is listed has no room, before anything is fetched."""
+        """Raise StoreFault where what is listed has no room, before anything is fetched."""
         if tree.room is None:
             return
         with self._run.database.write() as t:
@@ -188,7 +189,7 @@ class Applier:
             said = (
                 f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}: {lacks} too little"
             )
-            raise DestinationFull(said, where=self._run.destination)
+            raise StoreFault(said, code="HW-SYN-23", where=self._run.destination)
 
     def _deletions_make_room(self, t: Transaction) -> bool:
         """Whether what is listed has room as soon as what is to be deleted is gone, and no sooner.

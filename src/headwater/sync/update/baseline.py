@@ -8,7 +8,7 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_later_choices, keep_representations
-from headwater.sync.faults import IncompleteList, MovedElsewhere, Moving, RedirectRefused, Unreachable, WrongDocument
+from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.fingerprints import CompletedBaseline, Component
@@ -87,7 +87,7 @@ class Baseline:
         self.doubt: ChangeListReading | None = None
         """… and how far they were read; None: the user says that the source was set back."""
 
-        self.stale: Moving | None = None
+        self.stale: Undetermined | None = None
         """Why nothing was done of a list that is older than that of the last baseline."""
 
     def carry_out(self, *, force: bool) -> bool:
@@ -200,7 +200,7 @@ class Baseline:
         self._applier.left_over()
         is_asked = self._run.options.baseline or self._set.rescoped
         if is_asked or self._set.offer.changes_document is None:
-            self.stale = Moving(message, where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
+            self.stale = Undetermined(message, code="HW-SYN-11", where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
         return True
 
     def _apply(self, snapshot: ResourceListRead) -> bool:
@@ -246,7 +246,12 @@ class Baseline:
             self._set.since = self._position_of(snapshot)
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
-            raise Moving(f"the {snapshot.title} changed each time it was read", where=snapshot.uri, rule="DST-F13")
+            raise Undetermined(
+                f"the {snapshot.title} changed each time it was read",
+                code="HW-SYN-11",
+                where=snapshot.uri,
+                rule="DST-F13",
+            )
         if self.doubt is not None:
             self._judge(snapshot, is_proved=is_proved)
         self._keep_baseline(snapshot)
@@ -283,7 +288,7 @@ class Baseline:
             is_last_told = bool(before.at_time) and before.at_time.keys() <= told
             if self.doubt is not None and reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
                 what = f"the {snapshot.title} is older than the Change Lists: {reading.reason}"
-                raise Moving(what, where=snapshot.uri, rule="DST-C10")
+                raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
             if self.doubt is not None and not reading.reaches_back and (is_last_told or self.doubt.tells_last):
                 return True
             t.run(_UNTOLD, (held.row.id, since))
@@ -312,7 +317,7 @@ class Baseline:
         if not is_confirmed:
             what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told,"
             why = "and what the source serves does not show that it was set back"
-            raise Moving(f"{what} {why}", where=snapshot.uri, rule="DST-C10")
+            raise Undetermined(f"{what} {why}", code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
         self._applier.choose_again()
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:

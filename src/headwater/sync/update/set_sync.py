@@ -13,7 +13,7 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE
 from headwater.sync.archives.gap import lists_over_gap
 from headwater.sync.copy.local_files import LocalFiles, find_damage
-from headwater.sync.faults import IncompleteList, MovedElsewhere, Moving, NothingToCopy, RedirectRefused, Unreachable
+from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
@@ -128,7 +128,9 @@ class SetSync:
     def _begin(self) -> SyncState:
         offer = self._set.offer
         if offer.baseline_document is None and offer.changes_document is None:
-            raise NothingToCopy("the source offers no Resource List, no Change List and no dump", where=offer.identity)
+            raise SourceFault(
+                "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
+            )
         anew = self._set.rescoped or self._set.move is not None or self._run.options.accept_reset
         if offer.baseline_document is None:
             if anew:
@@ -185,7 +187,7 @@ class SetSync:
             self._set.warn("DST-C10", f"{why}: the source was set back or rewritten", offer.changes_document)
         try:
             if offer.baseline_document is None:
-                raise NothingToCopy("the source offers no Resource List", where=offer.identity)
+                raise SourceFault("the source offers no Resource List", code="HW-SYN-05", where=offer.identity)
             self._baseline.carry_out(force=True)
         except (RedirectRefused, MovedElsewhere):
             raise
@@ -193,8 +195,9 @@ class SetSync:
             if accepted:
                 raise
             self._applier.left_over()
-            raise Moving(
+            raise Undetermined(
                 f"{why}, and no Resource List decides: {fault.what}",
+                code="HW-SYN-11",
                 where=offer.changes_document,
                 rule="DST-C10",
                 advice=ACCEPT,
@@ -323,12 +326,13 @@ class SetSync:
         if reading.outcome in _GAPS or reading.outcome is ReadingOutcome.ELSEWHERE:
             self._applier.left_over()
         if reading.outcome is ReadingOutcome.ELSEWHERE:
-            raise Moving(reading.reason, where=self._set.offer.changes_document, rule="DST-C10")
+            raise Undetermined(reading.reason, code="HW-SYN-11", where=self._set.offer.changes_document, rule="DST-C10")
         if reading.outcome is ReadingOutcome.MISSING:
             raise Unreachable(reading.reason, where=self._set.offer.changes_document, rule="DST-C5")
         if self._set.row.hole_until is not None:
-            raise Moving(
+            raise Undetermined(
                 f"changes before {format_micros(self._set.row.hole_until)} are in no document of the source",
+                code="HW-SYN-11",
                 where=self._set.offer.changes_document,
                 rule="DST-C4",
                 advice="The next Resource List closes the gap, or a Change List that begins before it:"
