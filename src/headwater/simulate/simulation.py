@@ -8,13 +8,12 @@ memo, and the number of the next change is the next sequence number.
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
-from headwater.catalog.interface import Catalog, Event, Resource, Upsert
+from headwater.catalog.interface import Catalog, Event
 from headwater.errors import Interrupted, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.simulate.resources import (
@@ -58,74 +57,6 @@ class SimulatedClock:
     def __call__(self) -> dt.datetime:
         """The time of the simulation."""
         return self._start + dt.timedelta(seconds=self.elapsed)
-
-
-AHEAD = 128
-"""So many are read at once, and count as in a row."""
-KEPT = 8_192
-
-
-class WriteThroughCache:
-    """The resources of all sets. Safe for several threads."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._lock = threading.Lock()
-        self._ahead = threading.Lock()
-        self._known: dict[tuple[str, str], RecordedResource | None] = {}
-        self._learnt = 0
-        self._last: dict[str, int] = {}
-
-    def is_known(self, name: str, uri: str) -> bool:
-        """Whether `find` can tell without asking the catalog."""
-        return (name, uri) in self._known
-
-    def find(self, name: str, uri: str, number: int) -> RecordedResource | None:
-        """The resource as the catalog holds it, or None. `number` says where in the order of URIs it comes."""
-        key = (name, uri)
-        with self._lock:
-            learnt = self._learnt
-            in_a_row = abs(number - self._last.get(name, -AHEAD - 1)) <= AHEAD
-            self._last[name] = number
-            if key in self._known:
-                return self._known[key]
-        if not in_a_row:
-            return self._read(key, self._catalog.get(name, [uri]).values(), learnt)
-        with self._ahead:  # whoever asks for the next ones meanwhile finds them here then
-            with self._lock:
-                learnt = self._learnt
-                if key in self._known:
-                    return self._known[key]
-            return self._read(key, self._catalog.resources(name, _before(uri), AHEAD), learnt)
-
-    def _read(self, key: tuple[str, str], rows: Iterable[Resource], learnt: int) -> RecordedResource | None:
-        found = {(key[0], row.uri): row for row in rows}
-        with self._lock:
-            if learnt == self._learnt:  # else what was read may be older than what has been learnt
-                self._keep(found)
-        return found.get(key)
-
-    def learn(self, name: str, events: Iterable[Event]) -> None:
-        """These events are recorded; who follows the changes asks for just these."""
-        with self._lock:
-            self._learnt += 1
-            self._keep({(name, event.uri): event if isinstance(event, Upsert) else None for event in events})
-
-    def forget(self) -> None:
-        """Anything may have changed."""
-        with self._lock:
-            self._learnt += 1
-            self._known.clear()
-
-    def _keep(self, found: Mapping[tuple[str, str], RecordedResource | None]) -> None:
-        if len(self._known) >= KEPT:
-            self._known.clear()
-        self._known.update(found)
-
-
-def _before(uri: str) -> str:
-    """A text that comes before the URI, and after every other name of ours that comes before it."""
-    return uri[:-1] + chr(ord(uri[-1]) - 1) + "~"
 
 
 BATCH = 10_000
@@ -183,8 +114,8 @@ class SimulatedSet:
             raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
         self._population, self.done = population, done
 
-    def step(self, count: int, mix: ChangeMix, now: dt.datetime) -> list[Event]:
-        """Let so many changes happen, and return them: fewer when nothing is left that the mix could do.
+    def step(self, count: int, mix: ChangeMix, now: dt.datetime) -> int:
+        """Let so many changes happen, and return how many did: fewer when nothing is left that the mix could do.
 
         Raises what the catalog raises; `resume` is needed then.
         """
@@ -194,7 +125,7 @@ class SimulatedSet:
             if (accepted.first, accepted.last) != (self.done + 1, self.done + len(events)):
                 raise OtherSimulation("somebody else records changes", where=self.name)
             self.done = accepted.last
-        return events
+        return len(events)
 
     def _events(self, count: int, mix: ChangeMix, now: dt.datetime) -> Iterator[Event]:
         for step in range(self.done + 1, self.done + count + 1):
@@ -258,7 +189,6 @@ class Simulation:
         self._start = course.start or utc_now()
         filler = Filler(world.seed, world.hashes)
         self._feeds = {name: SimulatedSet(catalog, world, name, filler) for name in world.sets}
-        self._lookup = WriteThroughCache(catalog)
         self._exhausted = False
         self._origin = 0.0
         self.clock = SimulatedClock(self._start, course.warp, time.monotonic)
@@ -290,7 +220,6 @@ class Simulation:
 
     def resume(self) -> None:
         """Take up the catalog as it is, after something failed."""
-        self._lookup.forget()
         for feed in self._feeds.values():
             feed.resume()
 
@@ -317,9 +246,7 @@ class Simulation:
         changed = []
         for place, feed in enumerate(self._feeds.values()):
             wanted = share(due, place, len(self._feeds)) - feed.made
-            events = feed.step(min(wanted, BATCH), self.course.mix, now) if wanted > 0 else []
-            if events:
-                self._lookup.learn(feed.name, events)
+            if wanted > 0 and feed.step(min(wanted, BATCH), self.course.mix, now):
                 changed.append(feed.name)
         self._exhausted = not changed
         self.listener(Progress(CHANGES, self.done, self.course.last))
@@ -342,14 +269,10 @@ class Simulation:
         wait = self.clock.wait_for(self._origin + (self.done + 1) / self.course.rate)
         return min(max(wait, _LEAST_PAUSE), _LONGEST_PAUSE)
 
-    def is_at_hand(self, set_name: str, relative: str) -> bool:
-        """Whether `find` can tell without asking the catalog."""
-        return self._lookup.is_known(set_name, relative)
-
     def find(self, set_name: str, relative: str) -> RecordedResource | None:
         """A resource as the catalog holds it; None when it holds none."""
-        number = self._feeds[set_name].resources.number(relative)
-        return None if number is None else self._lookup.find(set_name, relative, number)
+        is_ours = self._feeds[set_name].resources.number(relative) is not None
+        return self.catalog.get(set_name, [relative]).get(relative) if is_ours else None
 
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         """The octets of a resource in the version that was recorded, whatever has become of it since."""

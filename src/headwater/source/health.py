@@ -86,10 +86,6 @@ class ServableSource(ObservableSource, Protocol):
 class ContentProvider(ContentReader, Protocol):
     """Whoever has the octets of resources that lie in no files, and what the catalog records of them."""
 
-    def is_at_hand(self, set_name: str, relative: str) -> bool:
-        """Whether `find` can tell without asking the catalog."""
-        ...
-
     def find(self, set_name: str, relative: str) -> RecordedResource | None:
         """A resource as the catalog holds it, or a later state than is published; None: there is none."""
         ...

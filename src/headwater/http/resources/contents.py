@@ -40,13 +40,9 @@ class ContentHandler:
         match = request.match
         if not await self._access.is_published(match.set_name):
             return not_published(match.set_name)
-        if self._waits(match):
+        if self._source.catalog.is_remote:
             return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
         return self._respond(match, request.fields, is_head=request.is_head)
-
-    def _waits(self, match: Match) -> bool:
-        assert match.set_name is not None
-        return self._source.catalog.is_remote and not self._provider.is_at_hand(match.set_name, match.name)
 
     def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
         assert match.set_name is not None
