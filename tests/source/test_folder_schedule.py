@@ -1,4 +1,4 @@
-"""What a set with a folder has to do next, as a table over values and the time."""
+"""What a set has to do next, as a table over values and the time."""
 
 from __future__ import annotations
 
@@ -7,51 +7,44 @@ from typing import Any
 
 import pytest
 
-from headwater.source.folder_schedule import (
-    AT_ONCE,
-    HELD_SECONDS,
-    HINTED_SCANS,
-    SCANS,
-    TICK_SECONDS,
-    UNWATCHED_SECONDS,
-    FolderSchedule,
-    FolderWork,
-)
+from headwater.source.published_folder import SCANS, UNWATCHED_SECONDS, PublishedFolder
+from headwater.source.set_health import SetHealth
+from headwater.source.worker import AT_ONCE, HELD_SECONDS, HINTED_LOOKS, TICK_SECONDS, Schedule, Work
 
 NOW = 1_000.0
-QUIET: dict[str, Any] = {"is_begun": True, "scan_at": NOW + 300, "publish_at": NOW + 30}
+QUIET: dict[str, Any] = {"is_begun": True, "look_at": NOW + 300, "publish_at": NOW + 30}
 
-CASES: dict[str, tuple[dict[str, Any], FolderWork, float]] = {
-    "before all the beginning": ({"scan_at": 0.0}, FolderWork.BEGIN, 0.0),
-    "which waits for the watch": ({"retry_at": NOW + 5}, FolderWork.BEGIN, NOW + 5),
-    "nothing but the regular publication": (QUIET, FolderWork.PUBLISH, NOW + 30),
+CASES: dict[str, tuple[dict[str, Any], Work, float]] = {
+    "before all the beginning": ({"look_at": 0.0}, Work.BEGIN, 0.0),
+    "which waits for the watch": ({"retry_at": NOW + 5}, Work.BEGIN, NOW + 5),
+    "nothing but the regular publication": (QUIET, Work.PUBLISH, NOW + 30),
     "a full scan before all": (
-        QUIET | {"scan_at": NOW, "publish_at": NOW - 9, "hints": {b"a"}},
-        FolderWork.SCAN,
+        QUIET | {"look_at": NOW, "publish_at": NOW - 9, "hints": {b"a"}},
+        Work.LOOK,
         NOW,
     ),
     "the regular publication however many hints there are": (
         QUIET | {"publish_at": NOW - 1, "hints": {b"a"}},
-        FolderWork.PUBLISH,
+        Work.PUBLISH,
         NOW - 1,
     ),
-    "hints at once": (QUIET | {"hints": {b"a"}}, FolderWork.HINTS, AT_ONCE),
+    "hints at once": (QUIET | {"hints": {b"a"}}, Work.HINTS, AT_ONCE),
     "hints before what is left of a round of pages": (
         QUIET | {"hints": {b"a"}, "has_pages_left": True},
-        FolderWork.HINTS,
+        Work.HINTS,
         AT_ONCE,
     ),
-    "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, FolderWork.PUBLISH, AT_ONCE),
+    "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, Work.PUBLISH, AT_ONCE),
     "large files, in the middle of which hints are looked at": (
         QUIET | {"large": {b"a"}, "hints": {b"b"}},
-        FolderWork.LARGE,
+        Work.LARGE,
         AT_ONCE,
     ),
-    "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, FolderWork.HINTS, NOW + 1),
-    "no scan while one is under way": (QUIET | {"scan_at": math.inf, "hints": {b"a"}}, FolderWork.HINTS, AT_ONCE),
+    "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, Work.HINTS, NOW + 1),
+    "no scan while one is under way": (QUIET | {"look_at": math.inf, "hints": {b"a"}}, Work.HINTS, AT_ONCE),
     "everything again after a failure, when its pause is over": (
-        QUIET | {"scan_at": 0.0, "hints": {b"a"}, "retry_at": NOW + 7},
-        FolderWork.SCAN,
+        QUIET | {"look_at": 0.0, "hints": {b"a"}, "retry_at": NOW + 7},
+        Work.LOOK,
         NOW + 7,
     ),
 }
@@ -60,11 +53,11 @@ CASES: dict[str, tuple[dict[str, Any], FolderWork, float]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_next(case: str) -> None:
     given, work, at = CASES[case]
-    assert FolderSchedule(**given).next_work(NOW) == (work, at)
+    assert Schedule(**given).next_work(NOW) == (work, at)
 
 
 def test_hints_are_taken_once_and_those_of_later_at_their_time() -> None:
-    schedule = FolderSchedule(hints={b"a"}, later=[(NOW + 1, b"b"), (NOW + 2, b"c")])
+    schedule = Schedule(hints={b"a"}, later=[(NOW + 1, b"b"), (NOW + 2, b"c")])
     assert [schedule.take_hints(NOW + seconds) for seconds in (0, 1, 1, 3)] == [{b"a"}, {b"b"}, set(), {b"c"}]
 
 
@@ -82,18 +75,20 @@ def test_hints_are_taken_once_and_those_of_later_at_their_time() -> None:
 def test_full_scans_are_regular_and_keep_to_their_share(
     took: float, watched: bool, held_back: bool, pause: float
 ) -> None:
-    schedule = FolderSchedule(scan_ended_at=NOW, scan_seconds=took)
-    assert schedule.regular_scan_at(300.0, watched=watched, held_back=held_back) == NOW + pause
+    folder = PublishedFolder.__new__(PublishedFolder)
+    folder._rescan_seconds = 300.0
+    health = SetHealth(name="files", watching=watched, held_back="the folder is away" if held_back else None)
+    assert folder.pause_after(took, health) == pause
 
 
 def test_hints_bring_a_full_scan_forward_and_never_put_it_off() -> None:
-    schedule = FolderSchedule(scan_at=NOW + 300, scan_ended_at=NOW, scan_seconds=6.0)
-    schedule.scan_for_hints()
-    assert schedule.scan_at == pytest.approx(NOW + HINTED_SCANS.pause_after(6.0)) == NOW + 12
-    schedule.scan_by(NOW + 1)
-    schedule.scan_for_hints()
-    assert schedule.scan_at == NOW + 1
+    schedule = Schedule(look_at=NOW + 300, look_ended_at=NOW, look_seconds=6.0)
+    schedule.look_for_hints()
+    assert schedule.look_at == pytest.approx(NOW + HINTED_LOOKS.pause_after(6.0)) == NOW + 12
+    schedule.look_by(NOW + 1)
+    schedule.look_for_hints()
+    assert schedule.look_at == NOW + 1
 
 
 def test_a_folder_that_nothing_happens_in_is_published_regularly() -> None:
-    assert FolderSchedule(is_begun=True, scan_at=math.inf, publish_at=TICK_SECONDS).next_work(0.0)[1] == TICK_SECONDS
+    assert Schedule(is_begun=True, look_at=math.inf, publish_at=TICK_SECONDS).next_work(0.0)[1] == TICK_SECONDS

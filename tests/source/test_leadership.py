@@ -31,13 +31,13 @@ from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
-from headwater.source.folder_pipeline import FolderPipeline
 from headwater.source.health import report, report_without_catalog
 from headwater.source.leadership import Leadership
+from headwater.source.published_folder import PublishedFolder
 from headwater.source.scan_settings import scan_settings
 from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source import Source
-from headwater.source.source_context import SourceContext
+from headwater.source.worker import SetWorker, SourceContext
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from headwater.storage.objects.folder_store import FolderStore
@@ -495,7 +495,7 @@ def test_that_another_process_publishes_is_no_failure() -> None:
     assert (health.failures, health.error_code) == (1, "HW-STO-01")
 
 
-def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] = lambda: None) -> FolderPipeline:
+def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] = lambda: None) -> SetWorker:
     config = SetConfig(files=str(base / "files"))
     whole = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,))
     site = whole.site()
@@ -504,7 +504,7 @@ def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] 
     context = SourceContext(
         catalog=catalog, publisher=publisher, clock=utc_now, state=base / "state", may_record=may_record
     )
-    return FolderPipeline(context, "files", folder)
+    return SetWorker(context, PublishedFolder(context, "files", folder))
 
 
 @pytest.mark.parametrize("meanwhile", ["other content", "the old content", "back"])
@@ -520,13 +520,13 @@ def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
     file.write_text("1")
     (tmp_path / "files" / "other").write_text("so that deletions are believed")
     os.link(file, aside)
-    one.full()
+    one.once()
     record = catalogs[0].record
 
     def wake_up_late(*args: Any, **options: Any) -> Accepted:
         monkeypatch.undo()
         os.replace(aside, file) if meanwhile == "the old content" else file.write_text("333")
-        two.full()
+        two.once()
         return record(*args, **options)
 
     monkeypatch.setattr(catalogs[0], "record", wake_up_late)
@@ -534,13 +534,13 @@ def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
     if meanwhile != "back":
         file.write_text("22")
     with pytest.raises(Moved):
-        one.full()
+        one.once()
     lengths = [one.metadata.length for one in catalogs[1].changes("files")]
     assert lengths == ([] if meanwhile == "the old content" else [3])
-    one.full()
+    one.once()
     assert [one.metadata.length for one in catalogs[1].changes("files")] == lengths
     file.write_text("4444")
-    one.hinted([b"f"])
+    one.look_again([b"f"])
     assert catalogs[1].get("files", ["f"])["f"].metadata.length == 4
     for catalog in catalogs:
         catalog.close()
@@ -561,7 +561,7 @@ def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "f").write_text("1")
     with pytest.raises(NotLeader):
-        _worker(catalog, tmp_path, may_record).full()
+        _worker(catalog, tmp_path, may_record).once()
     assert catalog.get("files", ["f"]) == {}
     assert catalog.state("files").opened_at is None
     catalog.close()

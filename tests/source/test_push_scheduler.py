@@ -36,8 +36,8 @@ from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import TASK_THREADS
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
-from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import make_state
+from headwater.source.worker import SourceContext
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(10)

@@ -33,12 +33,12 @@ from headwater.publish import plan as publish_plan
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.config_file import read_config
 from headwater.source.configured_source import utc_now
-from headwater.source.folder_pipeline import FolderPipeline
-from headwater.source.folder_set import FolderSet
 from headwater.source.health import report
+from headwater.source.published_folder import PublishedFolder
 from headwater.source.scan_settings import FolderOverlap
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.state_lock import Locked, StateLock
+from headwater.source.worker import SetWorker
 from tests.ingest.test_walk import ODD_NAMES
 from tests.source.replay import Tree
 from tests.support.waiting import DEADLINE, until
@@ -194,7 +194,7 @@ def test_small_changes_do_not_wait_for_a_large_file(
     world: WatchedSource, found_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its digests take a while; what comes later and is small is recorded first."""
-    monkeypatch.setattr("headwater.source.folder_pipeline.APART_OCTETS", 1 << 20)
+    monkeypatch.setattr("headwater.source.published_folder.APART_OCTETS", 1 << 20)
     read, small = hashing._feed, threading.Event()
 
     def slowly(descriptor: int, size: int, takers: list[Any], stop: Callable[[], bool] | None) -> int:
@@ -398,9 +398,8 @@ def test_files_that_cannot_be_read_are_counted_and_named(
         assert "files: 6 files cannot be read, and what is published of them stays: alone \N{SNOWMAN}, shut" in (
             capsys.readouterr().out
         )
-        assert FolderPipeline(source._context, "files", source._folders["files"]).full().scanned.warnings == {
-            "HW-ING-20": 6
-        }
+        folder = PublishedFolder(source._context, "files", source._folders["files"])
+        assert SetWorker(source._context, folder).once().scanned.warnings == {"HW-ING-20": 6}
         (world.folder / "shut").chmod(0o755)
         until(lambda: [one["files"] for one in told()] == [1], what="the folder that can be read again")
         (world.folder / "alone \N{SNOWMAN}").chmod(0o644)
@@ -547,9 +546,9 @@ def test_what_was_recorded_and_not_published_comes_first(world: WatchedSource, m
         world.comes()
 
 
-def _folder_set(source: Source) -> FolderSet:
+def _worker(source: Source) -> SetWorker:
     (one,) = source._followed
-    assert isinstance(one, FolderSet)
+    assert isinstance(one, SetWorker)
     return one
 
 
@@ -563,7 +562,7 @@ def test_lost_documents_are_restored(world: WatchedSource, monkeypatch: pytest.M
     world.put("a")
     with world.running():
         pass
-    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 0.2)
+    monkeypatch.setattr("headwater.source.worker.TICK_SECONDS", 0.2)
     shutil.rmtree(world.state / lost)
     with Source(world.config()) as source:
         assert not (source.is_published("files") and source.is_site_published())
@@ -581,7 +580,7 @@ def test_pages_of_a_quiet_folder_follow_as_soon_as_it_is_configured(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`refresh_seconds` below the time between publications."""
-    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 3_600.0)
+    monkeypatch.setattr("headwater.source.worker.TICK_SECONDS", 3_600.0)
     world.settings |= {"refresh_seconds": 1.0}
     world.put("a")
     with world.running():
@@ -596,7 +595,7 @@ def test_lost_documents_are_restored_however_busy_the_folder_is(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch, busy: str
 ) -> None:
     """What comes more often than the regular look does not put it off."""
-    monkeypatch.setattr("headwater.source.folder_set.TICK_SECONDS", 1.0)
+    monkeypatch.setattr("headwater.source.worker.TICK_SECONDS", 1.0)
     world.settings |= {"rescan_seconds": 0.1} if busy == "scans" else {}
     world.put("a")
     with world.running() as source:
@@ -605,7 +604,7 @@ def test_lost_documents_are_restored_however_busy_the_folder_is(
 
         def is_back() -> bool:
             if busy == "hints":
-                _folder_set(source).hint([b"a"])
+                _worker(source).hint([b"a"])
             return lost.exists()
 
         until(is_back)
@@ -665,8 +664,7 @@ def test_health_forgets_what_was_held_back_when_the_folder_is_whole_again(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by a hint, and nothing that comes back is a change: a full scan has to look."""
-    for module in ("folder_set", "folder_schedule"):
-        monkeypatch.setattr(f"headwater.source.{module}.HELD_SECONDS", 0.5)
+    monkeypatch.setattr("headwater.source.worker.HELD_SECONDS", 0.5)
     for number in range(30):
         world.put(f"d/f{number}")
     world.put("other")
@@ -703,7 +701,7 @@ def test_what_a_hint_found_is_not_told_again_by_the_full_scan(world: WatchedSour
         world.comes()
         until(lambda: any(isinstance(one, Notice) for one in world.events))
         scans = source.sets_health[0].scans
-        _folder_set(source).hint([b""])
+        _worker(source).hint([b""])
         until(lambda: source.sets_health[0].scans == scans + 1)
     assert [one.rule for one in world.events if isinstance(one, Notice)] == ["HW-ING-11"]
 

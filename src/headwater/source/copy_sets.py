@@ -19,9 +19,9 @@ from headwater.source.config import SetConfig
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a part of a start
     from headwater.ingest.copy.intake import CopyIntake
-    from headwater.source.copy_set import CopySet, CopyTask
+    from headwater.source.published_copy import CopyTask
     from headwater.source.scheduler import Scheduler
-    from headwater.source.source_context import SourceContext
+    from headwater.source.worker import SetWorker, SourceContext
 
 
 _UNFIT = re.compile("[^a-z0-9._-]+")
@@ -68,27 +68,30 @@ class CopySets:
             found[name] = CopyIntake(catalog, place, clock, listener, stop)
         return found
 
-    def made(self, context: SourceContext, intakes: dict[str, CopyIntake]) -> list[CopySet]:
-        """The sets."""
+    def workers(
+        self, context: SourceContext, intakes: dict[str, CopyIntake], stop: Callable[[], bool]
+    ) -> list[SetWorker]:
+        """Who keeps the sets current."""
         if not intakes:
             return []
-        from headwater.source.copy_set import CopySet
+        from headwater.source.published_copy import PublishedCopy
+        from headwater.source.worker import SetWorker
 
         for intake in intakes.values():
             intake.may_record = context.may_record
-        return [CopySet(context, intake) for intake in intakes.values()]
+        return [SetWorker(context, PublishedCopy(context, intake), stop) for intake in intakes.values()]
 
-    def schedule(self, sets: Iterable[CopySet], scheduler: Scheduler, listener: Listener) -> list[CopyTask]:
+    def schedule(self, sets: Iterable[SetWorker], scheduler: Scheduler, listener: Listener) -> list[CopyTask]:
         """Have this scheduler keep the sets current: a task for each copy, to be closed when the scheduler has ended.
 
         Nothing is there to be done without sets that publish copies.
         """
-        by_copy: dict[str, list[CopySet]] = {}
+        by_copy: dict[str, list[SetWorker]] = {}
         for one in sets:
             by_copy.setdefault(str(self._configs[one.name].copy), []).append(one)
         if not by_copy:
             return []
-        from headwater.source.copy_set import CopyTask
+        from headwater.source.published_copy import CopyTask
 
         tasks = [CopyTask(Path(copy), some, listener) for copy, some in by_copy.items()]
         for task in tasks:

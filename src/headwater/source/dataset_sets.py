@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
-from headwater.source.folder_pipeline import PipelineResult
 from headwater.source.scan_settings import FolderOverlap
-from headwater.source.source_context import SourceContext
+from headwater.source.worker import SetResult, SetWorker, SourceContext
 
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
     from headwater.ingest.datasets.inputs import DatasetInput
+    from headwater.ingest.datasets.intake import DatasetIntake
     from headwater.ingest.folder.dry_run import DryRun
-    from headwater.source.dataset_set import DatasetSet
+    from headwater.source.published_dataset import PublishedDataset
     from headwater.source.scheduler import Scheduler
 
 
@@ -37,48 +37,44 @@ class DatasetSets:
                 what = "what the dataset is made of overlaps with the state or the output"
                 raise FolderOverlap(what, where=config.dataset or config.oxigraph)
 
-    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[DatasetSet]:
-        """Have this scheduler keep the sets current, which are returned."""
-        sets = [self._set(context, one, scheduler.stopping.is_set) for one in self._configs]
-        for one in sets:
+    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[SetWorker]:
+        """Have this scheduler keep the sets current; who does is returned."""
+        stop = scheduler.stopping.is_set
+        workers = [SetWorker(context, self._published(context, one, stop), stop) for one in self._configs]
+        for one in workers:
             scheduler.add(one)
-        return sets
+        return workers
 
-    def run_once(self, context: SourceContext) -> list[PipelineResult]:
+    def run_once(self, context: SourceContext) -> list[SetResult]:
         """Bring each set up to date once. Raises whatever is wrong with one."""
-        from headwater.ingest.datasets.intake import DatasetNews
-        from headwater.ingest.folder.event_builder import ScanResult
-
-        results = []
-        for config in self._configs:
-            outcome, published = self._set(context, config, lambda: False).work()
-            is_changed = outcome.news is DatasetNews.CHANGED
-            scanned = ScanResult(
-                opened=outcome.is_first,
-                created=int(is_changed and outcome.is_first),
-                updated=int(is_changed and not outcome.is_first),
-                unchanged=int(not is_changed),
-                read=1,
-                octets=outcome.octets,
-            )
-            results.append(PipelineResult(name=config.name, scanned=scanned, published=published))
-        return results
+        return [SetWorker(context, self._published(context, one, waits=True)).once() for one in self._configs]
 
     def survey(self, context: SourceContext, name: str) -> DryRun:
         """Whether `run_once` would read the dataset of a set, by what is known without reading it."""
         from headwater.ingest.folder.dry_run import DryRun
 
-        intake = self._set(context, next(one for one in self._configs if one.name == name), lambda: False).intake
+        intake = self._intake(context, next(one for one in self._configs if one.name == name), lambda: False)
         if intake.state is None:
             return DryRun(new=1)
         return DryRun(unchanged=1) if intake.is_unchanged() else DryRun(changed=1)
 
-    def _set(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetSet:
+    def _published(
+        self,
+        context: SourceContext,
+        config: SetConfig,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        waits: bool = False,
+    ) -> PublishedDataset:
+        from headwater.source.published_dataset import PublishedDataset
+
+        return PublishedDataset(context, self._intake(context, config, stop), config.dataset_pause, waits=waits)
+
+    def _intake(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetIntake:
         from headwater.datasets.dataset_folder import DatasetFolder
         from headwater.ingest.datasets.inputs import PathOrCopy
         from headwater.ingest.datasets.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
-        from headwater.source.dataset_set import DatasetSet
 
         rules = DatasetRules(
             blank_nodes=BlankNodes(config.blank_nodes),
@@ -91,7 +87,7 @@ class DatasetSets:
         if isinstance(made_of, PathOrCopy):
             intake.origin = made_of.origin
         intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
-        return DatasetSet(context, intake, config.dataset_pause)
+        return intake
 
     def _genid(self, name: str) -> str:
         """Below the well-known place of this origin (section 3.5 of RDF 1.1 Concepts)."""

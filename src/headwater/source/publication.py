@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -30,13 +29,6 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         return self.last - self.first + 1
 
 
-class ListenerPosition(msgspec.Struct, frozen=True):
-    """How far a listener was told of a set: up to the change `seq` of a history."""
-
-    history: int
-    seq: int
-
-
 class VisibleChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What is published of a set: the changes `first`..`last` of a history (`PublicationState.history`)."""
 
@@ -46,55 +38,39 @@ class VisibleChanges(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     resources: int
 
-    @property
-    def position(self) -> ListenerPosition:
-        """Of a listener that was told all of it."""
-        return ListenerPosition(self.history, self.last)
-
-    def after(self, position: ListenerPosition | None) -> Publication | None:
-        """What a listener at this position has to be told; None when that is nothing."""
-        if position == self.position:
+    def after(self, told: VisibleChanges | None) -> Publication | None:
+        """What a listener has to be told who was `told` of that last; None when that is nothing."""
+        if told is not None and (told.history, told.last) == (self.history, self.last):
             return None
-        goes_on = position is not None and position.history == self.history and position.seq < self.last
+        goes_on = told is not None and told.history == self.history and told.last < self.last
         return Publication(
             name=self.name,
             is_first=not goes_on,
             resources=self.resources,
-            first=position.seq + 1 if goes_on and position is not None else self.first,
+            first=told.last + 1 if goes_on and told is not None else self.first,
             last=self.last,
         )
-
-
-PublicationListener = Callable[[Publication], None]
-
-
-class LaterListener(Protocol):
-    """A listener that takes note of what is visible, and is told of it by another thread."""
-
-    def visible(self, changes: VisibleChanges) -> None:
-        """Take note of what is published of a set now. Never waits."""
-        ...
 
 
 class PublicationEvents:
     """Tells those who listen of each publication that has made changes visible. Safe for several threads.
 
-    A listener of this process is told at once, from the beginning of the process; it must not wait and raises nothing.
+    A listener is told at once, from the beginning of the process; it must not wait and raises nothing.
     """
 
     def __init__(self) -> None:
-        self._listeners: list[PublicationListener] = []
-        self._later: list[LaterListener] = []
-        self._told: dict[str, ListenerPosition] = {}
+        self._listeners: list[Callable[[Publication], None]] = []
+        self._observers: list[Callable[[VisibleChanges], None]] = []
+        self._told: dict[str, VisibleChanges] = {}
         self._lock = threading.Lock()
 
-    def listen(self, listener: PublicationListener) -> None:
-        """Tell this one of what is published from now on."""
+    def listen(self, listener: Callable[[Publication], None]) -> None:
+        """Tell this one of what becomes visible from now on."""
         self._listeners.append(listener)
 
-    def listen_later(self, listener: LaterListener) -> None:
-        """Tell this one, too; it keeps its own positions."""
-        self._later.append(listener)
+    def observe(self, observer: Callable[[VisibleChanges], None]) -> None:
+        """Tell this one after each publication what is visible then; it keeps its own positions."""
+        self._observers.append(observer)
 
     def published(self, result: PublishResult) -> None:
         """A set was published."""
@@ -106,11 +82,10 @@ class PublicationEvents:
             resources=result.resources,
         )
         with self._lock:  # in the order of the publications
-            for later in self._later:
-                later.visible(changes)
+            for observer in self._observers:
+                observer(changes)
             event = changes.after(self._told.get(result.name))
-            if event is None:
-                return
-            self._told[result.name] = changes.position
-            for listener in self._listeners:
-                listener(event)
+            if event is not None:
+                self._told[result.name] = changes
+                for listener in self._listeners:
+                    listener(event)

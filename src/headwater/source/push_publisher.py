@@ -27,7 +27,7 @@ from headwater.progress import silent
 from headwater.publish.plan import Refresh
 from headwater.source.scheduler import Priority, Scheduler
 from headwater.source.set_health import Failures, SetHealth
-from headwater.source.source_context import SourceContext
+from headwater.source.worker import SourceContext
 
 WAITING: Final = "waiting for its first records"
 LOADING: Final = "loading"
@@ -160,9 +160,8 @@ LOOKS: Final = DutyCycle(0.02)
 """… but no more than this share of the time."""
 SHORTEN_AGAIN_SECONDS: Final = 10.0
 """After the start, and after the clock was set back: what was under way then may be dated by the later clock, too."""
-NAME_SECONDS: Final = 5.0
-"""Sets that are published while another is not are named when nothing else is to be published, or after so long."""
 NAMING: Final = DutyCycle(0.05)
+"""How much of the time it may take to name sets that are published while another is not."""
 
 
 class PushPublisher:
@@ -181,7 +180,7 @@ class PushPublisher:
         self._open_count = 0
         self._looked_at: dt.datetime | None = None
         self._shorten_again_at = math.inf
-        self._look_at = self._tick_at = self._name_at = self._look_took = 0.0
+        self._look_at = self._tick_at = self._name_at = 0.0
 
     def news(self, name: str) -> None:
         """Something was recorded in the set: publish it, also while a look at all sets waits for the catalog."""
@@ -242,8 +241,7 @@ class PushPublisher:
             push_set.is_misdated |= is_misdated
             self._want(push_set, Priority.HIGH, now)
         took = time.thread_time() - began
-        dear, self._look_took = min(took, self._look_took), took  # once may be chance: the collector of garbage
-        self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(dear))
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
 
     def _want(self, push_set: PushSet, priority: Priority, now: float | None = None) -> None:
         """Have a set published: in its turn, or once the publication under way has ended, or its pause is over."""
@@ -284,8 +282,6 @@ class PushPublisher:
 
     def _name(self, now: float) -> None:
         if self._is_naming or now < self._name_at:
-            return
-        if not self._scheduler.is_queue_empty and now < self._name_at + NAME_SECONDS:
             return
         self._name_at = now + LOOK_SECONDS
         if self._open_count < len(self._sets) or any(push_set.failures for push_set in self._sets.values()):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
     from headwater.source.push_publisher import PushPublisher, PushSet
     from headwater.source.push_target import PushTarget
     from headwater.source.scheduler import Scheduler
-    from headwater.source.source_context import SourceContext
+    from headwater.source.worker import SourceContext
 
 
 PUBLISHING_THREADS = 8

@@ -182,11 +182,6 @@ class Scheduler:
         """Put a short job in the queue."""
         self._queue.put(job, priority)
 
-    @property
-    def is_queue_empty(self) -> bool:
-        """Whether no short job waits."""
-        return self._queue.is_empty
-
     def start(self) -> None:
         """Begin."""
         count = min(TASK_THREADS, len(self._tasks))

@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.walk import outside_state
 from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 from headwater.progress import Listener, Notice
-from headwater.source.set_health import SetHealth
+from headwater.source.worker import SetWorker
 
 WATCH_PAUSE: Final = 5.0
 """Before a folder that cannot be watched is tried again."""
 
 
-class HintTaker(Protocol):
-    """Whoever is told where to look."""
-
-    def hint(self, paths: Iterable[bytes]) -> None:
-        """Something may have changed at these relative paths; the empty path stands for everything."""
-        ...
-
-    def appeared(self, folders: Iterable[bytes]) -> None:
-        """These folders have just appeared: files may have come before they were watched."""
-        ...
-
-    def watch_changed(self) -> None:
-        """The folder is watched from now on, or no longer."""
-        ...
-
-
 class SetWatch:
     """Watches one folder in a thread of its own, until `stopping`."""
 
-    def __init__(
-        self, folder: Folder, taker: HintTaker, health: SetHealth, stopping: threading.Event, listener: Listener
-    ) -> None:
+    def __init__(self, folder: Folder, taker: SetWorker, stopping: threading.Event, listener: Listener) -> None:
         self._folder = folder
         self._taker = taker
-        self._health = health
+        self._health = taker.health
         self._stopping = stopping
         self._listener = listener
         self._lock = threading.Lock()

@@ -25,31 +25,28 @@ from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.dry_run import DryRun, dry_run
 from headwater.ingest.set_problems import DeletionGuard
-from headwater.progress import Listener, Notice, silent
+from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.packages.change_contents import KeptContents
-from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy_sets import has_copy
 from headwater.source.dump_packing import DumpPacking, packing_jobs
-from headwater.source.folder_pipeline import FolderPipeline, PipelineResult
 from headwater.source.leadership import Leadership
 from headwater.source.publication import Publication, PublicationEvents
+from headwater.source.published_folder import PublishedFolder
 from headwater.source.scan_settings import StaticTree
 from headwater.source.scheduler import Scheduler, WorkQueue
 from headwater.source.set_health import SetHealth
-from headwater.source.source_context import SourceContext
 from headwater.source.state_lock import StateLock, make_state
 from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
+from headwater.source.worker import SetResult, SetWorker, SourceContext
 from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:
-    from headwater.source.copy_set import CopySet, CopyTask
-    from headwater.source.dataset_set import DatasetSet
-    from headwater.source.folder_set import FolderSet
     from headwater.source.notifier import Notifier
+    from headwater.source.published_copy import CopyTask
     from headwater.source.push_publisher import PushSet
 
 _SETTLING_ROUNDS = 3
@@ -84,11 +81,11 @@ class Source(ConfiguredSource):
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._followed: list[FolderSet | PushSet | CopySet | DatasetSet] = []
+        self._followed: list[SetWorker | PushSet] = []
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
-        self._scanned: dict[str, FolderSet] = {}
+        self._scanned: dict[str, SetWorker] = {}
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
@@ -145,7 +142,7 @@ class Source(ConfiguredSource):
             return self.publisher.site_documents.is_known_published(name)
         return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
 
-    def run_once(self) -> list[PipelineResult]:
+    def run_once(self) -> list[SetResult]:
         """Bring every set that is not filled by push up to date once: look, record, publish what is stale.
 
         Files that are being written get a while. Raises NotLeader when another process publishes the source.
@@ -166,14 +163,14 @@ class Source(ConfiguredSource):
             )
         return worked
 
-    def _copies_once(self) -> list[PipelineResult]:
+    def _copies_once(self) -> list[SetResult]:
         """Publish copies, into the static tree where there is one.
 
         For servers that follow the copies anyway, those that are not there yet are left to them.
         """
         if not self.copied_names:
             return []
-        from headwater.source.copy_set import publish_copies
+        from headwater.source.published_copy import publish_copies
 
         copies = self._made_copies(lambda: False)
         if self._tree is None:
@@ -183,7 +180,7 @@ class Source(ConfiguredSource):
             self._pack_resources(one.name, at_once=False)
         return made
 
-    def _packed(self, config: SetConfig, worked: PipelineResult) -> PipelineResult:
+    def _packed(self, config: SetConfig, worked: SetResult) -> SetResult:
         """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again.
 
         So changes tell of what the packages lack, or it is packed by the next round: nothing follows this run (AMB-90).
@@ -214,16 +211,15 @@ class Source(ConfiguredSource):
         for one in self._packing.get(publication.name, ()):
             one.news()
 
-    def _work(self, config: SetConfig) -> PipelineResult:
+    def _work(self, config: SetConfig) -> SetResult:
         self._tell_left_resources(config.name)
-        pipeline = FolderPipeline(self._context, config.name, self._folders[config.name])
-        worked = pipeline.full(Refresh.STALE)
+        worker = SetWorker(self._context, PublishedFolder(self._context, config.name, self._folders[config.name]))
+        worked = worker.once()
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
                 break
             time.sleep(min(config.settle_seconds, _SETTLING_SECONDS) * 0.6)
-            again = pipeline.hinted(worked.scanned.unsettled)
-            worked = _together(worked, again)
+            worked = _together(worked, worker.look_again(worked.scanned.unsettled))
         return worked
 
     def _tell_left_resources(self, name: str) -> None:
@@ -287,7 +283,7 @@ class Source(ConfiguredSource):
             settings=notify,
         )
         notifier = Notifier(notify.hubs, context)
-        self.events.listen_later(notifier)
+        self.events.observe(notifier.visible)
         return notifier
 
     def _begin(self) -> None:
@@ -313,38 +309,46 @@ class Source(ConfiguredSource):
         self._end_work(10.0)
         self._followed, self._packing = [], {}  # with their failures
 
-    def _schedule_folders(self, scheduler: Scheduler) -> list[FolderSet]:
+    def _schedule_folders(self, scheduler: Scheduler) -> list[SetWorker]:
         # With it comes the watching, which one round does not need.
-        from headwater.source.folder_set import FolderSet
+        from headwater.source.set_watch import WATCH_PAUSE, SetWatch
 
-        sets = [
-            FolderSet(self._context, one, self._folders[one.name], scheduler)
-            for one in self.config.sets
-            if one.is_scanned
-        ]
-        for one in sets:
-            scheduler.add(one)
-        self._scanned = {one.health.name: one for one in sets}
-        return sets
+        workers, stop = [], scheduler.stopping.is_set
+        for one in self.config.sets:
+            if not one.is_scanned:
+                continue
+            # A rotation is due after a full scan: only that knows the folder as it was at one time.
+            rescan_seconds = min(one.rescan_seconds, one.rotation_seconds or one.rescan_seconds)
+            folder = PublishedFolder(self._context, one.name, self._folders[one.name], rescan_seconds, stop)
+            worker = SetWorker(self._context, folder, stop, scheduler.wake)
+            folder.breathe = worker.breathe
+            if one.watch:
+                watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
+                scheduler.add_loop(watch.run, watch.end)
+                worker.wait_for_watch(WATCH_PAUSE)
+            scheduler.add(worker)
+            workers.append(worker)
+        self._scanned = {one.name: one for one in workers}
+        return workers
 
     def _hint(self, name: str, uris: Iterable[str]) -> None:
         """Have the files of these resources looked at: they are not as they were recorded."""
         if (one := self._scanned.get(name)) is not None:
             one.hint([unquote_to_bytes(uri) for uri in uris if "://" not in uri])
 
-    def _schedule_copies(self, scheduler: Scheduler) -> list[CopySet]:
-        sets = self._made_copies(scheduler.stopping.is_set)
-        self._copies = self.copy_sets.schedule(sets, scheduler, self._listener)
-        return sets
+    def _schedule_copies(self, scheduler: Scheduler) -> list[SetWorker]:
+        workers = self._made_copies(scheduler.stopping.is_set)
+        self._copies = self.copy_sets.schedule(workers, scheduler, self._listener)
+        return workers
 
-    def _made_copies(self, stop: Callable[[], bool]) -> list[CopySet]:
+    def _made_copies(self, stop: Callable[[], bool]) -> list[SetWorker]:
         intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, stop)
         for name, intake in intakes.items():
             if name in self.versioned:
                 keeps = self.keeps_of(name)
                 intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
                 intake.predecessors, intake.history = self.predecessors_of(name), self.history_of(name)
-        return self.copy_sets.made(self._context, intakes)
+        return self.copy_sets.workers(self._context, intakes, stop)
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
         self._packing = {}
@@ -443,7 +447,7 @@ class ReadOnlySource(ConfiguredSource):
         return {"role": "server", "sets": []}
 
 
-def _together(first: PipelineResult, again: PipelineResult) -> PipelineResult:
+def _together(first: SetResult, again: SetResult) -> SetResult:
     scanned = first.scanned
     for field in ("created", "updated", "deleted", "read", "octets"):
         setattr(scanned, field, getattr(scanned, field) + getattr(again.scanned, field))

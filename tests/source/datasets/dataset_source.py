@@ -11,8 +11,8 @@ import msgspec
 
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.folder_pipeline import PipelineResult
 from headwater.source.source import Source
+from headwater.source.worker import SetResult
 from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, import_changes
 from tests.support.serving import Face, source_at_work
 
@@ -33,7 +33,7 @@ class Rounds:
         self.config = SourceConfig(state=str(self.state), sets=sets, base_url=base, **options)  # type: ignore[arg-type]
         self.notices: list[Notice] = []
 
-    def run(self) -> list[PipelineResult]:
+    def run(self) -> list[SetResult]:
         """One round."""
         with Source(self.config, listener=self._hear) as source:
             return source.run_once()

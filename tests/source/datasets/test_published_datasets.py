@@ -363,7 +363,7 @@ def test_a_file_whose_time_lies_ahead_is_not_waited_for_until_then(
         time.sleep(0.02)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-    monkeypatch.setattr("headwater.source.dataset_set.time", clock)
+    monkeypatch.setattr("headwater.source.published_dataset.time", clock)
     tomorrow = time.time() + 86_400
     rounds = Rounds(tmp_path, file_set(tmp_path / "d.nt"))
     for count in (1, 2):

@@ -33,8 +33,8 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.ingest.folder.dry_run import DryRun
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.folder_pipeline import PipelineResult
     from headwater.source.scan_settings import StaticTree
+    from headwater.source.worker import SetResult
 
 _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
@@ -213,8 +213,8 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
 def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[SetConfig, ...]:
     """A set for each of the copy, or for the one that is named. Raises UsageFault."""
     from headwater.source.config import SetConfig
-    from headwater.source.copy_set import refuse_overlap
     from headwater.source.copy_sets import published_names
+    from headwater.source.published_copy import refuse_overlap
 
     copy, wanted = given["copy"].absolute(), given.get("set_name")
     refuse_overlap(copy, given["out"])
@@ -284,7 +284,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     return status
 
 
-def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> dict[str, object]:
+def _summary(worked: SetResult, count: int, where: str, seconds: float) -> dict[str, object]:
     scanned, published = worked.scanned, worked.published
     return {
         "set": worked.name,
@@ -309,7 +309,7 @@ def _summary(worked: PipelineResult, count: int, where: str, seconds: float) -> 
     }
 
 
-def _told(worked: PipelineResult, count: int, where: str, seconds: float) -> str:
+def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:
     scanned, published = worked.scanned, worked.published
     looked = scanned.created + scanned.updated + scanned.unchanged
     written, kept = (len(published.written), published.kept) if published else (0, 0)

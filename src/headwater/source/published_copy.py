@@ -1,0 +1,303 @@
+"""Publishes a copy: records what the copy of a destination holds by now, for all sets that publish it.
+
+To find out whether a destination has committed anything costs next to nothing, so it is asked four times a second. Of
+thousands of sets those are looked at whose files the journal names. A run of `headwater publish` does it once, and
+places the files in a static tree: a link or a copy of every file that is as it was placed. A file that was changed in
+the copy is not put there; what the tree has of it stays as it is, for the next run of `sync` mends the copy.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from headwater import notices
+from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import Catalog, SetState
+from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
+from headwater.errors import HeadwaterError
+from headwater.files.patterns import Selection
+from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, Omission
+from headwater.ingest.folder.comparison import is_outlined
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.static_tree import SetTree
+from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
+from headwater.progress import Listener, Notice
+from headwater.source.copy_sets import CopySets
+from headwater.source.scan_settings import FolderOverlap, StaticTree
+from headwater.source.set_health import SetHealth
+from headwater.source.worker import Intake, Looked, SetResult, SetWorker, SourceContext
+from headwater.spec.records import ChangeKind
+
+POLL_SECONDS: Final = 0.25
+"""Between looks at the state of the copy."""
+_ROWS: Final = 5_000
+
+CODES: Final = {
+    Omission.LOOP: notices.COPY_LOOP,
+    Omission.CHANGED: notices.COPY_CHANGED,
+    Omission.UNCONFIRMED: notices.COPY_UNCONFIRMED,
+    Omission.UNUSABLE: notices.COPY_UNUSABLE,
+}
+"""The notices by which what is left out is told."""
+
+
+class PublishedCopy(Intake):
+    """The copy of one set. `open_state` opens the copy's state, before anything else."""
+
+    waiting_phase = "waiting for the copy"
+
+    def __init__(self, context: SourceContext, intake: CopyIntake) -> None:
+        self.name = intake.name
+        self.tree: CopyTree | None = None
+        """Where its files are placed, if anywhere."""
+        self.was_held_back = False
+        self._context = context
+        self._intake = intake
+        self._is_current = False
+        """Whether the last look went well: nothing is known of the time since the copy could be read last."""
+        self._remarks: dict[str, int] = {}
+
+    def open_state(self) -> CopyStateReader:
+        """The state of the copy. Raises NoCopyState, and faults of it."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        try:
+            return self._context.catalog.state(self.name).opened_at is not None
+        except UnknownSet:
+            return False
+
+    @property
+    def set_id(self) -> int | None:
+        """The set of the copy, by its number in the state, since it was read."""
+        return self._intake.set_id
+
+    def look(self) -> Looked:
+        """Take what is new in the copy."""
+        self._is_current = False
+        was_open, before = self.is_open, self._seq()
+        at = self._context.clock()
+        outcome = self._intake.round(self.open_state())
+        self._is_current = self.is_open
+        self._tell(outcome)
+        return Looked(
+            at=at,
+            is_changed=not was_open or self._seq() != before,
+            held_back="the copy's baseline has not ended" if self._intake.is_partial else None,
+            scanned=ScanResult(opened=not was_open, warnings=dict(self._remarks)),
+        )
+
+    def _seq(self) -> int:
+        return self._context.catalog.state(self.name).last_seq if self.is_open else 0
+
+    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
+        """Whoever follows the copy tells when there may be news."""
+        return math.inf
+
+    def known_at(self) -> dt.datetime | None:
+        """Now: a copy that nobody has changed is as it was looked at last."""
+        return self._context.clock() if self._is_current else None
+
+    def place(self, looked: Looked) -> int:
+        """Place the files that are as they were placed in the copy."""
+        if self.tree is None:
+            return 0
+        self.tree.begin()
+        placed, left = self.tree.fill()
+        self.tree.settle(self.tree.root)
+        if left:
+            text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
+            self._context.listener(Notice(notices.COPY_CHANGED, f"{self.name}: {text}", os.fsdecode(self.tree.root)))
+            looked.scanned.warnings[notices.COPY_CHANGED] = left
+        return placed
+
+    def withdraw(self, looked: Looked) -> int:
+        """Remove the files from the tree that are published no longer."""
+        if self.tree is None:
+            return 0
+        removed = self.tree.sweep()
+        self.tree.end()
+        return removed
+
+    def _tell(self, outcome: CopyOutcome) -> None:
+        told = outcome.left_out
+        if outcome.is_compared:
+            self._remarks = {}
+        for why, count in told.counts.items():
+            code = CODES[why]
+            if code not in self._remarks:
+                files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
+                text = f"{files} left out: {why.value}"
+                self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
+            self._remarks[code] = self._remarks.get(code, 0) + count
+        if outcome.is_held_back and not self.was_held_back:
+            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
+            self._context.listener(Notice(notices.COPY_INCOMPLETE, text))
+        self.was_held_back = self._intake.is_partial
+
+
+class CopyTask:
+    """Follows one copy, as a task of the scheduler, for the sets of the source that publish it."""
+
+    def __init__(self, root: Path, sets: Sequence[SetWorker], listener: Listener) -> None:
+        self._root = root
+        self._sets = sets
+        self._listener = listener
+        self._state: CopyStateReader | None = None
+        self._journal: tuple[str, int] = ("", 0)
+        """The id of the journal that was read, and up to which entry."""
+        self._poll_at = 0.0
+        self._known_sets: frozenset[str] | None = None
+        for one in sets:
+            one.intake.open_state = self._open  # type: ignore[attr-defined]
+
+    def due_at(self) -> float:
+        """When the copy is to be looked at again."""
+        return self._poll_at
+
+    def is_long(self) -> bool:
+        """A first load takes as long as it takes."""
+        return any(not one.has_looked for one in self._sets)
+
+    def run(self) -> None:
+        """Look at the copy, and publish what is new or due."""
+        try:
+            self._tell_sets()
+        except HeadwaterError:  # each set says so, as long as it lasts
+            self._close()
+            for one in self._sets:
+                one.look_now()
+        now = time.monotonic()
+        for one in self._sets:
+            if now >= one.due_at():
+                one.run()
+        self._poll_at = time.monotonic() + POLL_SECONDS
+
+    def close(self) -> None:
+        """Give up the state."""
+        self._close()
+
+    def _tell_sets(self) -> None:
+        """Have those sets look at the copy for which it may have news."""
+        state = self._open()
+        if not state.has_changed():
+            return
+        with state.read() as t:
+            self._tell_new({one.name for one in copied_sets(t)})
+            end = journal_end(t)
+            journal, seq = self._journal
+            is_whole = journal != end.id or end.last < seq or end.first > seq + 1
+            noted = sets_noted_after(t, seq) if not is_whole and end.last > seq else frozenset()
+        self._journal = end.id, end.last
+        for one in self._sets:
+            if is_whole or one.is_unsettled or one.intake.set_id in noted:  # type: ignore[attr-defined]
+                one.look_now(is_other_input=True)  # what was missing may be there by now
+
+    def _tell_new(self, names: set[str]) -> None:
+        """Say which sets the copy has got since it was first looked at; those that we wait for are none."""
+        known = self._known_sets
+        self._known_sets = frozenset(names) | (known or frozenset())
+        if known and (new := names - known):
+            text = f"the copy has sets that are not published: {', '.join(sorted(new)[:5])}"
+            self._listener(Notice(notices.COPY_NEW_SET, text, str(self._root)))
+
+    def _open(self) -> CopyStateReader:
+        """The state, opened anew where another one has taken its place. Raises NoCopyState, and faults of it."""
+        if self._state is not None and self._state.is_replaced:
+            self._close()
+        if self._state is None:
+            self._state = CopyStateReader(self._root)
+            self._journal = ("", 0)
+        return self._state
+
+    def _close(self) -> None:
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
+
+
+class CopyTree(SetTree):
+    """One set's resources below `place`, of the copy's folder `root`. Set that before anything else."""
+
+    root = b""
+
+    def fill(self) -> tuple[int, int]:
+        """Place what has no place yet, or the wrong one; how many files that were, and how many could not be placed.
+
+        Raises PlaceFault.
+        """
+        placed = left = 0
+        for uri, memo in self._rows():
+            if self._is_right(uri, memo):
+                continue
+            one = self._file(uri, memo)
+            placed += one is not None and self._check(one)
+            left += not self._is_right(uri, memo)
+        return placed, left
+
+    def _file(self, uri: str, memo: bytes) -> FileEntry | None:
+        """The file of the copy, where it is as it was placed."""
+        try:
+            found = next(Walk(self.root, Selection()).at(path_of(uri)), None)
+        except RootFault:
+            return None
+        if not isinstance(found, FileEntry) or found.uri != uri or found.stat is None:
+            return None
+        return found if is_outlined(memo, found.stat, by_inode=False) else None
+
+
+def publish_copies(
+    context: SourceContext, sets: CopySets, made: Sequence[SetWorker], tree: StaticTree | None
+) -> list[SetResult]:
+    """Bring each set up to date once, and place its files where there is a tree. Raises whatever is wrong with one."""
+    return [_publish(context, sets, one, tree) for one in made]
+
+
+def _publish(context: SourceContext, sets: CopySets, worker: SetWorker, tree: StaticTree | None) -> SetResult:
+    copy = worker.intake
+    assert isinstance(copy, PublishedCopy)
+    before = context.catalog.state(copy.name) if copy.is_open else None
+    if tree is not None and tree.mode is not None:
+        place = tree.folder / copy.name / "resources"
+        copy.tree = CopyTree(context.catalog, copy.name, place, tree.mode, context.state / f"{copy.name}.placed")
+        copy.tree.root = os.fsencode(sets.roots[copy.name])
+    state = CopyStateReader(sets.copy_of(copy.name))
+    copy.open_state = lambda: state  # type: ignore[method-assign]
+    try:
+        done = worker.once()
+    finally:
+        state.close()
+    _count(context.catalog, copy.name, before, done.scanned)
+    if copy.was_held_back:
+        done.scanned.warnings[notices.COPY_INCOMPLETE] = 1
+    return done
+
+
+def _count(catalog: Catalog, name: str, before: SetState | None, scanned: ScanResult) -> None:
+    """Count what one round has recorded, as a scan would."""
+    now = catalog.state(name)
+    after = 0 if before is None else before.last_seq
+    counts = dict.fromkeys(ChangeKind, 0)
+    while changes := catalog.changes(name, after, _ROWS):
+        after = changes[-1].seq
+        for one in changes:
+            counts[one.change] += 1
+    scanned.at = now.last_at
+    scanned.created = now.count if scanned.opened else counts[ChangeKind.CREATED]
+    scanned.updated, scanned.deleted = counts[ChangeKind.UPDATED], counts[ChangeKind.DELETED]
+    scanned.unchanged = max(0, now.count - scanned.created - scanned.updated)
+
+
+def refuse_overlap(copy: Path, out: Path) -> None:
+    """Raises FolderOverlap where the copy or the output lies in the other."""
+    one, other = Path(os.path.realpath(copy)), Path(os.path.realpath(out))
+    if one == other or one in other.parents or other in one.parents:
+        raise FolderOverlap("the copy and the output lie in each other", where=str(out))

@@ -1,0 +1,152 @@
+"""One set that publishes an RDF dataset, as a task of the scheduler: looks at what it is made of, and publishes.
+
+Before each publication the dataset and its patches are checked: where they do not agree, nothing is published, and the
+health of the set says so until they do.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Final
+
+from headwater import notices
+from headwater.catalog.faults import UnknownSet
+from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.rows import FAULT_KEY, fault_update
+from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.progress import Notice
+from headwater.publish.plan import Refresh
+from headwater.publish.publication_state import decode_publication
+from headwater.source.set_health import SetHealth
+from headwater.source.worker import Intake, Looked, SourceContext
+
+SOON_SECONDS: Final = 0.5
+"""Until the next look at what has just changed."""
+
+
+class PublishedDataset(Intake):
+    """The dataset of one set. With `waits` a look waits until what it is made of is at rest."""
+
+    refresh = Refresh.STALE
+
+    def __init__(
+        self, context: SourceContext, intake: DatasetIntake, pause_seconds: float, *, waits: bool = False
+    ) -> None:
+        self.name = intake.name
+        self.fault_pause = pause_seconds
+        self._context = context
+        self._intake = intake
+        self._pause_seconds = pause_seconds
+        self._waits = waits
+        self._is_continued = self._is_unsettled = False
+        self._at: dt.datetime | None = None
+        """When the dataset was looked at last."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a first state."""
+        try:
+            return self._context.catalog.state(self.name).opened_at is not None
+        except UnknownSet:
+            return False
+
+    @property
+    def phase(self) -> str:
+        """What health says while nothing fails."""
+        return "waiting until the dataset is at rest" if self._is_unsettled else "following"
+
+    def present(self) -> bytes | None:
+        """What tells the present input from another one."""
+        return self._intake.present()
+
+    def begin(self) -> None:
+        """Bring the files to what is recorded, unless a user has asked for a new beginning."""
+        try:
+            self._intake.begin()
+        except BrokenSeries:
+            if not self._intake.folder.restart_note.exists():
+                raise
+
+    def look(self) -> Looked:
+        """Take the present state where it is another one than is recorded."""
+        is_anew = self._begin_anew_if_due()
+        at = self._context.clock()
+        outcome = self._intake.look()
+        while self._waits and outcome.news is DatasetNews.UNSETTLED:
+            time.sleep(SOON_SECONDS)
+            at = self._context.clock()
+            outcome = self._intake.look()
+        self._is_unsettled = outcome.news is DatasetNews.UNSETTLED
+        if not self._is_unsettled:
+            self._at = at
+        is_changed = outcome.news is DatasetNews.CHANGED
+        if is_changed:
+            text = (
+                f"{self.name}: statements added {outcome.added:,}, removed {outcome.removed:,}; now {outcome.quads:,}"
+            )
+            self._context.listener(Notice(notices.DATASET_CHANGED, text))
+        scanned = ScanResult(
+            opened=outcome.is_first,
+            created=int(is_changed and outcome.is_first),
+            updated=int(is_changed and not outcome.is_first),
+            unchanged=int(not is_changed),
+            read=1,
+            octets=outcome.octets,
+        )
+        return Looked(at=None if self._is_unsettled else at, is_changed=is_changed or is_anew, scanned=scanned)
+
+    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
+        """As configured; what has just changed is looked at again soon."""
+        pause = min(self._pause_seconds, SOON_SECONDS) if self._is_unsettled else self._pause_seconds
+        return max(0.0, pause - looked_seconds)
+
+    def known_at(self) -> dt.datetime | None:
+        """When it was looked at last."""
+        return self._at
+
+    def may_publish(self) -> bool:
+        """Whether there is something, which has been checked. Raises BrokenSeries."""
+        if self._intake.state is None:
+            return False
+        if not self._is_continued:  # once there is something that may not continue what was published before
+            self._context.publisher.reset_history(self.name)
+            self._is_continued = True
+        self._begin_anew_if_due()
+        self._intake.check()
+        return True
+
+    def _begin_anew_if_due(self) -> bool:
+        """Let the patches begin anew from nothing where the Change Lists do, or a user asks for it."""
+        note, state = self._intake.folder.restart_note, self._intake.state
+        is_asked = note.exists()
+        if state is None:
+            note.unlink(missing_ok=True)
+            return False
+        if is_asked:
+            self._context.publisher.restart_history(self.name)
+        if not is_asked and state.first >= self._history_first():
+            return False
+        self._intake.begin_anew()
+        self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
+        note.unlink(missing_ok=True)
+        self._context.listener(Notice(notices.DATASET_ANEW, f"{self.name}: its patches begin anew from nothing"))
+        return True
+
+    def note(self, fault: str | None) -> None:
+        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
+        catalog = self._context.catalog
+        update = fault_update(fault)
+        if fault is not None or catalog.rows(self.name, [FAULT_KEY]):
+            self._context.may_record()
+            if catalog.create(self.name).opened_at is None:
+                catalog.load(self.name, (), state=update)
+            else:
+                catalog.record(self.name, (), self._context.clock(), state=update)
+
+    def _history_first(self) -> int:
+        """The number of the first change that the Change Lists may name."""
+        catalog = self._context.catalog
+        history = decode_publication(catalog.state(self.name).notes).history
+        return next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)

@@ -1,0 +1,218 @@
+"""The folder of a set as what it is made of: scanned as a whole or where hints say, and placed in a static tree."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater import notices
+from headwater.catalog.interface import SetState
+from headwater.catalog.lease import SharedCatalog
+from headwater.catalog.state import StateUpdate
+from headwater.ingest.folder.comparison import UnreadableFiles
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.folder_settings import Folder, ScanHooks
+from headwater.ingest.folder.scanner import FolderScanner
+from headwater.ingest.folder.static_tree import SetTree
+from headwater.ingest.folder.walk import RootFault, Walk, quote
+from headwater.ingest.set_problems import unreadable_update, versions_update
+from headwater.processes.duty_cycle import DutyCycle
+from headwater.progress import of_set
+from headwater.source import worker
+from headwater.source.set_health import SetHealth
+from headwater.source.worker import Intake, Looked, SourceContext
+
+APART_OCTETS = 64 << 20
+"""Larger files are hashed apart, so that no other change waits: a second or so holds this many."""
+SCANS: Final = DutyCycle(0.1)
+"""How much of the time full scans may take."""
+UNWATCHED_SECONDS = 2.0
+"""Between full scans of a folder that cannot be watched, when they are quick."""
+
+
+class FolderLooked(Looked, frozen=True, kw_only=True):
+    """What a scan has found: the newest change before it, and whether the tree is to be compared with the folder."""
+
+    before: int = 0
+    verifies: bool = False
+
+
+class PublishedFolder(Intake):
+    """Scans when told to. One thread at a time.
+
+    Where others may have taken the work over without our knowing, a scan begins with a fence: what an older one still
+    has in hand is refused by the catalog (Moved). `stop` says whether a scan has to end; whoever has it scan may set
+    `breathe`, which is called in the middle of a full scan; then large files are left to passes of their own.
+    """
+
+    is_dated_by_looks = True
+    looking_phase = "scanning"
+
+    def __init__(
+        self,
+        context: SourceContext,
+        name: str,
+        folder: Folder,
+        rescan_seconds: float = math.inf,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
+        self.name = name
+        self.breathe: Callable[[], None] = lambda: None
+        self._folder = folder
+        self._rescan_seconds = rescan_seconds
+        self._context = context
+        self._catalog = context.catalog
+        self._fence: int | None = None
+        self._placement = None
+        if folder.place is not None:
+            note = context.state / f"{name}.placed"
+            self._placement = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+
+        def scanner(breathe: Callable[[], None]) -> FolderScanner:
+            return FolderScanner(
+                context.catalog,
+                name,
+                folder,
+                context.clock,
+                listener=of_set(context.listener, name),
+                hooks=ScanHooks(
+                    stop=stop or (lambda: False),
+                    breathe=breathe,
+                    before_change=self._before_change,
+                    seen=self._seen,
+                    versions=context.versions_of(name),
+                    predecessors=context.predecessors_of(name),
+                    history=context.history_of(name),
+                    keeps_first=context.predecessors_of(name) is not None or context.history_of(name) is not None,
+                    keeps=context.keeps_of(name),
+                    apart_octets=None if stop is None else APART_OCTETS,
+                ),
+            )
+
+        self._scanner = scanner(lambda: self.breathe())
+        # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
+        self._hinted = scanner(lambda: None)
+        self._hinted.share(self._scanner)
+        self._unreadable = UnreadableFiles()
+        self._was_whole = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        return self._catalog.create(self.name).opened_at is not None
+
+    def begin(self) -> None:
+        """Refuse what an older process still has in hand."""
+        self._put_up_fence()
+
+    def look(self) -> Looked:
+        """Scan the whole folder. Raises what the scanner and the catalog raise."""
+        before = self._catalog.create(self.name).last_seq
+        self._put_up_fence()
+        history = self._context.history_of(self.name)
+        if history is not None:
+            history.begin()
+        scanned = self._scanner.scan()
+        self._note_held(scanned, is_whole=True)
+        self._note_versions(scanned)
+        self._unreadable = scanned.unreadable
+        self._note_unreadable()
+        if history is not None and scanned.opened:
+            history.begin()
+        self._was_whole = self._was_whole or scanned.at is not None
+        is_fresh = scanned.opened and scanned.unchanged == 0
+        return self._looked(scanned, before, is_changed=True, verifies=not is_fresh)
+
+    def look_at(self, paths: Collection[bytes], *, is_apart: bool = False) -> Looked:
+        """Scan these relative paths."""
+        before = self._catalog.state(self.name).last_seq
+        if self._fence is None:
+            self._put_up_fence()
+        scanned = self._scanner.rescan(paths, is_apart=True) if is_apart else self._hinted.rescan(paths)
+        self._note_versions(scanned)
+        if scanned.held_back is not None:
+            self._note_held(scanned, is_whole=False)
+        elif self._was_whole and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
+            self._note_unreadable()
+        return self._looked(scanned, before, is_changed=bool(scanned.changes), verifies=False)
+
+    def _looked(self, scanned: ScanResult, before: int, *, is_changed: bool, verifies: bool) -> Looked:
+        held_back = str(scanned.held_back) if scanned.held_back else None
+        return FolderLooked(
+            at=scanned.at, is_changed=is_changed, held_back=held_back, scanned=scanned, before=before, verifies=verifies
+        )
+
+    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
+        """As configured, sooner where nothing hints at changes; but scans keep to their share of the time."""
+        longest = min(
+            UNWATCHED_SECONDS if not health.watching else math.inf,
+            worker.HELD_SECONDS if health.held_back is not None else math.inf,
+        )
+        return max(min(self._rescan_seconds, longest), SCANS.pause_after(looked_seconds))
+
+    def place(self, looked: Looked) -> int:
+        """Place what is about to be published in the static tree, where there is one."""
+        placement, placed = self._placement, 0
+        if placement is not None:
+            if isinstance(looked, FolderLooked) and looked.verifies:
+                placed = self._complete(placement)
+            placement.settle(self._folder.root)
+        return placed
+
+    def withdraw(self, looked: Looked) -> int:
+        """Remove what is published no longer from the static tree."""
+        placement = self._placement
+        if placement is None:
+            return 0
+        assert isinstance(looked, FolderLooked)
+        removed = placement.sweep() if placement.torn else placement.remove_deleted(looked.before)
+        if not looked.scanned.unsettled:
+            placement.end()
+        return removed
+
+    def _complete(self, placement: SetTree) -> int:
+        folder = self._folder
+        try:
+            walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url)
+            return placement.complete(walk) if placement.torn else placement.verify(walk)
+        except RootFault:
+            return 0  # the scan has said that the folder is not there
+
+    def _note_held(self, scanned: ScanResult, *, is_whole: bool) -> None:
+        """Have `headwater status` say whether deletions are held back."""
+        self._record(self._scanner.guard.after_scan(scanned.held_back, is_whole=is_whole, deleted=scanned.deleted))
+
+    def _note_versions(self, scanned: ScanResult) -> None:
+        """Have `headwater status` say whether versions could be kept."""
+        if scanned.changes and self._context.versions_of(self.name) is not None:
+            self._record(versions_update(self._catalog, self.name, scanned.warnings.get(notices.VERSION_NOT_KEPT, 0)))
+
+    def _note_unreadable(self) -> None:
+        """Have `headwater status` say how many files cannot be read."""
+        self._record(unreadable_update(self._catalog, self.name, self._unreadable.count, self._unreadable.places))
+
+    def _record(self, update: StateUpdate | None) -> None:
+        if update is not None:
+            self._context.may_record()
+            self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
+
+    def _put_up_fence(self) -> None:
+        if isinstance(self._catalog, SharedCatalog):
+            self._catalog.create(self.name)
+            self._context.may_record()
+            self._fence = self._catalog.fence(self.name)
+
+    def _before_change(self) -> None:
+        self._context.may_record()
+        if self._placement is not None:
+            self._placement.begin()
+
+    def _seen(self) -> SetState | None:
+        if self._fence is None:
+            return None
+        return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)

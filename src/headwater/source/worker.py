@@ -1,0 +1,524 @@
+"""Keeps one set current, whatever it is made of: one life for folders, copies and datasets, and one schedule.
+
+What a run before has recorded is published first. Then the whole of what the set is made of is looked at, what is found
+is recorded and published; that comes again after a pause, sooner where hints say where to look. However busy or quiet a
+set is, its documents are published anew every 30 seconds: pages may be due, documents lost or damaged. Whatever fails
+is shown by `health`, and tried again after a pause that grows; then the whole is looked at again.
+
+What is due when is decided by plain functions of state and time, without a clock. Hints only say where to look first;
+the look at the whole is the truth.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater import notices
+from headwater.catalog.interface import Catalog, Metadata
+from headwater.errors import HeadwaterError
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.processes.duty_cycle import DutyCycle
+from headwater.processes.pool import Stopped
+from headwater.progress import Listener, of_set, silent
+from headwater.publish.plan import Refresh
+from headwater.publish.publisher import Publisher, PublishResult
+from headwater.source.publication import PublicationEvents
+from headwater.source.set_health import Failures, SetHealth, fault_words
+from headwater.versions.history import History
+from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
+
+TICK_SECONDS = 30.0
+"""Between publications, however busy or quiet the set is: documents may be lost or damaged."""
+HELD_SECONDS = 5.0
+"""Between looks at the whole while deletions are held back: what is gone may be back."""
+ECHO_SECONDS: Final = 1.0
+"""A folder that has just appeared is looked at once more: files may have come before it was watched."""
+SETTLED_SECONDS: Final = 2.2
+"""A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
+SURGE: Final = 5_000
+"""With more hints than this a look at the whole is quicker."""
+HINTED_LOOKS: Final = DutyCycle(1 / 3)
+"""How much of the time looks at the whole may take that hints have asked for."""
+AT_ONCE: Final = 0.0
+_CATCH_UP_SECONDS: Final = 1.0
+
+
+class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a source that its sets work with.
+
+    `state` is its state folder. `may_record` is called before anything is placed or recorded, and raises when this
+    process must not any more. `name_published` has the Source Description name the sets that are published, while
+    another one cannot be shown; it raises nothing. `versions_of` is where a set keeps the octets of its changes, if it
+    does; `keeps_of` says of which resources, `predecessors_of` notes for patches what
+    updates replace, `history_of` which state a resource had when.
+    """
+
+    catalog: Catalog
+    publisher: Publisher
+    clock: Callable[[], dt.datetime]
+    state: Path
+    events: PublicationEvents = msgspec.field(default_factory=PublicationEvents)
+    listener: Listener = silent
+    may_record: Callable[[], None] = lambda: None
+    name_published: Callable[[], None] = lambda: None
+    versions_of: Callable[[str], VersionStore | None] = lambda _name: None
+    predecessors_of: Callable[[str], Predecessors | None] = lambda _name: None
+    history_of: Callable[[str], History | None] = lambda _name: None
+    keeps_of: Callable[[str], Callable[[Metadata], bool]] = lambda _name: lambda _metadata: True
+
+
+class SetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of work on a set did."""
+
+    name: str
+    scanned: ScanResult
+    published: PublishResult | None
+    placed: int = 0
+    removed: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether deletions were held back, or something could not be read: not all that is there is published."""
+        left_out = (notices.UNREADABLE, notices.COPY_CHANGED, notices.COPY_INCOMPLETE)
+        scanned = self.scanned
+        return bool(scanned.held_back or scanned.unsettled or any(map(scanned.warnings.get, left_out)))
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look has found and recorded.
+
+    `at`: all that had happened until then is recorded (None: not known to be so). `is_changed`: there is something to
+    publish. `held_back` says why deletions wait; `scanned` are the counts, and the paths to look at again.
+    """
+
+    at: dt.datetime | None = None
+    is_changed: bool = False
+    held_back: str | None = None
+    scanned: ScanResult = msgspec.field(default_factory=ScanResult)
+
+
+class Intake:
+    """What a set is made of, as its worker sees it; one thread at a time.
+
+    `host` is asked in the middle of a look whether to stop, and may do what is urgent.
+    """
+
+    name: str
+    refresh: Refresh = Refresh.DUE
+    """Which pages a look refreshes that has found something."""
+    is_dated_by_looks = False
+    """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
+    fault_pause: float = math.inf
+    """Between looks whether what has failed is another input by now."""
+    waiting_phase = "starting"
+    looking_phase: str | None = None
+    """What health says during a look."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        raise NotImplementedError
+
+    @property
+    def phase(self) -> str:
+        """What health says while nothing fails."""
+        return "following"
+
+    def begin(self) -> None:
+        """Get ready; called before anything is published, until it has gone well."""
+
+    def look(self) -> Looked:
+        """Record what is there by now. Raises whatever is wrong."""
+        raise NotImplementedError
+
+    def look_at(self, paths: Collection[bytes], *, is_apart: bool = False) -> Looked:
+        """Record what is at these paths by now; `is_apart`: they are large files, for which hints do not wait."""
+        raise NotImplementedError
+
+    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
+        """How long after a look the next one is due, where nothing hints at one."""
+        raise NotImplementedError
+
+    def known_at(self) -> dt.datetime | None:
+        """All that has happened until then is recorded, as is known without a look; None: only looks tell."""
+        return None
+
+    def may_publish(self) -> bool:
+        """Whether what is recorded may be published. Raises what is wrong with it."""
+        return True
+
+    def place(self, looked: Looked) -> int:
+        """Place files that are about to be published in a static tree; how many."""
+        return 0
+
+    def withdraw(self, looked: Looked) -> int:
+        """Remove the files from it that are published no longer; how many."""
+        return 0
+
+    def present(self) -> bytes | None:
+        """What tells the present input from another one; None: nothing does."""
+        return None
+
+    def note(self, fault: str | None) -> None:
+        """Have the catalog say what is wrong, or that nothing is."""
+
+
+class Work(enum.Enum):
+    """BEGIN: publish what a run before has recorded. LOOK: at the whole. PUBLISH: what is due by time.
+
+    HINTS: look where hints say. LARGE: read files for which others do not wait.
+    """
+
+    BEGIN = enum.auto()
+    LOOK = enum.auto()
+    PUBLISH = enum.auto()
+    HINTS = enum.auto()
+    LARGE = enum.auto()
+
+
+class Schedule(msgspec.Struct, kw_only=True):
+    """When what is due in one set; times are seconds of a clock that never goes back, infinite for never.
+
+    `hints` are relative paths to look at now, `later` those to look at at a time, `large` those of
+    large files that are to be read. The last look at the whole ended at
+    `look_ended_at` and took `look_seconds`. With `has_pages_left` a round of pages goes on when nothing else is due.
+    Before `retry_at` nothing is done.
+    """
+
+    is_begun: bool = False
+    look_at: float = 0.0
+    look_ended_at: float = 0.0
+    look_seconds: float = 0.0
+    publish_at: float = 0.0
+    hints: set[bytes] = msgspec.field(default_factory=set)
+    later: list[tuple[float, bytes]] = msgspec.field(default_factory=list)
+    large: set[bytes] = msgspec.field(default_factory=set)
+    has_pages_left: bool = False
+    retry_at: float = 0.0
+
+    def next_work(self, now: float) -> tuple[Work, float]:
+        """What is to be done next, and when; a time that is not after `now` stands for at once.
+
+        Of what is due, a look at the whole comes first: it sees what hints hint at. Then what is due by time, however
+        many hints come.
+        """
+        if not self.is_begun:
+            return Work.BEGIN, self.retry_at
+        hints_at = AT_ONCE if self.hints else min((due for due, _path in self.later), default=math.inf)
+        work = (
+            (Work.LOOK, self.look_at),
+            (Work.PUBLISH, self.publish_at),
+            (Work.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
+            (Work.HINTS, hints_at),
+            (Work.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
+        )
+        chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
+        return chosen, max(at, self.retry_at)
+
+    def take_hints(self, now: float) -> set[bytes]:
+        """The paths to look at now; they are no longer due."""
+        taken = self.hints | {path for due, path in self.later if due <= now}
+        self.hints = set()
+        self.later = [one for one in self.later if one[0] > now]
+        return taken
+
+    def look_by(self, at: float) -> None:
+        """Look at the whole at this time, unless that is due sooner."""
+        self.look_at = min(self.look_at, at)
+
+    def look_for_hints(self) -> None:
+        """Look at the whole as soon as looks that hints ask for may take the time."""
+        self.look_by(self.look_ended_at + HINTED_LOOKS.pause_after(self.look_seconds))
+
+
+class SetWorker:
+    """Keeps one set current, as a task of the scheduler; `wake` has that ask anew when it is due.
+
+    `stop` says whether what is under way has to end.
+    """
+
+    def __init__(
+        self,
+        context: SourceContext,
+        intake: Intake,
+        stop: Callable[[], bool] = lambda: False,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name = intake.name
+        self.intake = intake
+        self.health = SetHealth(name=intake.name, phase=intake.waiting_phase)
+        self.is_stopping = stop
+        self.has_looked = False
+        """Whether the whole was looked at in this process."""
+        self._context = context
+        self._publisher = context.publisher
+        self._wake = wake
+        self._failures = Failures(self.health, context.clock, of_set(context.listener, intake.name))
+        self._failed: tuple[bytes | None, float] = (None, 0.0)
+        """The input that has failed, and until when it is not tried again."""
+        self._noted: str | None = ""
+        """The fault that the intake has noted; empty: not known."""
+        self._lock = threading.Lock()
+        self._schedule = Schedule(publish_at=time.monotonic() + TICK_SECONDS)
+        self._is_older = False
+        """Whether more was published than the catalog knows: nothing is published before the whole was looked at."""
+        self._at: dt.datetime | None = None
+        """All that had happened until then is recorded …"""
+        self._looked_at: dt.datetime | None = None
+        """… as was seen then, by a clock that may have been set back since."""
+        self._published_seq = 0
+        self._caught_up_at = 0.0
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether it has to look at the whole whenever there may be news: it fails, holds deletions back or begins."""
+        return not self.has_looked or bool(self._failures) or self.health.held_back is not None
+
+    # What is told from outside
+
+    def wait_for_watch(self, seconds: float) -> None:
+        """Begin when the watch is there, or after so long: what changes during the first look is to be hinted at."""
+        self._schedule.retry_at = time.monotonic() + seconds
+
+    def hint(self, paths: Iterable[bytes]) -> None:
+        """Something may have changed at these relative paths; the empty path stands for everything."""
+        with self._lock:
+            schedule = self._schedule
+            schedule.hints.update(paths)
+            if b"" in schedule.hints or len(schedule.hints) > SURGE:
+                schedule.hints.discard(b"")
+                schedule.look_for_hints()
+            if len(schedule.hints) > SURGE:
+                schedule.hints.clear()
+        self._wake()
+
+    def appeared(self, folders: Iterable[bytes]) -> None:
+        """These folders have just appeared: they are looked at once more."""
+        at = time.monotonic() + ECHO_SECONDS
+        later = [(at, path) for path in islice(folders, SURGE)]  # whoever names them looks at the disk, which may hang
+        with self._lock:
+            self._schedule.later += later
+        self._wake()
+
+    def watch_changed(self) -> None:
+        """It is watched from now on, or no longer."""
+        with self._lock:
+            if not self._schedule.is_begun:
+                self._schedule.retry_at = 0.0
+            elif not self.health.watching:
+                self._schedule.look_by(self._regular_look_at())
+        self._wake()
+
+    def look_now(self, *, is_other_input: bool = False) -> None:
+        """Look at the whole; what has failed waits for its pause, unless its input is another one by now."""
+        with self._lock:
+            self._schedule.look_at = 0.0
+            if is_other_input:
+                self._schedule.retry_at = 0.0
+                self._failed = (None, 0.0)
+
+    # As a task
+
+    def due_at(self) -> float:
+        """When there is something to do."""
+        with self._lock:
+            return self._schedule.next_work(time.monotonic())[1]
+
+    def is_long(self) -> bool:
+        """Whether the whole, or all documents of the set, may be due."""
+        with self._lock:
+            return self._schedule.next_work(time.monotonic())[0] not in (Work.HINTS, Work.PUBLISH)
+
+    def run(self) -> None:
+        """Do what is due. What has failed waits for its pause, or until its input is another."""
+        seen, now = self.intake.present(), time.monotonic()
+        failed, again_at = self._failed
+        if now < again_at and seen == failed:
+            self._schedule.retry_at = min(again_at, now + self.intake.fault_pause)
+            return
+        pause = self._failures.attempt(self.name, self._round)
+        if pause is not None:
+            now = time.monotonic()
+            self._failed = seen, now + pause
+            with self._lock:
+                self._schedule.retry_at = now + min(pause, self.intake.fault_pause)
+                self._schedule.look_at = 0.0
+            self._context.name_published()
+        else:
+            self._failed = (None, 0.0)
+        self._note(self.health.error)
+
+    def once(self) -> SetResult:
+        """Look at the whole and publish what is stale. Raises whatever is wrong, and has it noted."""
+        try:
+            self.intake.begin()
+            if self.intake.is_open:
+                self._publisher.reset_history(self.name)
+            done = self._finish(self._look(), Refresh.STALE)
+        except HeadwaterError as fault:
+            self._note(fault_words(fault))
+            raise
+        self._note(None)
+        return done
+
+    def look_again(self, paths: Collection[bytes]) -> SetResult:
+        """Look at these paths and publish what has changed there. Raises whatever is wrong."""
+        return self._finish(self.intake.look_at(paths), Refresh.DUE)
+
+    def _note(self, fault: str | None) -> None:
+        if self._noted != fault:
+            try:
+                self.intake.note(fault)
+            except HeadwaterError:
+                return  # the health has it, and the catalog has it the next time
+            self._noted = fault
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            work, _at = self._schedule.next_work(now)
+            paths = self._schedule.take_hints(now) if work is Work.HINTS else set()
+        try:
+            self._do(work, paths)
+        except Stopped:
+            return
+        if work is not Work.BEGIN:
+            self.health.phase = self.intake.phase
+
+    def _do(self, work: Work, paths: set[bytes]) -> None:
+        if work is Work.BEGIN:
+            self._begin()
+        elif work is Work.LOOK:
+            self._look_and_publish()
+        elif work is Work.HINTS:
+            self._follow(paths)
+        elif work is Work.LARGE:
+            with self._lock:
+                paths, self._schedule.large = self._schedule.large, set()
+            self._follow(paths, is_apart=True)
+        else:
+            with self._lock:
+                self._schedule.publish_at = time.monotonic() + TICK_SECONDS
+            self._publish(Refresh.REPAIR)
+
+    def _begin(self) -> None:
+        """What a run before recorded and did not publish, or published for another base URL, comes first.
+
+        A catalog that is older than what was published knows nothing of the time between: the whole is looked at first.
+        """
+        self.intake.begin()
+        if self.intake.is_open:
+            self.health.phase = "publishing"
+            self._is_older = self._publisher.history.is_older_than_documents(self.name)
+            self._publisher.reset_history(self.name)
+            self._publish(Refresh.REPAIR)
+        self._schedule.is_begun = True
+
+    def _look_and_publish(self) -> None:
+        is_loading = not self.intake.is_open
+        self.health.phase = "loading" if is_loading else self.intake.looking_phase or self.health.phase
+        began = time.monotonic()
+        with self._lock:
+            self._schedule.hints.clear()  # whatever they hint at, this look comes by later
+            self._schedule.look_at = math.inf
+        looked = self._look()
+        self._finish(looked, self.intake.refresh)
+        took = time.monotonic() - began
+        with self._lock:
+            self._schedule.look_ended_at = began + took
+            self._schedule.look_seconds = 0.0 if is_loading else took  # a load reads everything; later looks do not
+            self._schedule.look_by(self._regular_look_at())
+        self.health.scan_seconds = took
+        self._look_later(looked)
+
+    def _look(self) -> Looked:
+        """Look at the whole; the first look, and one after a failure, lead to a publication, whatever they find."""
+        turned = None
+        if self.intake.is_dated_by_looks and self.intake.is_open:
+            turned = self._publisher.rotate(self.name)
+        began = self._context.clock()
+        looked = self.intake.look()
+        if looked.at is not None:
+            self._at, self._looked_at = turned or looked.at, began
+        self.health.held_back = looked.held_back
+        self.health.scans += 1
+        self.health.scanned_at = self._at
+        self.health.remarks = looked.scanned.warnings
+        is_first, self.has_looked, self._is_older = not self.has_looked, True, False
+        return msgspec.structs.replace(looked, is_changed=True) if is_first or self._failures else looked
+
+    def _follow(self, paths: set[bytes], *, is_apart: bool = False) -> None:
+        looked = self.intake.look_at(paths, is_apart=is_apart)
+        if looked.held_back:
+            self.health.held_back = self.health.held_back or looked.held_back
+            with self._lock:
+                self._schedule.look_by(max(time.monotonic() + HELD_SECONDS, self._regular_look_at()))
+        self._finish(looked, Refresh.DUE)
+        self._look_later(looked)
+
+    def _look_later(self, looked: Looked) -> None:
+        now, scanned = time.monotonic(), looked.scanned
+        with self._lock:
+            self._schedule.large.update(scanned.large)
+            self._schedule.later += [(now + ECHO_SECONDS, path) for path in scanned.unsettled]
+            self._schedule.later += [(now + SETTLED_SECONDS, path) for path in scanned.racy]
+
+    def _regular_look_at(self) -> float:
+        """When a look at the whole is due without a hint."""
+        return self._schedule.look_ended_at + self.intake.pause_after(self._schedule.look_seconds, self.health)
+
+    def _finish(self, looked: Looked, refresh: Refresh) -> SetResult:
+        """Publish what a look has found, unless it has found nothing."""
+        if not looked.is_changed or self._is_older:
+            return SetResult(name=self.name, scanned=looked.scanned, published=None)
+        placed = self.intake.place(looked)
+        published = self._publish(refresh)
+        removed = self.intake.withdraw(looked)
+        return SetResult(name=self.name, scanned=looked.scanned, published=published, placed=placed, removed=removed)
+
+    def _publish(self, refresh: Refresh) -> PublishResult | None:
+        """Publish what is recorded, and with REPAIR restore documents that are lost or damaged."""
+        if self._is_older or not self.intake.is_open or not self.intake.may_publish():
+            return None
+        catalog = self._context.catalog
+        if not self._failures and (known := self.intake.known_at()) is not None:
+            self._at, self._looked_at = self._publisher.rotate(self.name) or catalog.mark(self.name, known), known
+        # Before the first look of this process nothing newer is known than the opening; the publisher never goes back
+        # behind what it has stated before.
+        at = self._at or catalog.state(self.name).opened_at
+        assert at is not None
+        published = self._publisher.publish(self.name, at, refresh, looked_at=self._looked_at)
+        self._published_seq = published.seq
+        with self._lock:
+            self._schedule.has_pages_left = published.pages_left > 0
+            due_at = time.monotonic() + published.due_in_seconds
+            self._schedule.publish_at = min(self._schedule.publish_at, due_at)
+        self._context.events.published(published)
+        return published
+
+    # What an intake asks for in the middle of a look at the whole
+
+    def breathe(self) -> None:
+        """Do what is urgent: hints do not wait for the end of the look, nor do changes that it has recorded."""
+        if not self._schedule.is_begun or not self.intake.is_open:
+            return
+        now = time.monotonic()
+        with self._lock:
+            paths = self._schedule.take_hints(now)
+        if paths:
+            self._follow(paths)
+        elif now - self._caught_up_at > _CATCH_UP_SECONDS:
+            self._caught_up_at = now
+            if self._context.catalog.state(self.name).last_seq > self._published_seq:
+                self._publish(Refresh.REPAIR)
