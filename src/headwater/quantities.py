@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any
 
 
 def human_octets(octets: float) -> str:
@@ -36,7 +34,6 @@ def human_seconds(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
-_PERCENTAGE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*\Z")
 _QUANTITY = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\s*\Z")
 _OCTETS = {"": 1, "b": 1} | {
     unit: factor**power
@@ -84,24 +81,3 @@ def kept_from(text: str) -> bool | dict[str, str] | None:
     if (keep and seconds_from(keep) is None) or (octets and octets_from(octets) is None):
         return None
     return {name: said for name, said in (("keep", keep), ("octets", octets)) if said}
-
-
-def spelled_out(value: Any, lists: Collection[str], key: str = "") -> Any:
-    """A table of a configuration, and those in it, without short forms. What is none is left for others to refuse.
-
-    A text stands for a list with it alone at the keys of `lists`, and for a number where the key says its unit, or it
-    is a percentage (`50%`).
-    """
-    if isinstance(value, dict):
-        return {name: spelled_out(one, lists, name) for name, one in value.items()}
-    if isinstance(value, list):
-        return [spelled_out(one, lists) for one in value]
-    if not isinstance(value, str):
-        return value
-    if key in lists:
-        return [value]
-    if share := _PERCENTAGE.match(value):
-        return float(share[1]) / 100
-    read = seconds_from if key.endswith("_seconds") else octets_from if key.endswith("_octets") else None
-    number = None if read is None else read(value)
-    return value if number is None else number

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.retry_times import LONGEST_ASKED_SECONDS, backoff_seconds, retry_after_seconds
+from headwater.retry import LONGEST_ASKED_SECONDS, Backoff, retry_after_seconds
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
 from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
 from headwater.sync.network.throttling import (
@@ -29,12 +29,12 @@ def test_dst_f1_and_f2_which_answers_are_tried_again() -> None:
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_waits_are_bounded_and_never_zero(attempt: int, chance: float) -> None:
-    assert 0.375 <= backoff_seconds(attempt, chance, first=0.5, longest=LONGEST_BACKOFF_SECONDS) <= 37.5
+    assert 0.375 <= Backoff(0.5, LONGEST_BACKOFF_SECONDS).seconds(attempt, chance) <= 37.5
 
 
 @given(st.integers(1, 1000))
 def test_waits_never_get_shorter(attempt: int) -> None:
-    pauses = [backoff_seconds(tries, 0.5, first=0.5, longest=30.0) for tries in (attempt, attempt + 1)]
+    pauses = [Backoff(0.5, 30.0).seconds(tries) for tries in (attempt, attempt + 1)]
     assert pauses == sorted(pauses)
 
 

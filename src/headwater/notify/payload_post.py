@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 
 FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 5.0
@@ -80,5 +80,5 @@ def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seco
     first, longest = FIRST_SECONDS, LONGEST_SECONDS
     if outcome is PostOutcome.REFUSED:
         first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
-    pause = backoff_seconds(failures, chance, first=first, longest=longest)
+    pause = Backoff(first, longest).seconds(failures, chance)
     return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))

@@ -26,11 +26,11 @@ from enum import Enum, auto
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
-from headwater.processes.duty_cycle import DutyCycle
 from headwater.publish.publication_state import ClockBehind, OpenList, PageRound, PublicationState
 from headwater.publish.site import SetSettings
+from headwater.retry import Share
 
-DUTY = DutyCycle(0.05)
+DUTY = Share(0.05)
 """How much of the time the rendering of pages may take by policy."""
 
 SLICE_SECONDS = 1.0

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection
 from difflib import get_close_matches
 from enum import Enum, EnumType
 from pathlib import Path
-from typing import Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -18,11 +19,12 @@ from msgspec.structs import FieldInfo
 from headwater.catalog.catalog_url import anchored
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, Site
-from headwater.quantities import spelled_out
+from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig
 from headwater.typed_decoding import from_values
 
 _MOST_NAMED = 16  # keys of a small table; those of a large one are in the manual
+_PERCENTAGE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*\Z")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _ENUM = re.compile(r"Invalid enum value")
@@ -49,7 +51,7 @@ def read_config(path: Path) -> SourceConfig:
         raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
-    data = spelled_out(data, _LISTS)
+    data = _spelled_out(data, _LISTS)
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         _read_set(table, f"{path}, [[set]] {number} {name!r}")
@@ -142,3 +144,24 @@ def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
     notify = None if config.notify is None else config.notify.anchored(folder)
     hub = None if config.hub is None else config.hub.anchored(folder)
     return msgspec.structs.replace(config, sets=sets, notify=notify, hub=hub, **places)
+
+
+def _spelled_out(value: Any, lists: Collection[str], key: str = "") -> Any:
+    """A table of a configuration, and those in it, without short forms. What is none is left for others to refuse.
+
+    A text stands for a list with it alone at the keys of `lists`, and for a number where the key says its unit, or it
+    is a percentage (`50%`).
+    """
+    if isinstance(value, dict):
+        return {name: _spelled_out(one, lists, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_spelled_out(one, lists) for one in value]
+    if not isinstance(value, str):
+        return value
+    if key in lists:
+        return [value]
+    if share := _PERCENTAGE.match(value):
+        return float(share[1]) / 100
+    read = seconds_from if key.endswith("_seconds") else octets_from if key.endswith("_octets") else None
+    number = None if read is None else read(value)
+    return value if number is None else number

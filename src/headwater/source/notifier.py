@@ -33,7 +33,7 @@ from headwater.notify.payload_post import (
 )
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import capability_list_name, topic_url
-from headwater.retry_times import retry_after_seconds
+from headwater.retry import retry_after_seconds
 from headwater.source.hub_streams import ChangeStream, FrameworkStream, NotifyContext
 from headwater.source.publication import VisibleChanges
 from headwater.source.set_health import FailureState, RetryPauses

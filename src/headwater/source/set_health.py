@@ -11,6 +11,7 @@ import msgspec
 from headwater.catalog.lease import NotLeader
 from headwater.errors import HeadwaterError, disk_fault
 from headwater.progress import Listener, Notice
+from headwater.retry import Backoff
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 60.0
@@ -49,10 +50,10 @@ def fault_words(fault: HeadwaterError) -> str:
 
 
 class RetryPauses:
-    """The pauses before what fails is tried again: each twice as long as the last, a minute at most."""
+    """What fails at present, and the pauses before it is tried again."""
 
     def __init__(self) -> None:
-        self._failing: dict[str, float] = {}
+        self._failing: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         """Whether something fails at present."""
@@ -60,8 +61,8 @@ class RetryPauses:
 
     def failed(self, what: str) -> float:
         """It has failed; how many seconds to wait before it is tried again."""
-        self._failing[what] = pause = min(2 * self._failing.get(what, FIRST_PAUSE / 2), LONGEST_PAUSE)
-        return pause
+        self._failing[what] = count = self._failing.get(what, 0) + 1
+        return Backoff(FIRST_PAUSE, LONGEST_PAUSE).seconds(count)
 
     def worked(self, what: str) -> None:
         """It has gone well."""

@@ -27,11 +27,11 @@ from headwater import notices
 from headwater.catalog.interface import Catalog, Metadata
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.event_builder import ScanResult
-from headwater.processes.duty_cycle import DutyCycle
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, of_set, silent
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
+from headwater.retry import Share
 from headwater.source.publication import PublicationEvents
 from headwater.source.set_health import Failures, SetHealth, fault_words
 from headwater.versions.history import History
@@ -48,7 +48,7 @@ SETTLED_SECONDS: Final = 2.2
 """A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
 SURGE: Final = 5_000
 """With more hints than this a look at the whole is quicker."""
-HINTED_LOOKS: Final = DutyCycle(1 / 3)
+HINTED_LOOKS: Final = Share(1 / 3)
 """How much of the time looks at the whole may take that hints have asked for."""
 AT_ONCE: Final = 0.0
 _CATCH_UP_SECONDS: Final = 1.0

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.retry_times import LONGEST_WAIT_SECONDS, retry_after_seconds
+from headwater.retry import LONGEST_WAIT_SECONDS, retry_after_seconds
 from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
 
 Row = tuple[str | None, ...]

@@ -14,7 +14,7 @@ from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
 from headwater.notify.subscriber.hub_requests import ANSWER_OCTETS, FORM_HEAD, RequestOutcome, outcome_of
 from headwater.notify.subscriber.records import NotificationChannel
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 from headwater.spec import uris
 
 HUB_SECONDS: Final = 15.0
@@ -62,7 +62,7 @@ class FailingHubs:
         if known is not None and asked_at <= known.failed_at:
             return
         failures = 1 if known is None else known.failures + 1
-        pause = backoff_seconds(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE).seconds(failures, chance)
         if len(self._failing) >= _MOST_PLACES and known is None:
             del self._failing[next(iter(self._failing))]
         self._failing[hub] = _Failing(failures, now, now + pause)

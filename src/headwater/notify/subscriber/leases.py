@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 
 WANTED_SECONDS: Final = 86_400
 """The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
@@ -43,9 +43,9 @@ def renewal_seconds(lease: float, chance: float) -> float:
 
 def verification_seconds(failures: int, chance: float) -> float:
     """How long a hub may take to verify what it has accepted, before it is asked again: longer each time."""
-    return backoff_seconds(failures + 1, chance, first=_FIRST_VERIFICATION, longest=_LONGEST_VERIFICATION)
+    return Backoff(_FIRST_VERIFICATION, _LONGEST_VERIFICATION).seconds(failures + 1, chance)
 
 
 def pause_seconds(failures: int, chance: float) -> float:
     """The pause before a request is made again that has failed so many times in a row."""
-    return backoff_seconds(failures, chance, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    return Backoff(_FIRST_PAUSE, _LONGEST_PAUSE).seconds(failures, chance)

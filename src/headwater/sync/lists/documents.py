@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
@@ -244,7 +244,7 @@ class Documents:
         if attempt >= max(_TRIES, options.retries + 1):
             return False
         first = options.first_backoff_seconds
-        self._sleep(backoff_seconds(attempt, options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS))
+        self._sleep(Backoff(first, LONGEST_BACKOFF_SECONDS).seconds(attempt, options.chance()))
         return True
 
     def _read(

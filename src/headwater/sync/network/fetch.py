@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.address_levels import Level, level_of
 from headwater.errors import Exit, HeadwaterError
-from headwater.retry_times import LONGEST_WAIT_SECONDS
+from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.sync.network.authentication import Presented, SignInCredentials
 from headwater.version import __version__
 

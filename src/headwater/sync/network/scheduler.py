@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.throttling import (
@@ -362,7 +362,7 @@ class RequestScheduler:
         if job.apart and self.is_hanging(job, failure):
             return False
         first = self._options.first_backoff_seconds
-        wait = backoff_seconds(job.tries, self._options.chance(), first=first, longest=LONGEST_BACKOFF_SECONDS)
+        wait = Backoff(first, LONGEST_BACKOFF_SECONDS).seconds(job.tries, self._options.chance())
         if asked is not None:
             wait = max(wait, asked)
             if status in OVERLOADED_STATUSES and not is_own:  # the host speaks for itself, not for one resource

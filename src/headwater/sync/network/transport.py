@@ -17,7 +17,7 @@ from headwater.errors import Interrupted, UsageFault
 from headwater.files.hash_functions import HASHERS
 from headwater.files.whole_writes import Room
 from headwater.quantities import human_seconds
-from headwater.retry_times import retry_after_seconds
+from headwater.retry import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
 from headwater.sync.network.authentication import SignInCredentials
 from headwater.sync.network.ca_bundle import CaBundle, ca_bundle

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 from headwater.spec.kinds import PATCH
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
@@ -347,4 +347,4 @@ def failure_pause_seconds(tries: int, status: int) -> int:
     once, and the fault is not the resource's: it is asked sooner.
     """
     first = _NO_ANSWER_BACKOFF_SECONDS if not status or status >= _SERVER_ERROR else _BACKOFF_SECONDS
-    return int(backoff_seconds(tries, 0.5, first=first, longest=_LONGEST_BACKOFF_SECONDS))
+    return int(Backoff(first, _LONGEST_BACKOFF_SECONDS).seconds(tries))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.retry_times import backoff_seconds
+from headwater.retry import Backoff
 
 FIRST_SECONDS: Final = 0.6
 LONGEST_SECONDS: Final = 1_800.0
@@ -15,7 +15,7 @@ def pause_seconds(failures: int, chance: float) -> float:
 
     `chance` is from 0 to 1. The first is less than a second.
     """
-    return backoff_seconds(failures, chance, first=FIRST_SECONDS, longest=LONGEST_SECONDS)
+    return Backoff(FIRST_SECONDS, LONGEST_SECONDS).seconds(failures, chance)
 
 
 VERIFICATION_PAUSES: Final = (0.6, 3.0)

@@ -1,9 +1,11 @@
-"""Retry times: exponential backoff, and the wait that a `Retry-After` field asks for. Pure, without a clock."""
+"""When something is done again: pauses after failures, waits that a server asks for, shares of the time; no clock."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+import msgspec
 
 LONGEST_ASKED_SECONDS: Final = 1e9
 """A longer wait that is asked for is taken for this one, about thirty years."""
@@ -15,13 +17,33 @@ _MOST_DOUBLINGS: Final = 32
 _DELTA: Final = re.compile(r"\d+\Z", re.ASCII)
 
 
-def backoff_seconds(failures: int, chance: float, *, first: float, longest: float) -> float:
-    """The pause after so many failures in a row (1 or more): doubled from `first` up to `longest`, and spread.
+class Backoff(msgspec.Struct, frozen=True):
+    """Pauses after failures in a row: `first` seconds, then each twice as long as the last, up to `longest`."""
 
-    `chance` from 0 to 1 spreads it, a quarter less to a quarter more, so that many that have failed at one time do not
-    come back in step.
-    """
-    return float(min(first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), longest) * (0.75 + chance / 2))
+    first: float
+    longest: float
+
+    def seconds(self, failures: int, chance: float = 0.5) -> float:
+        """The pause after so many failures (1 or more).
+
+        `chance` from 0 to 1 spreads it, a quarter less to a quarter more, so that many that have failed at one time do
+        not come back in step.
+        """
+        return min(self.first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), self.longest) * (0.75 + chance / 2)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """Work that comes again and again and is at most this share of the time (more than 0, less than 1)."""
+
+    of_time: float
+
+    def pause_after(self, worked_seconds: float) -> float:
+        """How many seconds to pause at least after so much work."""
+        return worked_seconds * (1.0 / self.of_time - 1.0)
+
+    def work_after(self, paused_seconds: float) -> float:
+        """How many seconds of work a pause has room for: the inverse of `pause_after`."""
+        return paused_seconds / (1.0 / self.of_time - 1.0)
 
 
 def retry_after_seconds(value: str | None, date: str | None, now: float) -> float | None:
