@@ -40,22 +40,22 @@ LINES = {
     "notify": 4_528,
     "packages": 2_220,
     "patches": 861,
-    "processes": 523,
+    "processes": 504,
     "publish": 7_679,
     "rdf": 2_618,
     "simulate": 1_005,
-    "source": 5_822,
+    "source": 5_813,
     "sparql": 264,
     "spec": 4_021,
     "storage": 2_626,
     "sync": 27_224,
-    "top": 1_138,
+    "top": 1_136,
     "triplestores": 952,
     "versions": 1_366,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 573
+MOST_MODULES = 570
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -32,7 +32,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(self.first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), self.longest) * (0.75 + chance / 2)
 
 
-class Share(msgspec.Struct, frozen=True):
+class TimeShare(msgspec.Struct, frozen=True):
     """Work that comes again and again and is at most this share of the time (more than 0, less than 1)."""
 
     of_time: float

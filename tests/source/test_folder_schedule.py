@@ -9,42 +9,42 @@ import pytest
 
 from headwater.source.published_folder import SCANS, UNWATCHED_SECONDS, PublishedFolder
 from headwater.source.set_health import SetHealth
-from headwater.source.worker import AT_ONCE, HELD_SECONDS, HINTED_LOOKS, TICK_SECONDS, Schedule, Work
+from headwater.source.worker import AT_ONCE, HELD_SECONDS, HINTED_LOOKS, TICK_SECONDS, Schedule, SetWork
 
 NOW = 1_000.0
 QUIET: dict[str, Any] = {"is_begun": True, "look_at": NOW + 300, "publish_at": NOW + 30}
 
-CASES: dict[str, tuple[dict[str, Any], Work, float]] = {
-    "before all the beginning": ({"look_at": 0.0}, Work.BEGIN, 0.0),
-    "which waits for the watch": ({"retry_at": NOW + 5}, Work.BEGIN, NOW + 5),
-    "nothing but the regular publication": (QUIET, Work.PUBLISH, NOW + 30),
+CASES: dict[str, tuple[dict[str, Any], SetWork, float]] = {
+    "before all the beginning": ({"look_at": 0.0}, SetWork.BEGIN, 0.0),
+    "which waits for the watch": ({"retry_at": NOW + 5}, SetWork.BEGIN, NOW + 5),
+    "nothing but the regular publication": (QUIET, SetWork.PUBLISH, NOW + 30),
     "a full scan before all": (
         QUIET | {"look_at": NOW, "publish_at": NOW - 9, "hints": {b"a"}},
-        Work.LOOK,
+        SetWork.LOOK,
         NOW,
     ),
     "the regular publication however many hints there are": (
         QUIET | {"publish_at": NOW - 1, "hints": {b"a"}},
-        Work.PUBLISH,
+        SetWork.PUBLISH,
         NOW - 1,
     ),
-    "hints at once": (QUIET | {"hints": {b"a"}}, Work.HINTS, AT_ONCE),
+    "hints at once": (QUIET | {"hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "hints before what is left of a round of pages": (
         QUIET | {"hints": {b"a"}, "has_pages_left": True},
-        Work.HINTS,
+        SetWork.HINTS,
         AT_ONCE,
     ),
-    "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, Work.PUBLISH, AT_ONCE),
+    "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, SetWork.PUBLISH, AT_ONCE),
     "large files, in the middle of which hints are looked at": (
         QUIET | {"large": {b"a"}, "hints": {b"b"}},
-        Work.LARGE,
+        SetWork.LARGE,
         AT_ONCE,
     ),
-    "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, Work.HINTS, NOW + 1),
-    "no scan while one is under way": (QUIET | {"look_at": math.inf, "hints": {b"a"}}, Work.HINTS, AT_ONCE),
+    "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, SetWork.HINTS, NOW + 1),
+    "no scan while one is under way": (QUIET | {"look_at": math.inf, "hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "everything again after a failure, when its pause is over": (
         QUIET | {"look_at": 0.0, "hints": {b"a"}, "retry_at": NOW + 7},
-        Work.LOOK,
+        SetWork.LOOK,
         NOW + 7,
     ),
 }

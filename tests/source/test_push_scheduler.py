@@ -25,7 +25,7 @@ from headwater.publish import publication_state
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source import push_publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
@@ -100,7 +100,7 @@ def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
 def test_when_a_quiet_set_was_looked_at_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads the catalog sees by it that the publisher is alive, though nothing is announced."""
     monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(push_publisher, "TICKS", Share(0.5))
+    monkeypatch.setattr(push_publisher, "TICKS", TimeShare(0.5))
     monkeypatch.setattr(publication_state, "LOOK_SECONDS", 0.1)
     with at_work(tmp_path) as source:
         begin(source, "s07")
@@ -262,7 +262,7 @@ def test_a_catalog_that_fails_is_shown_with_every_set_and_told_once(
 
 def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(push_publisher, "TICKS", Share(0.999_999))
+    monkeypatch.setattr(push_publisher, "TICKS", TimeShare(0.999_999))
     with at_work(tmp_path) as source:
         begin(source, *NAMES)
         until(lambda: all_published(source), what="the first publication")
@@ -343,7 +343,7 @@ def test_news_do_not_wait_for_a_catalog_that_is_slow_to_say_what_others_have_rec
 
 
 def test_pages_that_are_due_wait_for_a_thread_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_plan, "DUTY", Share(0.999_999))  # rounds are never too dear
+    monkeypatch.setattr(publish_plan, "DUTY", TimeShare(0.999_999))  # rounds are never too dear
     sets = (SetConfig(name="s", feed="events", resource_base="http://f.example/", refresh_seconds=0.0),)
     config = SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url="http://source.example")
     with Source(config) as source:

@@ -29,7 +29,7 @@ from headwater.ingest.folder.comparison import RACY
 from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.config_file import read_config
 from headwater.source.configured_source import utc_now
@@ -781,7 +781,7 @@ def test_a_folder_whose_disk_hangs_holds_up_no_other_set(tmp_path: Path, monkeyp
 def test_what_is_left_of_a_round_of_pages_does_not_wait_for_the_regular_publication(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_plan, "DUTY", Share(0.999_999))  # rounds are never too dear
+    monkeypatch.setattr(publish_plan, "DUTY", TimeShare(0.999_999))  # rounds are never too dear
     monkeypatch.setattr(publish_plan, "SLICE_SECONDS", 0.0)  # a page at a time
     names = [f"f{number}" for number in range(5)]
     for name in names:

@@ -28,9 +28,9 @@ import msgspec
 from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
 from headwater.publish.publication_state import ClockBehind, OpenList, PageRound, PublicationState
 from headwater.publish.site import SetSettings
-from headwater.retry import Share
+from headwater.retry import TimeShare
 
-DUTY = Share(0.05)
+DUTY = TimeShare(0.05)
 """How much of the time the rendering of pages may take by policy."""
 
 SLICE_SECONDS = 1.0

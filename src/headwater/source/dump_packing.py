@@ -17,7 +17,7 @@ from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.packages.packer import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source.set_health import FailureState, RetryPauses
 
 SOON: Final = 1.0
@@ -27,7 +27,7 @@ LONGEST: Final = 30.0
 QUIET_SHARE, LONGEST_QUIET = 0.1, 600.0
 """Of the time in which nothing was published or packed, so much passes between two looks, at most so many seconds:
 tens of thousands of sets that rest would else keep a processor at work. What is due by time is late by that share."""
-DUTY: Final = Share(0.25)
+DUTY: Final = TimeShare(0.25)
 """How much of the time what there is already may be packed anew."""
 
 

@@ -22,14 +22,14 @@ from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import RootFault, Walk, quote
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import of_set
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source import worker
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
 
 APART_OCTETS = 64 << 20
 """Larger files are hashed apart, so that no other change waits: a second or so holds this many."""
-SCANS: Final = Share(0.1)
+SCANS: Final = TimeShare(0.1)
 """How much of the time full scans may take."""
 UNWATCHED_SECONDS = 2.0
 """Between full scans of a folder that cannot be watched, when they are quick."""

@@ -24,7 +24,7 @@ from headwater.ingest.push.ingest_state import unsettled
 from headwater.ingest.set_problems import DeletionsHeld
 from headwater.progress import silent
 from headwater.publish.plan import Refresh
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source.scheduler import Priority, Scheduler
 from headwater.source.set_health import Failures, SetHealth
 from headwater.source.worker import SourceContext
@@ -150,17 +150,17 @@ class IndexPoll:
 
 TICK_SECONDS: Final = 30.0
 """Between publications of a set without news: what is due by time, and whatever was lost in the store …"""
-TICKS: Final = Share(0.01)
+TICKS: Final = TimeShare(0.01)
 """… but no more than this share of one processor's time, over all sets."""
 TICK_SLICE: Final = 0.005
 """Seconds of work on them at once."""
 LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
-LOOKS: Final = Share(0.02)
+LOOKS: Final = TimeShare(0.02)
 """… but no more than this share of the time."""
 SHORTEN_AGAIN_SECONDS: Final = 10.0
 """After the start, and after the clock was set back: what was under way then may be dated by the later clock, too."""
-NAMING: Final = Share(0.05)
+NAMING: Final = TimeShare(0.05)
 """How much of the time it may take to name sets that are published while another is not."""
 
 

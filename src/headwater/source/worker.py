@@ -31,7 +31,7 @@ from headwater.processes.pool import Stopped
 from headwater.progress import Listener, of_set, silent
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source.publication import PublicationEvents
 from headwater.source.set_health import Failures, SetHealth, fault_words
 from headwater.versions.history import History
@@ -48,7 +48,7 @@ SETTLED_SECONDS: Final = 2.2
 """A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
 SURGE: Final = 5_000
 """With more hints than this a look at the whole is quicker."""
-HINTED_LOOKS: Final = Share(1 / 3)
+HINTED_LOOKS: Final = TimeShare(1 / 3)
 """How much of the time looks at the whole may take that hints have asked for."""
 AT_ONCE: Final = 0.0
 _CATCH_UP_SECONDS: Final = 1.0
@@ -174,7 +174,7 @@ class Intake:
         """Have the catalog say what is wrong, or that nothing is."""
 
 
-class Work(enum.Enum):
+class SetWork(enum.Enum):
     """BEGIN: publish what a run before has recorded. LOOK: at the whole. PUBLISH: what is due by time.
 
     HINTS: look where hints say. LARGE: read files for which others do not wait.
@@ -207,21 +207,21 @@ class Schedule(msgspec.Struct, kw_only=True):
     has_pages_left: bool = False
     retry_at: float = 0.0
 
-    def next_work(self, now: float) -> tuple[Work, float]:
+    def next_work(self, now: float) -> tuple[SetWork, float]:
         """What is to be done next, and when; a time that is not after `now` stands for at once.
 
         Of what is due, a look at the whole comes first: it sees what hints hint at. Then what is due by time, however
         many hints come.
         """
         if not self.is_begun:
-            return Work.BEGIN, self.retry_at
+            return SetWork.BEGIN, self.retry_at
         hints_at = AT_ONCE if self.hints else min((due for due, _path in self.later), default=math.inf)
         work = (
-            (Work.LOOK, self.look_at),
-            (Work.PUBLISH, self.publish_at),
-            (Work.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
-            (Work.HINTS, hints_at),
-            (Work.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
+            (SetWork.LOOK, self.look_at),
+            (SetWork.PUBLISH, self.publish_at),
+            (SetWork.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
+            (SetWork.HINTS, hints_at),
+            (SetWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
         )
         chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
         return chosen, max(at, self.retry_at)
@@ -338,7 +338,7 @@ class SetWorker:
     def is_long(self) -> bool:
         """Whether the whole, or all documents of the set, may be due."""
         with self._lock:
-            return self._schedule.next_work(time.monotonic())[0] not in (Work.HINTS, Work.PUBLISH)
+            return self._schedule.next_work(time.monotonic())[0] not in (SetWork.HINTS, SetWork.PUBLISH)
 
     def run(self) -> None:
         """Do what is due. What has failed waits for its pause, or until its input is another."""
@@ -388,22 +388,22 @@ class SetWorker:
         now = time.monotonic()
         with self._lock:
             work, _at = self._schedule.next_work(now)
-            paths = self._schedule.take_hints(now) if work is Work.HINTS else set()
+            paths = self._schedule.take_hints(now) if work is SetWork.HINTS else set()
         try:
             self._do(work, paths)
         except Stopped:
             return
-        if work is not Work.BEGIN:
+        if work is not SetWork.BEGIN:
             self.health.phase = self.intake.phase
 
-    def _do(self, work: Work, paths: set[bytes]) -> None:
-        if work is Work.BEGIN:
+    def _do(self, work: SetWork, paths: set[bytes]) -> None:
+        if work is SetWork.BEGIN:
             self._begin()
-        elif work is Work.LOOK:
+        elif work is SetWork.LOOK:
             self._look_and_publish()
-        elif work is Work.HINTS:
+        elif work is SetWork.HINTS:
             self._follow(paths)
-        elif work is Work.LARGE:
+        elif work is SetWork.LARGE:
             with self._lock:
                 paths, self._schedule.large = self._schedule.large, set()
             self._follow(paths, is_apart=True)

@@ -18,12 +18,12 @@ from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.status import SourceSetStatus, set_statuses
-from headwater.retry import Share
+from headwater.retry import TimeShare
 from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__
 
 FRESH_SECONDS: Final = 1.0
-DUTY: Final = Share(0.05)
+DUTY: Final = TimeShare(0.05)
 """How much of the time the page may take, however often it is asked for: thousands of sets take half a second."""
 _STARTED: Final = time.time()
 
