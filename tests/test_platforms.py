@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater import cli
-from headwater.processes.processors import processors
+from headwater.processes.pool import processors
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -51,7 +51,7 @@ def test_processors_are_counted_where_no_affinity_is_known(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("word", "home"),
     [
-        ("sched_getaffinity", "processes/processors.py"),
+        ("sched_getaffinity", "processes/pool.py"),
         ("os.fork(", None),
         ('get_context("fork")', None),
         ("get_context()", None),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
-from headwater.copies.faults import NoSetInCopy
+from headwater.errors import StoreFault
 from headwater.ingest.copy.intake import chosen
 from headwater.ingest.copy.position import CopyPosition, CopyStep, next_step, position_at
 from headwater.ingest.copy.statement import (
@@ -169,5 +169,5 @@ def test_which_set_of_a_copy_is_meant() -> None:
     assert chosen([other], "set", "files", None) is None
     assert chosen([other._replace(identity=SET.identity)], "set", "files", HERE) is not None  # renamed at its source
     assert chosen([], None, "files", None) is None
-    with pytest.raises(NoSetInCopy):
+    with pytest.raises(StoreFault, match="HW-CPY-03"):
         chosen([SET, other], None, "files", None)

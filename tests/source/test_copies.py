@@ -16,9 +16,8 @@ import pytest
 from headwater import notices
 from headwater.cli import run
 from headwater.copies.copy_state import CopyStateReader
-from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import SCHEMA
-from headwater.errors import Exit
+from headwater.errors import Exit, StoreFault
 from headwater.ingest.copy.position import copy_lags
 from headwater.source.copy_sets import names_in_copy
 from headwater.source.source import ReadOnlySource
@@ -26,8 +25,7 @@ from headwater.spec.records import Link
 from headwater.storage.database import Database
 from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.lock import lock_exclusive
-from headwater.versions.history import History
-from headwater.versions.nearest_kept_state import kept_until
+from headwater.versions.history import History, kept_until
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source, ln, sha
 from tests.support.republishing import Hub, hub
@@ -269,7 +267,7 @@ def test_a_copy_of_an_older_version_is_read_when_no_run_is_at_work(
     older = msgspec.structs.replace(SCHEMA, migrations=SCHEMA.migrations[:7])
     Database(state_of(dest), older).close()
     lock = lock_exclusive(dest / ".headwater" / "lock")
-    with pytest.raises(StateOfOlderVersion):
+    with pytest.raises(StoreFault, match="HW-CPY-02"):
         CopyStateReader(dest)
     os.close(lock)
     CopyStateReader(dest).close()
@@ -279,7 +277,7 @@ def test_a_copy_of_an_older_version_is_read_when_no_run_is_at_work(
     with pytest.raises(SchemaTooNew):
         CopyStateReader(dest)
     (tmp_path / "none").mkdir()
-    with pytest.raises(NoCopyState):
+    with pytest.raises(StoreFault, match="HW-CPY-01"):
         CopyStateReader(tmp_path / "none")
 
 

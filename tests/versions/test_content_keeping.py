@@ -19,9 +19,8 @@ from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from headwater.spec.times import to_microseconds
-from headwater.versions.history import History, Keeping
+from headwater.versions.history import History, Keeping, kept_until
 from headwater.versions.keeping import ContentKeeping
-from headwater.versions.nearest_kept_state import kept_until
 from headwater.versions.store import VersionStore
 from tests.support.kept_versions import damage, kept_octets
 

@@ -17,10 +17,8 @@ from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, KeptVersions
 from headwater.spec.times import to_microseconds
-from headwater.versions.history import History, Keeping
-from headwater.versions.history_retention import prune
-from headwater.versions.nearest_kept_state import kept_after, kept_until
-from headwater.versions.retention import VersionRetention
+from headwater.versions.history import History, Keeping, kept_after, kept_until
+from headwater.versions.retention import VersionRetention, prune
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _URIS = ("a", "b/c", "é")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.catalog.state import StateRow
-from headwater.versions.history_retention import EndedState, expired
-from headwater.versions.retention import VersionRetention
+from headwater.versions.retention import EndedState, VersionRetention, expired
 
 NOW = dt.datetime(1970, 1, 1, 0, 10, tzinfo=dt.UTC)
 SECOND = 1_000_000

@@ -18,8 +18,7 @@ from headwater.source.config_file import read_config
 from headwater.source.configured_source import open_catalog
 from headwater.source.version_collection import collect_versions
 from headwater.versions.history import History
-from headwater.versions.history_retention import needed_digests
-from headwater.versions.retention import VersionRetention
+from headwater.versions.retention import VersionRetention, needed_digests
 from tests.support.examples import MANY
 from tests.support.kept_versions import keep_octets, kept_octets, opened
 from tests.support.waiting import settle

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.storage.objects.interface import OpenOctets, octets_of
 

@@ -6,19 +6,20 @@ which never waits for the run that writes, nor that for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.copies.faults import NoCopyState, StateOfOlderVersion
 from headwater.copies.schema import FOLDER, JOURNAL_ID, SCHEMA, STATE
+from headwater.errors import StoreFault
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooOld
-from headwater.storage.lock import LockHeld, lock_exclusive
+from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.sqlite.transaction import Transaction
 
 _AS_IT_IS = msgspec.structs.replace(SCHEMA, may_migrate=False)
@@ -75,13 +76,13 @@ class JournalEnd(msgspec.Struct, frozen=True):
 
 
 class CopyStateReader:
-    """The open state of the copy in `root`. Close it. Raises NoCopyState, StateOfOlderVersion, and DatabaseFaults."""
+    """The open state of the copy in `root`. Close it. Raises HW-CPY-01, HW-CPY-02, and DatabaseFaults."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
         self._file = self.root / FOLDER / STATE
         if not self._file.is_file():
-            raise NoCopyState("there is no copy", where=str(self.root))
+            raise StoreFault("there is no copy", code="HW-CPY-01", where=str(self.root))
         self._database = _opened(self.root, self._file)
         self._key = _key(self._file)
         self._seen: int | None = None
@@ -167,9 +168,9 @@ def _opened(root: Path, file: Path) -> Database:
     try:
         lock = lock_exclusive(root / FOLDER / "lock")
     except LockHeld as cause:
-        raise StateOfOlderVersion("an older version is changing this copy", where=str(root)) from cause
+        raise StoreFault("an older version is changing this copy", code="HW-CPY-02", where=str(root)) from cause
     except OSError as cause:
-        raise NoCopyState(f"cannot be read: {cause.strerror}", where=str(root)) from cause
+        raise StoreFault(f"cannot be read: {cause.strerror}", code="HW-CPY-01", where=str(root)) from cause
     try:
         return Database(file, SCHEMA, durability=Durability.NORMAL)
     finally:
@@ -182,3 +183,34 @@ def _key(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+FILE: Final = "push.lock"
+_SECONDS: Final = 1.0
+"""Who only looks holds it for a moment."""
+
+
+def lock_as_follower(folder: Path) -> int | None:
+    """Hold the lock until the descriptor is closed; None where another process follows, or no file can be made."""
+    try:
+        return waited_for(lock_exclusive, folder / FILE, _SECONDS)
+    except (LockHeld, OSError):
+        return None
+
+
+def without_lock(folder: Path) -> None:
+    """Leave no lock, by which the copy would seem to be followed by nobody: a process of many copies holds none."""
+    with contextlib.suppress(OSError):
+        (folder / FILE).unlink(missing_ok=True)
+
+
+def is_followed(folder: Path) -> bool | None:
+    """Whether a process follows the copy whose state is in `folder`; None: that cannot be seen."""
+    try:
+        descriptor = lock_shared(folder / FILE)
+    except LockHeld:
+        return True
+    except OSError:
+        return None
+    os.close(descriptor)
+    return False

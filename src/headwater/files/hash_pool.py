@@ -13,8 +13,7 @@ from typing import Protocol, TypeVar
 from headwater.files import hashing
 from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file, settled
 from headwater.files.version_copy import VersionWriter
-from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
-from headwater.processes.processors import processors
+from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram, processors
 
 BLOCK_FILES = 128
 BLOCK_OCTETS = 4 << 20

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import signal
 import stat
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.files.file_placement import (
     GONE,
@@ -27,15 +29,14 @@ from headwater.files.file_placement import (
     is_placed,
     link,
 )
-from headwater.files.hash_functions import HASHERS
-from headwater.files.nofollow import OpenFolder, open_unlinked
+from headwater.files.nofollow import READ_FLAGS, FileState, OpenFolder, open_unlinked
 from headwater.files.version_copy import ALGORITHM, SMALL_OCTETS, VersionCopy, VersionWriter
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED, UNFINISHED = range(8)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno. UNFINISHED: somebody is writing it."""
-
-FileState = tuple[int, int, int, int]
-"""Size, mtime, ctime (nanoseconds) and inode."""
 
 HashRequest = tuple[bytes, tuple[str, ...], "bytes | None"]
 """The path to read (no name in it is a link), the algorithms (none: the file's state alone is asked for), and the path
@@ -54,7 +55,6 @@ _NOTHING: FileState = (0, 0, 0, 0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 18
 _SMALL = 1 << 20
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 
 
 class _Stopped(Exception):
@@ -107,7 +107,7 @@ def settled(results: list[HashResult], versions: VersionWriter | None) -> list[H
 
 
 def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], options: ReadOptions) -> HashResult:
-    descriptor = (options.open_file or open_unlinked)(path, _FLAGS)
+    descriptor = (options.open_file or open_unlinked)(path, READ_FLAGS)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
@@ -240,3 +240,11 @@ def file_hasher(
             return settled([read_file(request, options) for request in block], versions)
 
     return hash_files
+
+
+HASHERS: dict[str, Callable[..., _Hash]] = {
+    name: partial(getattr(hashlib, name.replace("-", "")), usedforsecurity=False)
+    for name in ("md5", "sha-1", "sha-224", "sha-256", "sha-384", "sha-512")
+}
+"""Makers of hash objects; some systems refuse MD5 for security. A test holds the names to those of `spec.hashes`, which
+a hashing process does not import."""

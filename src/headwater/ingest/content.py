@@ -29,8 +29,7 @@ from headwater.catalog.content import (
     strongest_digest,
 )
 from headwater.files.folder_marks import has_reserved, is_state
-from headwater.files.nofollow import open_unlinked
-from headwater.files.recorded_file import READ
+from headwater.files.nofollow import READ_FLAGS, open_unlinked
 from headwater.ingest.folder.comparison import RACY, matches, recorded_state
 from headwater.ingest.folder.walk import PathFilter
 from headwater.spec.uris import quote_path
@@ -72,13 +71,13 @@ class ResourceFolder:
         """One call for a file that no link leads to, as nearly all are."""
         if not self._has_links:
             try:
-                return open_unlinked(self.path_of(path), READ)
+                return open_unlinked(self.path_of(path), READ_FLAGS)
             except OSError as cause:
                 if cause.errno != errno.ELOOP:
                     raise
         folder = os.open(self._folder, _FOLDER)
         try:
-            return open_unlinked(path, READ, folder)
+            return open_unlinked(path, READ_FLAGS, folder)
         except OSError as cause:
             if cause.errno != errno.ELOOP:
                 raise
@@ -88,7 +87,7 @@ class ResourceFolder:
 
     def _open_linked(self, path: bytes, folder: int) -> int:
         """Open a file that links lead to, and judge where they have led: asked of the kernel, so no race is left."""
-        descriptor = os.open(path, READ, dir_fd=folder)
+        descriptor = os.open(path, READ_FLAGS, dir_fd=folder)
         try:
             below = _real_path(folder, self._folder).rstrip(b"/") + b"/"
             real = _real_path(descriptor, self._folder + b"/" + path)

@@ -320,3 +320,9 @@ def widen(stream: IO[bytes]) -> None:
     if sys.platform == "linux":
         with suppress(OSError):  # the user has many large pipes already
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_OCTETS)
+
+
+def processors() -> int:
+    """As many as this process may use where the system says it (Linux), else all of the machine (macOS)."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pyoxigraph import RdfFormat
 
 from headwater.errors import Undetermined
-from headwater.processes.pool import ProcessPool, WorkerProgram
-from headwater.processes.processors import processors
+from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
 from headwater.rdf.lines.blank_nodes import NamedLines
 from headwater.rdf.lines.parsing import DocumentNodes, parsed_files

@@ -15,8 +15,7 @@ from operator import lt
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headwater.processes.pool import ProcessPool, WorkerProgram
-from headwater.processes.processors import processors
+from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.rdf.faults import BOUNDS, BadRdf, NotCanonical, RdfBounds
 from headwater.rdf.lines.ranges import LineFile, common_ranges
 from headwater.rdf.lines.reading import inflated_file, line_blocks, octets

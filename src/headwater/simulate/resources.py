@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.ingest.folder.media_types import media_type
 from headwater.simulate.settings import ChangeMix, SourceSettings
 from headwater.spec.records import ChangeKind

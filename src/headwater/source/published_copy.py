@@ -64,7 +64,7 @@ class PublishedCopy(Intake):
         self._remarks: dict[str, int] = {}
 
     def open_state(self) -> CopyStateReader:
-        """The state of the copy. Raises NoCopyState, and faults of it."""
+        """The state of the copy. Raises HW-CPY-01, and faults of it."""
         raise NotImplementedError
 
     @property
@@ -210,7 +210,7 @@ class CopyTask:
             self._listener(Notice(notices.COPY_NEW_SET, text, str(self._root)))
 
     def _open(self) -> CopyStateReader:
-        """The state, opened anew where another one has taken its place. Raises NoCopyState, and faults of it."""
+        """The state, opened anew where another one has taken its place. Raises HW-CPY-01, and faults of it."""
         if self._state is not None and self._state.is_replaced:
             self._close()
         if self._state is None:

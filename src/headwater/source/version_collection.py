@@ -15,8 +15,7 @@ from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
 from headwater.publish.packages.change_contents import needed_versions
 from headwater.versions.history import History, has_history
-from headwater.versions.history_retention import prune
-from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect
+from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect, prune
 from headwater.versions.store import VersionStore
 
 EVERY_SECONDS: Final = 3_600.0

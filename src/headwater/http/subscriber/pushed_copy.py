@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.follower_lock import lock_as_follower, without_lock
+from headwater.copies.copy_state import lock_as_follower, without_lock
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
 from headwater.http.subscriber.schedule import PollSchedule

@@ -32,8 +32,7 @@ from headwater.http.versions.addresses import (
 from headwater.http.versions.past_contents import HashedOctets, past_resource
 from headwater.source.health import ServableSource
 from headwater.spec.times import SECOND
-from headwater.versions.history import History, Keeping, PastState
-from headwater.versions.nearest_kept_state import kept_after, kept_until
+from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until
 
 _ALL_US = 1 << 62
 _SHORT = 16

@@ -34,7 +34,7 @@ from headwater.copies.copy_state import (
     noted_after,
     path_noted,
 )
-from headwater.copies.faults import NoSetInCopy
+from headwater.errors import StoreFault
 from headwater.ingest.copy.position import KEY, CopyPosition, CopyStep, next_step, position_at, read_position
 from headwater.ingest.copy.statement import acceptable, leads_home, metadata_of, relative_path, relative_uri
 from headwater.ingest.folder.comparison import note
@@ -204,7 +204,7 @@ class CopyIntake:
         """Whether a comparison waits for the end of the copy's baseline."""
 
     def round(self, state: CopyStateReader) -> CopyOutcome:
-        """Record whatever the copy holds by now. Raises NoSetInCopy, Stopped, and faults of the catalog or the state.
+        """Record whatever the copy holds by now. Raises HW-CPY-03, Stopped, and faults of the catalog or the state.
 
         What was recorded before that stays, and the next round goes on from there.
         """
@@ -214,10 +214,11 @@ class CopyIntake:
             end = journal_end(t)
             copied = chosen(copied_sets(t), self._wanted, self.name, position)
             noted = path_noted(t, position.seq) if position is not None else None
+        where = str(state.root)
         if copied is None and (position is None or position.journal != end.id):
-            raise NoSetInCopy(f"the copy holds no set {self._wanted or self.name!r} so far", where=str(state.root))
+            raise StoreFault(f"the copy has no set {self._wanted or self.name!r} so far", code="HW-CPY-03", where=where)
         if copied is not None and copied.folder != self._rules.folder:
-            raise NoSetInCopy("the set lies in another folder of the copy by now: restart", where=str(state.root))
+            raise StoreFault("the set lies in another folder of the copy now: restart", code="HW-CPY-03", where=where)
         step = next_step(position, end, copied, noted, is_open=seen.opened_at is not None)
         outcome = CopyOutcome()
         if copied is not None:
@@ -413,7 +414,7 @@ class CopyIntake:
 def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: CopyPosition | None) -> CopiedSet | None:
     """Which set of a copy a set of the source publishes: the one that is named, else that of our name, or the only one.
 
-    One that was renamed at its source is known again by its Capability List. Raises NoSetInCopy where several could be.
+    One that was renamed at its source is known again by its Capability List. Raises HW-CPY-03 where several could be.
     """
     held = list(sets)
     by_name = {one.name: one for one in held}
@@ -425,7 +426,7 @@ def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: C
         return None
     if len(held) > 1:
         names = ", ".join(islice(by_name, 5))
-        raise NoSetInCopy(f"the copy holds several sets ({names} …), and none is named {name!r}")
+        raise StoreFault(f"the copy holds several sets ({names} …), and none is named {name!r}", code="HW-CPY-03")
     return held[0]
 
 

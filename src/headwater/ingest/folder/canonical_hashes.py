@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.folder_settings import CanonicalHashes
 from headwater.rdf.canonical_hash import HASHED_OCTETS, CanonicalHasher, RdfDocument

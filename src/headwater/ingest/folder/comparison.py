@@ -17,7 +17,7 @@ from typing import cast
 import msgspec
 
 from headwater.files.hashing import state_of
-from headwater.files.recorded_file import FileState
+from headwater.files.nofollow import FileState
 from headwater.ingest.folder.walk import FileEntry, UnreadableEntry, WalkEntry
 
 TICK_NS = 100_000_000

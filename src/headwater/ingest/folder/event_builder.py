@@ -16,7 +16,8 @@ from headwater.catalog.interface import Event, Metadata, Resource, Upsert
 from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
-from headwater.files.hashing import FileState, HashRequest, HashResult
+from headwater.files.hashing import HashRequest, HashResult
+from headwater.files.nofollow import FileState
 from headwater.files.version_copy import ALGORITHM
 from headwater.ingest.folder.comparison import RACY, TICK_NS, Candidate, UnreadableFiles, rules_mark, settled_note
 from headwater.ingest.folder.folder_settings import Folder
@@ -139,8 +140,7 @@ class EventBuilder:
         """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
 
         What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
-        With `aside`, octets are set aside in that folder, and the batch says which its events need. Raises Stopped,
-        PlaceFault.
+        With `aside`, octets are set aside in that folder; the batch says which are needed. Raises Stopped, PlaceFault.
         """
         pool = HashPool(
             self._folder.place_mode if self._folder.place is not None else None,

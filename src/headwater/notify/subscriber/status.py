@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.copies.follower_lock import is_followed
+from headwater.copies.copy_state import is_followed
 from headwater.notify.subscriber.records import Subscription, SubscriptionState
 from headwater.notify.subscriber.store import FILE, MODE, SCHEMA, SubscriberStore
 from headwater.spec.times import from_optional

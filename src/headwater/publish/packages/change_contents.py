@@ -15,9 +15,8 @@ from headwater.catalog.content import Absence, ContentReader, NoContent, OpenCon
 from headwater.catalog.interface import Catalog, Change
 from headwater.publish.publication_state import decode_publication
 from headwater.versions.history import History, has_history
-from headwater.versions.history_retention import needed_digests
 from headwater.versions.predecessors import Predecessors
-from headwater.versions.retention import DigestSet
+from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
 
 _ROWS = 5_000

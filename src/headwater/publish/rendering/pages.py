@@ -23,8 +23,7 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.files.whole_writes import write_all
-from headwater.processes.pool import ProcessPool, WorkerProgram
-from headwater.processes.processors import processors
+from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageRound

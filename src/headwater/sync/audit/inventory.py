@@ -15,10 +15,9 @@ import msgspec
 from headwater.files import hashing
 from headwater.files.file_placement import GONE
 from headwater.files.folder_marks import folded, is_reserved, leads_inside
-from headwater.files.hash_functions import HASHERS
 from headwater.files.hash_pool import HashPool
-from headwater.files.hashing import HashRequest, HashResult
-from headwater.processes.processors import processors
+from headwater.files.hashing import HASHERS, HashRequest, HashResult
+from headwater.processes.pool import processors
 from headwater.progress import Listener, Progress
 from headwater.storage.database import Database
 from headwater.storage.database_faults import DatabaseFault

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.patches.registry import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds

@@ -11,7 +11,7 @@ from enum import IntEnum
 from itertools import groupby
 from pathlib import Path
 
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room
 from headwater.packages.faults import BadPackage
 from headwater.packages.inflation import small_content

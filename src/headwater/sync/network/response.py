@@ -12,7 +12,7 @@ from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room, write_all
 from headwater.spec.decoding import codec_of
 from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from headwater.errors import SourceFault
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.sync.network.authentication import Presented
 from headwater.sync.network.response import ResponseReceiver
 from headwater.sync.network.scheduler import ScheduledFetch

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from headwater.errors import Interrupted, UsageFault
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room
 from headwater.quantities import human_seconds
 from headwater.retry import retry_after_seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import write_all
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.faults import DestinationUnusable

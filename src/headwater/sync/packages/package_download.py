@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import free_octets
 from headwater.quantities import human_octets
 from headwater.sync.network.fetch import FailureKind, Fetch, Objection

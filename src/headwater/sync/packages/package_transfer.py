@@ -16,7 +16,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.faults import NeedsDirectory
 from headwater.packages.limits import PackageLimits
-from headwater.processes.processors import processors
+from headwater.processes.pool import processors
 from headwater.progress import Done, Progress
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Row, Transaction

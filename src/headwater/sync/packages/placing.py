@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from headwater.deflate import crc32
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_stream import WholeMember
 from headwater.progress import Done, ignored

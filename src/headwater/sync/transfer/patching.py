@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headwater.files.hash_functions import HASHERS
+from headwater.files.hashing import HASHERS
 from headwater.patches.registry import LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Objection
