@@ -31,31 +31,31 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 6_356,
-    "cli": 7_669,
+    "cli": 7_667,
     "copies": 510,
-    "datasets": 619,
+    "datasets": 596,
     "files": 1_249,
     "http": 6_525,
-    "ingest": 9_296,
+    "ingest": 9_295,
     "notify": 4_528,
     "packages": 2_220,
     "patches": 861,
     "processes": 499,
     "publish": 7_677,
     "rdf": 2_616,
-    "simulate": 1_005,
+    "simulate": 998,
     "source": 5_812,
-    "sparql": 264,
+    "sparql": 258,
     "spec": 4_021,
     "storage": 2_626,
     "sync": 27_223,
     "top": 1_136,
-    "triplestores": 952,
+    "triplestores": 951,
     "versions": 1_350,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 563
+MOST_MODULES = 561
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.datasets.proof import patched_digest
 from tests.support.examples import examples
 

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import BadRow, EndpointAddress, SparqlEndpoint, rows
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable
+from headwater.sparql.endpoint import (
+    BadRow,
+    EndpointAddress,
+    EndpointRefused,
+    EndpointUnreachable,
+    SparqlEndpoint,
+    rows,
+)
 from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
 

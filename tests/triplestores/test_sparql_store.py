@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
+from headwater.sparql.endpoint import (
+    EndpointAddress,
+    EndpointRefused,
+    EndpointUnreachable,
+    SparqlEndpoint,
+    UpdateTooLarge,
+)
 from headwater.triplestores import sparql_text
 from headwater.triplestores.positions import POSITION_GRAPH, StoreState
 from headwater.triplestores.sparql_store import SparqlStore

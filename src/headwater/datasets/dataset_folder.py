@@ -14,9 +14,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from headwater.datasets.faults import BrokenSeries
 from headwater.datasets.rows import DatasetPatch, DatasetState
+from headwater.errors import SourceFault, StoreFault
 from headwater.storage.durable import make_folders, sync_file, sync_folder
+
+
+class BrokenSeries(StoreFault):
+    """The patches of a dataset do not lead to it, or one of its files is lost or damaged: nothing is published."""
+
+    code = "HW-DAT-01"
+
+
+class InputChanged(SourceFault):
+    """What a dataset is made of changed while it was read; it is read again."""
+
+    code = "HW-DAT-02"
+
+
+class UnusableInput(SourceFault):
+    """What a dataset is made of is missing, cannot be read, or is of no syntax of RDF."""
+
+    code = "HW-DAT-03"
+
 
 FOLDER: Final = "datasets"
 """Below the state folder: a folder for each set."""

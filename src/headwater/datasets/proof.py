@@ -16,8 +16,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from headwater.datasets.dataset_folder import DatasetFolder
-from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import DatasetPatch
 from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import DatasetSummary

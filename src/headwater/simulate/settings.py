@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import ClassVar
 
 import msgspec
 
@@ -30,8 +29,7 @@ _SHARES = ("created", "updated", "deleted")
 class BadSimulation(UsageFault):
     """The settings of a simulation are invalid."""
 
-    code: ClassVar[str] = "HW-SIM-01"
-    advice: ClassVar[str] = "docs/simulate.md lists the settings and what they mean."
+    code = "HW-SIM-01"
 
 
 class Sizes(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
 from headwater.catalog.interface import Catalog, Event
@@ -66,11 +65,7 @@ BATCH = 10_000
 class OtherSimulation(UsageFault):
     """The catalog contains something else than this simulation would have recorded."""
 
-    code: ClassVar[str] = "HW-SIM-02"
-    advice: ClassVar[str] = (
-        "Give the settings with which the simulation was started (resources, sets, seed, sizes, hashes, suffixes),"
-        " or another --state."
-    )
+    code = "HW-SIM-02"
 
 
 class SimulatedSet:

@@ -12,7 +12,7 @@ from typing import Final
 
 from headwater import notices
 from headwater.catalog.faults import UnknownSet
-from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.datasets.rows import FAULT_KEY, fault_update
 from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews
 from headwater.ingest.folder.event_builder import ScanResult

@@ -20,7 +20,6 @@ import msgspec
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.retry import LONGEST_WAIT_SECONDS, retry_after_seconds
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
 
 Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
@@ -35,6 +34,24 @@ _ABBREVIATED = (
     (re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+"), "double"),
     (re.compile(r"true|false"), "boolean"),
 )
+
+
+class EndpointUnreachable(StoreFault):
+    """The SPARQL endpoint does not answer, or breaks off."""
+
+    code = "HW-SPQ-02"
+
+
+class EndpointRefused(StoreFault):
+    """The SPARQL endpoint refuses: it is read-only, wants other credentials, or does not take what it is asked."""
+
+    code = "HW-SPQ-03"
+
+
+class UpdateTooLarge(EndpointRefused):
+    """The SPARQL endpoint, or a proxy before it, takes no request of this size."""
+
+    code = "HW-SPQ-06"
 
 
 class BadRow(ValueError):

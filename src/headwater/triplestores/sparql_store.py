@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import SparqlEndpoint
-from headwater.sparql.faults import EndpointRefused, EndpointUnreachable, UpdateTooLarge
+from headwater.sparql.endpoint import EndpointRefused, EndpointUnreachable, SparqlEndpoint, UpdateTooLarge
 from headwater.triplestores.iri_keeping import IriKeepingEndpoint
 from headwater.triplestores.positions import (
     NAMESPACE,

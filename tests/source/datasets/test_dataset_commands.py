@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.source.serve_options import configured
-from headwater.datasets.faults import BrokenSeries
+from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.errors import UsageFault
 from headwater.rdf.faults import BadRdf
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples

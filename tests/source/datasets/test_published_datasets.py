@@ -17,9 +17,14 @@ import pyoxigraph as ox
 import pytest
 import rdflib
 
-from headwater.datasets.dataset_folder import DatasetFolder
-from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset, UnusableInput
+from headwater.datasets.dataset_folder import (
+    BrokenSeries,
+    DatasetFolder,
+    InputChanged,
+    UnusableInput,
+)
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
+from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.datasets import inputs, intake
 from headwater.publish.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
@@ -247,12 +252,12 @@ def test_a_file_that_is_no_rdf_changes_nothing(tmp_path: Path) -> None:
 def test_a_dataset_that_became_empty_is_published_where_that_is_allowed(tmp_path: Path) -> None:
     path = put(tmp_path / "d.nt", "")
     rounds = Rounds(tmp_path, file_set(path))
-    with pytest.raises(EmptyInput):
+    with pytest.raises(SourceFault, match="HW-DAT-04"):
         rounds.run()
     put(path, triples(1))
     rounds.run()
     put(path, "")
-    with pytest.raises(EmptyInput):
+    with pytest.raises(SourceFault, match="HW-DAT-04"):
         rounds.run()
     assert len(rounds.imported().lines) == 1
     allowed = Rounds(tmp_path, file_set(path, may_be_empty=True))
@@ -291,7 +296,7 @@ def test_a_set_with_other_resources_becomes_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("a")
     Rounds(tmp_path, SetConfig(name="d", files=str(tmp_path / "files"))).run()
-    with pytest.raises(NotADataset):
+    with pytest.raises(UsageFault, match="HW-DAT-06"):
         Rounds(tmp_path, file_set(put(tmp_path / "d.nt", triples(1)))).run()
 
 

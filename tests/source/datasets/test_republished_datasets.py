@@ -15,7 +15,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.catalog.interface import Catalog
-from headwater.datasets.faults import UnusableInput
+from headwater.datasets.dataset_folder import UnusableInput
 from headwater.datasets.rows import read_origin
 from headwater.source.source import Source
 from tests.source.datasets.dataset_source import Rounds, file_set, triples

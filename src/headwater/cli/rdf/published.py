@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.output import counted, json_document, json_option, listening, printable
 from headwater.cli.rdf.streams import scratch_folder
-from headwater.errors import Exit
+from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.datasets.rows import DatasetPatch, DatasetState
@@ -29,8 +29,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     Exit statuses: 0 the patches lead to the dataset; 1 they do not, or one is lost or damaged; 2 usage; 6 fault of our
     own store.
     """
-    from headwater.datasets.dataset_folder import DatasetFolder
-    from headwater.datasets.faults import BrokenSeries
+    from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
     from headwater.datasets.proof import replayed
 
     state, patches = _recorded(place, name)
@@ -81,10 +80,9 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
 
 
 def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]:
-    """What the catalog has of a dataset. Raises NoDataset."""
+    """What the catalog has of a dataset. Raises UsageFault."""
     from headwater.catalog.faults import UnknownSet
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
-    from headwater.datasets.faults import NoDataset
     from headwater.datasets.rows import patches_from, read_dataset
 
     with listening(bars=False) as listener, existing(CatalogArgument(str(place)), listener) as catalog:
@@ -94,7 +92,7 @@ def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]
         except UnknownSet:
             state, patches = None, []
     if state is None:
-        raise NoDataset(f"no dataset named {name!r}", where=str(place))
+        raise UsageFault(f"no dataset named {name!r}", where=str(place), code="HW-DAT-05")
     return state, [one for one in patches if state.first <= one.seq <= state.seq]
 
 

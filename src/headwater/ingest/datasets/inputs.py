@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from headwater.copies.copy_state import CopiedFile, CopiedSet, CopyStateReader, copied_sets, files_after, files_at
 from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
 from headwater.copies.schema import FOLDER, STATE
-from headwater.datasets.faults import InputChanged, UnusableInput
+from headwater.datasets.dataset_folder import InputChanged, UnusableInput
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.ingest.copy.statement import VIA, leads_home
 from headwater.ingest.folder.walk import is_copy_of

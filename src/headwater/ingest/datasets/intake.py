@@ -31,8 +31,7 @@ from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.datasets.counts import CountingLines, DatasetCounts
-from headwater.datasets.dataset_folder import DatasetFolder, file_digest
-from headwater.datasets.faults import BrokenSeries, EmptyInput, InputChanged, NotADataset
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged, file_digest
 from headwater.datasets.proof import patched_digest, replayed
 from headwater.datasets.rows import (
     DATASET_FILE,
@@ -45,7 +44,7 @@ from headwater.datasets.rows import (
     read_dataset,
     read_seen,
 )
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, SourceFault, UsageFault
 from headwater.ingest.datasets.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
@@ -138,7 +137,7 @@ class DatasetIntake:
         """
         state = self.state
         if state is None and self._holds_others():
-            raise NotADataset("the set has had other resources", where=self.name)
+            raise UsageFault("the set has had other resources", where=self.name, code="HW-DAT-06")
         self.folder.keep(state, [] if state is None else patches_from(self._catalog, self.name))
         if state is None:
             return
@@ -161,7 +160,7 @@ class DatasetIntake:
     def look(self) -> DatasetOutcome:
         """Take the present state where it is another one than is recorded.
 
-        Raises BadRdf and its kinds, InputChanged, EmptyInput, UnusableInput, BrokenSeries, Stopped, and faults of the
+        Raises BadRdf and its kinds, InputChanged, UnusableInput, BrokenSeries, Stopped, and faults of the
         catalog; what was recorded stays.
         """
         before = self.state
@@ -180,7 +179,7 @@ class DatasetIntake:
             self.folder.keep(before, patches_from(self._catalog, self.name))
             return _unchanged(before)
         if not new.quads and not self._rules.may_be_empty:
-            raise EmptyInput("there is no statement", where=self._input.where)
+            raise SourceFault("there is no statement", where=self._input.where, code="HW-DAT-04")
         return self._take(before, before, new, seen_row, patch)
 
     def begin_anew(self) -> DatasetOutcome:
