@@ -15,7 +15,7 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
-from headwater.source.state_lock import Locked, StateLock
+from headwater.source.leadership import Locked, StateLock
 from tests.contract.catalog.cases import START, opened, up
 from tests.support.program import Done, run_here
 

@@ -169,7 +169,7 @@ def test_a_full_disk_and_a_low_port_are_told(files: Path, tmp_path: Path, monkey
         done = run_here("status", tmp_path / "copy")
     assert (done.returncode, b"1 file" in done.stdout, b"no room" in done.stdout) == (Exit.STORE, True, True)
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.source.state_lock.mark_folder", refuse(errno.ENOSPC))
+        patch.setattr("headwater.source.leadership.mark_folder", refuse(errno.ENOSPC))
         assert "Free space" in publish(files, "--to", tmp_path / "out", status=Exit.STORE)
     monkeypatch.setattr("socket.socket.bind", refuse(errno.EACCES))
     done = run_here("serve", "--files", files, "--state", tmp_path / "other", "--port", "80")

@@ -590,7 +590,7 @@ def test_folders_that_overlap(bench: Bench) -> None:
 def test_a_second_process_is_told_to_wait(bench: Bench) -> None:
     bench.put("a")
     bench.run()
-    from headwater.source.state_lock import StateLock
+    from headwater.source.leadership import StateLock
 
     lock = StateLock(bench.out / ".headwater")
     try:

@@ -13,7 +13,7 @@ from headwater.http.hub.endpoint import HubEndpoint
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy
-from headwater.source.state_lock import StateLock
+from headwater.source.leadership import StateLock
 from headwater.source.tokens import AccessTokens
 from tests.support.failing import failing
 

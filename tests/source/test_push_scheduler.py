@@ -30,13 +30,13 @@ from headwater.source import push_publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import report
+from headwater.source.leadership import make_state
 from headwater.source.push_publisher import IndexPoll, PushSet
 from headwater.source.push_sets import PUBLISHING_THREADS
 from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import TASK_THREADS
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
-from headwater.source.state_lock import make_state
 from headwater.source.worker import SourceContext
 from tests.support.waiting import until
 

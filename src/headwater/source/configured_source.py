@@ -26,9 +26,9 @@ from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.copy_sets import CopySets
 from headwater.source.dataset_sets import DatasetSets
+from headwater.source.leadership import StateUnusable
 from headwater.source.push_sets import PushSets
 from headwater.source.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
-from headwater.source.state_lock import StateUnusable
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import write_faults

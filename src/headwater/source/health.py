@@ -8,7 +8,7 @@ provider, which is no fault of the source.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,10 +16,13 @@ import msgspec
 from headwater.catalog.content import ContentReader, RecordedResource
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
+from headwater.ingest.dit.intake import PATIENCE
+from headwater.ingest.push.feed import Feed
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
+from headwater.source.tokens import AccessTokens
 from headwater.storage.objects.interface import ObjectStore
 
 FAILING_SECONDS = 10.0
@@ -89,6 +92,16 @@ class ContentProvider(ContentReader, Protocol):
     def find(self, set_name: str, relative: str) -> RecordedResource | None:
         """A resource as the catalog holds it, or a later state than is published; None: there is none."""
         ...
+
+
+class PushTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One set. `resource_sets` are its names in DIT documents, `news` is called when something was recorded."""
+
+    feed: Feed
+    tokens: AccessTokens
+    resource_sets: frozenset[str] = frozenset()
+    patience: dt.timedelta = PATIENCE
+    news: Callable[[], None] = lambda: None
 
 
 def report(source: ObservableSource) -> tuple[int, bytes]:

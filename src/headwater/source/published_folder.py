@@ -1,9 +1,10 @@
-"""The folder of a set as what it is made of: scanned as a whole or where hints say, and placed in a static tree."""
+"""The folder of a set: scanned as a whole or where hints say, watched for these, and placed in a static tree."""
 
 from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
@@ -19,13 +20,13 @@ from headwater.ingest.folder.event_builder import ScanResult
 from headwater.ingest.folder.folder_settings import Folder, ScanHooks
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import RootFault, Walk, quote
+from headwater.ingest.folder.walk import RootFault, Walk, outside_state, quote
 from headwater.ingest.set_problems import unreadable_update, versions_update
-from headwater.progress import of_set
+from headwater.progress import Listener, Notice, of_set
 from headwater.retry import TimeShare
 from headwater.source import worker
 from headwater.source.set_health import SetHealth
-from headwater.source.worker import Intake, Looked, SourceContext
+from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
 APART_OCTETS = 64 << 20
 """Larger files are hashed apart, so that no other change waits: a second or so holds this many."""
@@ -216,3 +217,78 @@ class PublishedFolder(Intake):
         if self._fence is None:
             return None
         return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
+
+
+WATCH_PAUSE: Final = 5.0
+"""Before a folder that cannot be watched is tried again."""
+
+
+class SetWatch:
+    """Watches one folder in a thread of its own, until `stopping`."""
+
+    def __init__(self, folder: Folder, taker: SetWorker, stopping: threading.Event, listener: Listener) -> None:
+        self._folder = folder
+        self._taker = taker
+        self._health = taker.health
+        self._stopping = stopping
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._waker: int | None = None
+
+    def end(self) -> None:
+        """Have `run` see at once that it is stopping."""
+        with self._lock:
+            if self._waker is not None:
+                os.write(self._waker, b"\0")
+
+    def run(self) -> None:
+        """Pass on hints. After a time without watching, everything is hinted at."""
+        woken, waker = os.pipe()
+        with self._lock:
+            self._waker = waker
+        try:
+            self._watch(woken)
+        finally:
+            with self._lock:
+                self._waker = None
+            os.close(woken)
+            os.close(waker)
+
+    def _watch(self, woken: int) -> None:
+        # With it comes the watching, which one round does not need.
+        from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
+
+        missed = False
+        while not self._stopping.is_set():
+            try:
+                for found in hints(self._folder.root, self._stopping.is_set, self._health, woken):
+                    if not self._health.watching:
+                        self._health.watching, self._health.watch_error = True, None
+                        self._taker.watch_changed()
+                    if missed:
+                        missed = False
+                        self._taker.hint(EVERYTHING)
+                    self._pass_on(found)
+            except CannotWatch as fault:
+                if self._health.watch_error is None:
+                    self._listener(Notice(fault.code, fault.what, fault.where))
+                self._health.watch_error = str(fault)
+            missed = True
+            self._health.watching, self._health.unwatched = False, 0
+            self._taker.watch_changed()
+            self._stopping.wait(WATCH_PAUSE)
+
+    def _pass_on(self, found: frozenset[bytes]) -> None:
+        root = os.path.realpath(self._folder.root)
+        below = root.rstrip(b"/") + b"/"
+        avoid = tuple(one[len(below) :] for one in self._folder.avoid if one.startswith(below))
+        hidden = self._folder.selection.hidden
+        mine = [
+            path
+            for path in outside_state(found)
+            if not any(path == one or path.startswith(one + b"/") for one in avoid)
+            and (hidden or not (path.startswith(b".") or b"/." in path))
+        ]
+        if mine:
+            self._taker.hint(mine)
+            self._taker.appeared(path for path in mine if path and os.path.isdir(os.path.join(root, path)))

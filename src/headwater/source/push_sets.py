@@ -6,20 +6,25 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, Event, Upsert
+from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.progress import Listener
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
 from headwater.source.tokens import AccessTokens, BadToken
+from headwater.versions.history import History, has_history, sha256_of
+from headwater.versions.keeping import ContentKeeping
+from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.catalog_url import Credentials
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed
+    from headwater.source.health import PushTarget
     from headwater.source.push_publisher import PushPublisher, PushSet
-    from headwater.source.push_target import PushTarget
     from headwater.source.scheduler import Scheduler
     from headwater.source.worker import SourceContext
 
@@ -112,7 +117,7 @@ class PushSets:
         return {name: self._target(name) for name in self.by_set}
 
     def _target(self, name: str) -> PushTarget:
-        from headwater.source.push_target import PushTarget
+        from headwater.source.health import PushTarget
 
         config = self._configs[name]
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
@@ -128,3 +133,36 @@ class PushSets:
             patience=dt.timedelta(seconds=config.pair_seconds),
             news=news,
         )
+
+
+class FeedPlace(NamedTuple):
+    """Where the source keeps versions, and where the files of the set are, as far as that is known."""
+
+    versions: VersionStore
+    root: str | None
+
+
+def keep_versions(feed: Feed, config: SetConfig | None, place: FeedPlace, listener: Listener) -> None:
+    """Have `feed` keep the octets of its changes, and note them, as far as the set's configuration asks for that.
+
+    Without a configuration a history that the catalog has goes on; without a root its octets are noted as not kept.
+    """
+    patch = config.patch if config is not None else ()
+    wants_history = bool(config.versions) if config is not None else feed.name in has_history(feed.catalog)
+    if not (wants_history or patch or (config is not None and config.change_dump)):
+        return
+    if wants_history:
+        feed.history = History(feed.catalog, feed.name, place.versions.has)
+    if patch:
+        feed.predecessors = Predecessors(patch)
+    if place.root is None:
+        feed.keep = _nothing_kept
+        return
+    contents = FileContentReader({feed.name: ContentRoot(prefix=feed.locations.prefix, folder=place.root)})
+    is_all = wants_history or not patch or (config is not None and config.change_dump)
+    keeps = feed.predecessors.keeps if feed.predecessors is not None and not is_all else lambda _metadata: True
+    feed.keep = ContentKeeping(place.versions, contents, feed.name, listener, keeps).keep
+
+
+def _nothing_kept(events: Iterable[Event]) -> set[str]:
+    return {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}

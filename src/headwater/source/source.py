@@ -33,13 +33,12 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy_sets import has_copy
 from headwater.source.dump_packing import DumpPacking, packing_jobs
-from headwater.source.leadership import Leadership
+from headwater.source.leadership import Leadership, StateLock, make_state
 from headwater.source.publication import Publication, PublicationEvents
-from headwater.source.published_folder import PublishedFolder
+from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, SetWatch
 from headwater.source.scan_settings import StaticTree
 from headwater.source.scheduler import Scheduler, WorkQueue
 from headwater.source.set_health import SetHealth
-from headwater.source.state_lock import StateLock, make_state
 from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.worker import SetResult, SetWorker, SourceContext
 from headwater.versions.keeping import ContentKeeping
@@ -310,9 +309,6 @@ class Source(ConfiguredSource):
         self._followed, self._packing = [], {}  # with their failures
 
     def _schedule_folders(self, scheduler: Scheduler) -> list[SetWorker]:
-        # With it comes the watching, which one round does not need.
-        from headwater.source.set_watch import WATCH_PAUSE, SetWatch
-
         workers, stop = [], scheduler.stopping.is_set
         for one in self.config.sets:
             if not one.is_scanned:

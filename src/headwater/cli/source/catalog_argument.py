@@ -167,7 +167,7 @@ def existing(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
 @contextmanager
 def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
     """The catalog, made when it is not there; nobody else works on its state folder. Raises Locked."""
-    from headwater.source.state_lock import StateLock
+    from headwater.source.leadership import StateLock
 
     folder = where.state_folder
     lock = StateLock(folder) if folder is not None else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headwater.ingest.push.feed import Feed
     from headwater.progress import Listener
     from headwater.source.config import SetConfig
-    from headwater.source.state_lock import StateLock
+    from headwater.source.leadership import StateLock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -65,7 +65,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.push.resource_locations import Locations
     from headwater.ingest.set_problems import DeletionGuard
     from headwater.source.configured_source import VERSIONS
-    from headwater.source.push_target import FeedPlace, keep_versions
+    from headwater.source.push_sets import FeedPlace, keep_versions
     from headwater.versions.store import VersionStore
 
     name = options["set_name"]
@@ -94,7 +94,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
 
 
 def _locked(state: Path) -> StateLock:
-    from headwater.source.state_lock import Locked, StateLock
+    from headwater.source.leadership import Locked, StateLock
 
     try:
         return StateLock(state)

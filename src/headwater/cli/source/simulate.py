@@ -96,7 +96,7 @@ def command(
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
     from headwater.source.configured_source import CATALOG
-    from headwater.source.state_lock import StateLock
+    from headwater.source.leadership import StateLock
 
     with ExitStack() as held:
         bars = held.enter_context(ExitStack())

@@ -28,7 +28,7 @@ from headwater.ingest.dit.intake import DocumentRecords, NotForUs
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.lines import Account, TooMuch
 from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
-from headwater.source.push_target import PushTarget
+from headwater.source.health import PushTarget
 from headwater.source.tokens import LONGEST
 
 T = TypeVar("T")
