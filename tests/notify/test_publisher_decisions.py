@@ -16,7 +16,7 @@ from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, 
 from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config_file import read_config
-from headwater.source.hub_streams import Begin, HubPosition, Resend, Step, Tell, batch_pause, next_step
+from headwater.source.hub_streams import HubPosition, batch_pause, chain_begin
 from headwater.source.publication import VisibleChanges
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes
@@ -27,23 +27,23 @@ AT_5 = HubPosition(history=0, after=2, seq=5, until=NOW)
 
 
 @pytest.mark.parametrize(
-    ("position", "visible", "step", "waiting"),
+    ("position", "visible", "begin", "waiting"),
     [
-        (AT_5, VISIBLE, Tell(5, 9), 4),
-        (msgspec.structs.replace(AT_5, is_taken=False), VISIBLE, Resend(), 7),
+        (AT_5, VISIBLE, None, 4),
+        (msgspec.structs.replace(AT_5, is_taken=False), VISIBLE, None, 7),
         (msgspec.structs.replace(AT_5, seq=9), VISIBLE, None, 0),
-        (AT_5, msgspec.structs.replace(VISIBLE, history=3, first=7), Begin(6), 3),
-        (msgspec.structs.replace(AT_5, is_taken=False), msgspec.structs.replace(VISIBLE, history=3), Begin(0), 9),
+        (AT_5, msgspec.structs.replace(VISIBLE, history=3, first=7), 6, 3),
+        (msgspec.structs.replace(AT_5, is_taken=False), msgspec.structs.replace(VISIBLE, history=3), 0, 9),
     ],
     ids=["more is visible", "not taken", "all is told", "a new history", "a new history, and what was not taken"],
 )
-def test_the_next_step(position: HubPosition, visible: VisibleChanges, step: Step | None, waiting: int) -> None:
-    assert next_step(position, visible) == step
+def test_where_a_chain_begins(position: HubPosition, visible: VisibleChanges, begin: int | None, waiting: int) -> None:
+    assert chain_begin(position, visible) == begin
     assert position.waiting(visible) == waiting
 
 
 def test_a_new_hub_hears_of_what_comes() -> None:
-    assert next_step(None, VISIBLE) == Begin(9)
+    assert chain_begin(None, VISIBLE) == 9
 
 
 @pytest.mark.parametrize(

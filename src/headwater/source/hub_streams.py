@@ -67,39 +67,15 @@ class HubPosition(LastPayload, frozen=True, kw_only=True):
         return visible.last - (self.seq if self.is_taken else self.after)
 
 
-class Begin(msgspec.Struct, frozen=True):
-    """A chain begins: the first notification will tell of the change after `seq`."""
-
-    seq: int
-
-
-class Resend(msgspec.Struct, frozen=True):
-    """The payload of the position has to be sent, perhaps once more."""
-
-
-class Tell(msgspec.Struct, frozen=True):
-    """A notification is to be made of the changes that follow `after`, up to `last`."""
-
-    after: int
-    last: int
-
-
-Step = Begin | Resend | Tell
-
-
-def next_step(position: HubPosition | None, visible: VisibleChanges) -> Step | None:
-    """What is to be done for a hub at this position; None: nothing.
+def chain_begin(position: HubPosition | None, visible: VisibleChanges) -> int | None:
+    """After which change a chain begins for a hub at this position; None: the chain goes on.
 
     A hub that is new hears of what changes from now on. Where the history of a set had to begin anew, so does the
     chain, with that history: its `from` is later than the last `until`, which tells subscribers of the gap.
     """
     if position is None:
-        return Begin(visible.last)
-    if position.history != visible.history:
-        return Begin(visible.first - 1)
-    if not position.is_taken:
-        return Resend()
-    return Tell(position.seq, visible.last) if position.seq < visible.last else None
+        return visible.last
+    return visible.first - 1 if position.history != visible.history else None
 
 
 def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seconds: float) -> float:
@@ -267,24 +243,22 @@ class ChangeStream(NotificationStream[HubPosition]):
         )
 
     def _holds(self, position: HubPosition) -> bool:
-        return next_step(position, self.visible) == Resend()
+        return position.history == self.visible.history
 
     def _made(self, position: HubPosition | None) -> HubPosition | None:
         visible = self.visible
-        step = next_step(position, visible)
-        if position is None and self._first_visible.history == visible.history:
-            step = next_step(position, self._first_visible)
-        if isinstance(step, Begin):  # nothing is sent for it
-            at = self._time_after(step.seq)
-            self._write(HubPosition(history=visible.history, after=step.seq, seq=step.seq, until=at))
-            position, step = self.position, next_step(self.position, visible)
-        if not isinstance(step, Tell):
-            return None
+        is_new = position is None and self._first_visible.history == visible.history
+        begin = chain_begin(position, self._first_visible if is_new else visible)
+        if begin is not None:  # nothing is sent for it
+            self._write(HubPosition(history=visible.history, after=begin, seq=begin, until=self._time_after(begin)))
+            position = self.position
         assert position is not None
+        if position.seq >= visible.last:
+            return None
         told = ToTell(
             name=self.name,
-            after=step.after,
-            last=step.last,
+            after=position.seq,
+            last=visible.last,
             most=self._context.settings.batch_count,
             from_=position.until,
             most_octets=self.most_octets,
@@ -292,7 +266,7 @@ class ChangeStream(NotificationStream[HubPosition]):
         payload = change_payload(self._context.site, self._context.catalog, told)
         return HubPosition(
             history=visible.history,
-            after=step.after,
+            after=position.seq,
             since=position.until,
             seq=payload.last,
             until=payload.until,
