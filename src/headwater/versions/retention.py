@@ -74,55 +74,31 @@ def collect(
     """
     line = asked_at - GRACE
     kept_from = min(_oldest_kept(store, retention, needed, asked_at), line)
-    versions = octets = needed_count = 0
-    removal = _Removal(store, dry_run=dry_run)
+    versions = octets = needed_count = removed = removed_octets = 0
+    going: dict[str, int] = {}
+
+    def remove() -> None:
+        nonlocal removed, removed_octets
+        gone = list(going) if dry_run else store.delete(going, line)
+        removed += len(gone)
+        removed_octets += sum(going[one] for one in gone)
+        going.clear()
+
     for one in store.versions():
         versions += 1
         octets += one.octets
         if one.digest in needed:
             needed_count += 1
-            continue
-        bound = line if freed is not None and one.digest in freed else kept_from
-        if one.used_at < bound:
-            removal.add(one, bound)
-    removal.end()
+        elif one.used_at < (line if freed is not None and one.digest in freed else kept_from):
+            going[one.digest] = one.octets
+            if len(going) >= _REMOVED_AT_ONCE:
+                remove()
+    remove()
+    if not dry_run:
+        store.reclaim()
     return VersionCounts(
-        versions=versions,
-        octets=octets,
-        needed=needed_count,
-        removed=removal.count,
-        removed_octets=removal.octets,
+        versions=versions, octets=octets, needed=needed_count, removed=removed, removed_octets=removed_octets
     )
-
-
-class _Removal:
-    """Removes versions, many at a time, or with `dry_run` counts them."""
-
-    def __init__(self, store: VersionStore, *, dry_run: bool) -> None:
-        self.count = self.octets = 0
-        self._store = store
-        self._dry_run = dry_run
-        self._going: dict[dt.datetime, dict[str, int]] = {}
-
-    def add(self, version: StoredVersion, bound: dt.datetime) -> None:
-        """Have one removed that was not used since `bound`."""
-        going = self._going.setdefault(bound, {})
-        going[version.digest] = version.octets
-        if len(going) >= _REMOVED_AT_ONCE:
-            self._remove(bound)
-
-    def end(self) -> None:
-        """Remove the last ones, and give the disk what they took."""
-        for bound in list(self._going):
-            self._remove(bound)
-        if not self._dry_run:
-            self._store.reclaim()
-
-    def _remove(self, bound: dt.datetime) -> None:
-        going = self._going.pop(bound)
-        gone = going if self._dry_run else self._store.delete(going, bound)
-        self.count += len(gone)
-        self.octets += sum(going[one] for one in gone)
 
 
 def _oldest_kept(store: VersionStore, retention: VersionRetention, needed: DigestSet, now: dt.datetime) -> dt.datetime:
