@@ -27,7 +27,8 @@ from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.storage.objects.interface import ObjectKind, ObjectStore, octets_of
 from headwater.typed_decoding import from_json
-from headwater.versions.predecessors import format_of, row_keys, sha256_of
+from headwater.versions.history import sha256_of
+from headwater.versions.predecessors import format_of, row_keys
 from headwater.versions.store import VersionStore
 
 KIND = "patch"
@@ -161,8 +162,8 @@ class PatchMaker:
     def _patch(
         self, settings: SetSettings, store_writer: StoreWriter, change: Change, base: str
     ) -> PublishedPatch | None:
-        kind, digest = format_of(change.metadata, settings.patch), sha256_of(change.metadata)
-        if kind is None or digest is None or digest == base:
+        kind, digest = format_of(change.metadata, settings.patch), sha256_of(change.metadata.hash)
+        if kind is None or not digest or digest == base:
             return None
         old, new = self._octets(base), self._octets(digest)
         octets = None if old is None or new is None else kind.make(old, new)
@@ -204,8 +205,8 @@ def _with_bases(
     """
     for one in rows:
         before = newest.pop(one.uri, None)
-        digest = sha256_of(one.metadata)
-        if digest is not None and one.change is not ChangeKind.DELETED:
+        digest = sha256_of(one.metadata.hash)
+        if digest and one.change is not ChangeKind.DELETED:
             newest[one.uri] = digest
         row = noted.get(keys[one.seq]) if one.seq in keys else None
         if one.change is ChangeKind.UPDATED and (before or row is not None):

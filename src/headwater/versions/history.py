@@ -106,11 +106,6 @@ def row_key(uri: str, at_us: int) -> RowKey:
     return KIND, f"{_key_time(at_us)}-{_mark(uri)}"
 
 
-def state_of(row: StateRow) -> PastState:
-    """The state that a row is about."""
-    return _past(row)
-
-
 class History:
     """The history of one set. Safe for several threads; its faults are the catalog's, and those of `has`.
 
@@ -243,7 +238,7 @@ class History:
             )
             for row in rows:
                 if row.rank == rank and row.key.endswith(mark):
-                    state = _past(row)
+                    state = state_of(row)
                     if state.at_us < begun.at_us:
                         if descending:
                             return found
@@ -274,7 +269,7 @@ class History:
         """Every row with its state and the one that came next for its resource, if any."""
         held: tuple[StateRow, PastState] | None = None
         for row in self._rows():
-            state = _past(row)
+            state = state_of(row)
             if held is not None:
                 follows = held[0].rank == row.rank and held[0].key[-32:] == row.key[-32:]
                 yield (*held, state if follows else None)
@@ -378,10 +373,11 @@ def _row(uri: str, state: PastState) -> StateRow:
     stored = _Stored(
         int(state.keeping), bytes.fromhex(state.digest), state.length, state.type, state.encoding, state.lastmod_us
     )
-    return StateRow(KIND, f"{_key_time(state.at_us)}-{_mark(uri)}", _encode(stored), _rank(uri))
+    return StateRow(*row_key(uri, state.at_us), _encode(stored), _rank(uri))
 
 
-def _past(row: StateRow) -> PastState:
+def state_of(row: StateRow) -> PastState:
+    """The state that a row is about."""
     one = _stored(row.value)
     at_us = int(row.key[:20]) - _OFFSET
     return PastState(at_us, Keeping(one.keeping), one.digest.hex(), one.length, one.type, one.encoding, one.lastmod_us)

@@ -14,8 +14,8 @@ import msgspec
 from headwater.catalog.interface import Change, Metadata, Upsert
 from headwater.catalog.state import NumberedChange, RowKey, RowsOfChanges, StateRow
 from headwater.patches.registry import LARGEST, PatchFormat, format_for
-from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind
+from headwater.versions.history import sha256_of
 
 KIND = "version before"
 
@@ -27,7 +27,7 @@ class Predecessors(msgspec.Struct, frozen=True):
 
     def keeps(self, metadata: Metadata) -> bool:
         """Whether the octets of a resource are worth keeping for a patch to come."""
-        return format_of(metadata, self.kinds) is not None and sha256_of(metadata) is not None
+        return format_of(metadata, self.kinds) is not None and bool(sha256_of(metadata.hash))
 
     def notes(self, stated: Iterable[tuple[Metadata | None, Upsert]]) -> RowsOfChanges | None:
         """The notes of a batch: `stated` is, in order, what is held before each of its events, and the event.
@@ -52,8 +52,8 @@ class Predecessors(msgspec.Struct, frozen=True):
         """The SHA-256 of the state that a patch of this event leads from; empty where there is to be none."""
         if before is None or not (self.keeps(before) and self.keeps(event.metadata)):
             return b""
-        old = sha256_of(before)
-        return b"" if old is None or old == sha256_of(event.metadata) else bytes.fromhex(old)
+        old = sha256_of(before.hash)
+        return b"" if old == sha256_of(event.metadata.hash) else bytes.fromhex(old)
 
 
 def row_keys(changes: Iterable[Change]) -> dict[int, RowKey]:
@@ -66,11 +66,6 @@ def format_of(metadata: Metadata, kinds: Sequence[str]) -> PatchFormat | None:
     if metadata.encoding is not None or metadata.length is None or metadata.length > LARGEST:
         return None
     return format_for(metadata.type, kinds)
-
-
-def sha256_of(metadata: Metadata) -> str | None:
-    """The SHA-256 that is stated of a resource."""
-    return next((one.hex for one in parse_hash(metadata.hash or "").digests if one.algorithm == "sha-256"), None)
 
 
 def _key(seq: int) -> RowKey:

@@ -14,7 +14,7 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
 from headwater.catalog.interface import Catalog, Change
 from headwater.publish.publication_state import decode_publication
-from headwater.versions.history import History, has_history
+from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
@@ -74,15 +74,6 @@ class _Unvouched(msgspec.Struct, frozen=True, gc=False):
         self.content.close()
 
 
-def sha256_of(hash_text: str | None) -> str | None:
-    """The hex digits of the SHA-256 that a `hash` states; None when it states none."""
-    for one in (hash_text or "").split():
-        name, _, digits = one.partition(":")
-        if name == "sha-256" and len(digits) == 64:
-            return digits
-    return None
-
-
 def needed_versions(catalog: Catalog) -> DigestSet:
     """The digests of the versions that packages and patches to come and the histories need, of all sets.
 
@@ -98,7 +89,7 @@ def _needed(catalog: Catalog) -> Iterator[str]:
             continue
         after = dump.next_first - 1
         while rows := catalog.changes(state.name, after, _ROWS):
-            yield from (digest for row in rows if (digest := sha256_of(row.metadata.hash)) is not None)
+            yield from (digest for row in rows if (digest := sha256_of(row.metadata.hash)))
             after = rows[-1].seq
 
 
