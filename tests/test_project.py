@@ -41,7 +41,7 @@ LINES = {
     "packages": 2_220,
     "patches": 861,
     "processes": 499,
-    "publish": 7_669,
+    "publish": 7_648,
     "rdf": 2_616,
     "simulate": 998,
     "source": 5_756,

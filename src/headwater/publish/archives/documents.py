@@ -9,6 +9,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -61,7 +62,20 @@ def archived_name(set_name: str, one: Archived) -> str:
     return f"{set_name}/" + pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, key)
 
 
-def archived_page_name(set_name: str, one: ArchivedResourceList, page: int) -> str:
+class Snapshot(NamedTuple):
+    """What tells an archived Resource List from others, before it is written."""
+
+    number: int
+    key: str
+
+
+def snapshot_name(set_name: str, one: Snapshot | ArchivedResourceList) -> str:
+    """The name of an archived Resource List, or of the index of its pages."""
+    pattern = RESOURCE_LIST_ARCHIVE.others[0].name
+    return f"{set_name}/" + pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, one.key)
+
+
+def snapshot_page_name(set_name: str, one: Snapshot | ArchivedResourceList, page: int) -> str:
     """The name of one page of an archived Resource List that has several."""
     pattern = RESOURCE_LIST_ARCHIVE.others[1].name
     name = pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, one.key).replace(PART, f"{page:03d}")
@@ -72,7 +86,7 @@ def document_names(set_name: str, one: Archived) -> Iterator[str]:
     """The names of an archived document, of its pages, and of the packages that it names."""
     yield archived_name(set_name, one)
     if isinstance(one, ArchivedResourceList):
-        yield from (archived_page_name(set_name, one, page) for page in range(one.pages))
+        yield from (snapshot_page_name(set_name, one, page) for page in range(one.pages))
     elif isinstance(one, ArchivedChangeDump):
         for package in one.packages:
             yield from change_package_names(set_name, package.segment, package.hash)
@@ -157,24 +171,6 @@ def resource_dump(site: Site, set_name: str, one: ArchivedResourceDump) -> tuple
     head = head_of(Kind.RESOURCE_DUMP, set_links(site, set_name, None), at=one.at, completed=one.completed)
     packages = [(page, part, package) for page in one.pages for part, package in enumerate(page.packages)]
     return head, [resource_package_entry(site, set_name, *package) for package in packages]
-
-
-def resource_list_index(
-    site: Site, set_name: str, one: ArchivedResourceList, pages: Sequence[Document]
-) -> tuple[Document, list[Entry]]:
-    """The index of an archived Resource List, whose `pages` have these heads (AMB-24)."""
-    head = head_of(Kind.RESOURCE_LIST_INDEX, set_links(site, set_name, None), at=one.at, completed=one.completed)
-    entries = [
-        Entry(loc=site.url(archived_page_name(set_name, one, number)), at=page.at, completed=page.completed)
-        for number, page in enumerate(pages)
-    ]
-    return head, entries
-
-
-def resource_list(site: Site, set_name: str, one: ArchivedResourceList, page: Document) -> Document:
-    """The head of an archived Resource List, or of a page of it: `at` and `completed` are those that it has had."""
-    links = set_links(site, set_name, archived_name(set_name, one) if one.pages else None)
-    return head_of(Kind.RESOURCE_LIST, links, at=page.at, completed=page.completed)
 
 
 def change_list(site: Site, set_name: str, one: ArchivedChangeList) -> Document:

@@ -1,18 +1,17 @@
 """Writes the archives of one set: what retention takes out of the Change Lists, and snapshots of what is current.
 
-It comes before all other renderers: what leaves an index is in the archive before that, and a Resource List is archived
-as it was before this publication. Archived documents have names of their own, so that nothing that a cache holds for
-good ever says something else (RS-TIME-09): a closed Change List stays as it was under its own name until its grace is
-over, while its copy, without the link to an index that no longer names it (RS-ARC-31), is in the archive already.
+It comes before all other renderers: what leaves an index is in the archive before that. Archived documents have names
+of their own, so that nothing that a cache holds for good ever says something else (RS-TIME-09): a closed Change List
+stays as it was under its own name until its grace is over, while its copy, without the link to an index that no longer
+names it (RS-ARC-31), is in the archive already.
 
-Names of snapshots have a digest of what they show: a publication that is killed or stopped in the middle of a snapshot
-is followed by one that finds what is there already, or begins another one, with other names.
+Resource Lists are rendered from the catalog for the archive, as a whole; names of snapshots have a digest of what they
+show, so that one that is killed in the middle is followed by another, with other names.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import ClassVar
@@ -22,10 +21,9 @@ import msgspec
 from headwater.catalog.interface import Change, Segment, SetSnapshot
 from headwater.publish.archives import documents
 from headwater.publish.archives.documents import within_bounds, without
-from headwater.publish.capabilities import ARCHIVES, Capability
-from headwater.publish.history_reset import RESET
+from headwater.publish.capabilities import ARCHIVES, RESOURCE_LIST_ARCHIVE, Capability
 from headwater.publish.patches import patches_between
-from headwater.publish.plan import SLICE_SECONDS, Refresh
+from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     Archived,
     ArchivedChangeDump,
@@ -35,16 +33,21 @@ from headwater.publish.publication_state import (
     ArchiveState,
     PublicationState,
     offers,
+    uri_fingerprint,
 )
-from headwater.publish.rendering.documents import change_entries
+from headwater.publish.rendering.documents import change_entries, head_of, set_links
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
-from headwater.publish.site import change_segment_name, resource_list_name, resource_page_name
-from headwater.publish.store_writer import DocumentMark, decode_mark, render_entries
-from headwater.spec.reader import Reader
+from headwater.publish.site import Site, change_segment_name
+from headwater.publish.store_writer import DocumentMark, decode_mark, render_document, render_entries
+from headwater.publish.views.whole_lists import ListForm, Times, write_whole_list
+from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter
-from headwater.storage.objects.interface import ObjectStore, OpenOctets, octets_of
+from headwater.storage.objects.interface import octets_of
 
+_SHOWN_DIGITS = 10
+"""So much of the key of an archived Resource List tells which state it shows, the rest when it was written: a snapshot
+that is repeated after a kill has another name."""
 _DUMP_PACKAGES = 5_000
 """A Resource Dump of more packages than this is not archived: its state would take too much of the note."""
 
@@ -59,10 +62,7 @@ class Archives:
         self._site = job.context.site
         self._store = job.context.store
         self._state: ArchiveState | None = None
-        self._held: list[str] = []
-        """What a snapshot that is not complete has so far."""
         self._dropped: tuple[str, ...] = ()
-        self._left = 0
 
     @staticmethod
     def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
@@ -88,15 +88,15 @@ class Archives:
         )
         if is_other or job.refresh is Refresh.ALL:
             self._write(state)
-            live = {*documents.archive_names(job.name, state, offers(job.settings)), *self._held}
+            live = set(documents.archive_names(job.name, state, offers(job.settings)))
             self._dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
         self._state = state
 
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it."""
-        names = (*documents.archive_names(self._job.name, self._state, offers(self._job.settings)), *self._held)
+        names = tuple(documents.archive_names(self._job.name, self._state, offers(self._job.settings)))
         publication = msgspec.structs.replace(publication, archive=self._state)
-        return RenderResult(names=names, publication=publication, left=self._left, dropped=self._dropped)
+        return RenderResult(names=names, publication=publication, dropped=self._dropped)
 
     def _write(self, state: ArchiveState) -> None:
         """Write the archives: what they name is there, components come before their index (AMB-63)."""
@@ -161,21 +161,13 @@ class Archives:
     # what is archived as it is
 
     def _with_snapshots(self, state: ArchiveState) -> ArchiveState:
-        """With a snapshot, when it is time and nothing is in the middle of being rendered."""
-        job, publication = self._job, self._job.publication
-        is_moved = publication.is_moved(self._site, job.name)  # what is stored has the addresses of before
-        is_old = is_moved or publication.fingerprint == RESET  # or is of the history of before, perhaps in another form
-        if publication.is_first or is_old or publication.pending or publication.writing or publication.at is None:
-            self._left = int(publication.is_first or is_old)
-            return state
+        """With a snapshot, when it is time and something has changed."""
+        job = self._job
         if state.looked_at is not None:
             elapsed = (job.now - state.looked_at).total_seconds()
             if 0 <= elapsed < job.settings.archive_seconds:
                 return state
-        found = self._resource_list(state)
-        if found is None:
-            return state
-        if found.pages >= 0:
+        if (found := self._resource_list(state)) is not None:
             state = msgspec.structs.replace(state, resource_lists=(*state.resource_lists, found), next=state.next + 1)
         if (dump := self._resource_dump(state)) is not None:
             self._write_dump(dump)
@@ -183,70 +175,23 @@ class Archives:
         return msgspec.structs.replace(state, looked_at=job.now)
 
     def _resource_list(self, state: ArchiveState) -> ArchivedResourceList | None:
-        """The Resource List as it lies in the store; None when it is not complete there, or not copied to its end.
-
-        `pages` is -1 when it is as it was archived last.
-        """
+        """The Resource List as the catalog has it; None when it is as it was archived last."""
         job, name = self._job, self._job.name
-        is_index = job.publication.indexed
-        sources = (
-            [resource_page_name(name, one) for one in job.publication.listed]
-            if is_index
-            else [resource_list_name(name)]
+        uris = uri_fingerprint(self._site.base_url, self._site.resource_prefix(name))
+        shown = _digest(f"{job.publication.generation} {uris} {job.snapshot.state.last_seq}")[:_SHOWN_DIGITS]
+        if state.resource_lists and state.resource_lists[-1].key.startswith(shown):
+            return None
+        key = shown + _digest(job.now.isoformat())[: 16 - _SHOWN_DIGITS]
+        form = _SnapshotForm(self._site, name, documents.Snapshot(state.next, key))
+        written = write_whole_list(job, form)
+        return ArchivedResourceList(
+            number=state.next,
+            key=key,
+            at=written.state.at,
+            completed=written.completed,
+            pages=len(written.state.parts),
+            octets=written.octets,
         )
-        etags = [self._store.noted_etag(one) for one in sources]
-        if any(one is None for one in etags):
-            return None
-        key = sha256(" ".join([job.publication.generation, *map(str, etags)]).encode()).hexdigest()[:16]
-        last = state.resource_lists[-1] if state.resource_lists else None
-        if last is not None and last.key == key:
-            return msgspec.structs.replace(last, pages=-1)
-        pages = [head_of_page(self._store, one, str(etag)) for one, etag in zip(sources, etags, strict=True)]
-        heads = [one for one in pages if one is not None and one.at is not None]
-        if len(heads) < len(sources):
-            return None
-        at = min(one.at for one in heads if one.at is not None)
-        completed = max(one.completed or one.at or at for one in heads)
-        one = ArchivedResourceList(
-            number=state.next, key=key, at=at, completed=completed, pages=len(sources) if is_index else 0, octets=0
-        )
-        octets = self._copy(one, list(zip(sources, map(str, etags), heads, strict=True)))
-        if octets is None:
-            return None
-        if is_index:
-            self._document(
-                documents.archived_name(name, one), *documents.resource_list_index(self._site, name, one, heads)
-            )
-        return msgspec.structs.replace(one, octets=octets)
-
-    def _copy(self, one: ArchivedResourceList, pages: list[tuple[str, str, Document]]) -> int | None:
-        """Copy the pages that are not copied yet; how many octets all have. None: some are left, or have changed.
-
-        As with the rendering of pages, a slice at a time, so that changes do not wait.
-        """
-        job, began, octets = self._job, self._job.context.clock(), 0
-        for number, (source, etag, page) in enumerate(pages):
-            name = documents.archived_page_name(job.name, one, number) if one.pages else ""
-            name = name or documents.archived_name(job.name, one)
-            self._held.append(name)
-            held = self._store.stat(name) if self._store.noted_etag(name) is not None else None
-            if held is None:
-                if job.refresh in (Refresh.DUE, Refresh.REPAIR) and self._is_slice_over(began):
-                    self._left = len(pages) - number
-                    return None
-                head = documents.resource_list(self._site, job.name, one, page)
-                with job.store_writer.version(source, etag) as opened:
-                    if opened is None:
-                        return None
-                    held = job.store_writer.blocks(
-                        name, page_of(job.store_writer.writer(head), opened), self._mark(head).encode
-                    )
-            octets += held.octets
-        self._held.clear()
-        return octets
-
-    def _is_slice_over(self, began: dt.datetime) -> bool:
-        return (self._job.context.clock() - began).total_seconds() >= SLICE_SECONDS
 
     def _resource_dump(self, state: ArchiveState) -> ArchivedResourceDump | None:
         """The Resource Dump as it is; None when there is none, or it is as it was archived last."""
@@ -254,7 +199,7 @@ class Archives:
         if not self._job.settings.dump or dump is None or not dump.is_offered or not dump.pages:
             return None
         hashes = [package.hash for page in dump.pages for package in page.packages]
-        key = sha256(" ".join(hashes).encode()).hexdigest()[:16]
+        key = _digest(" ".join(hashes))
         if len(hashes) > _DUMP_PACKAGES or (state.resource_dumps and state.resource_dumps[-1].key == key):
             return None
         return ArchivedResourceDump(
@@ -281,31 +226,54 @@ class Archives:
         return without(state, lost) if lost else state
 
 
-_HEAD_OCTETS = 1 << 16
 _ROWS = 5_000
-_ENTRY, _END = b"<url>", b"</urlset>"
 
 
-def head_of_page(store: ObjectStore, name: str, etag: str) -> Document | None:
-    """The head of a stored Resource List in the state `etag`; None when it is in another one by now."""
-    held = store.open(name)
-    if held is None:
-        return None
-    with held:
-        if held.stored.etag != etag:
-            return None
-        reader = Reader()
-        reader.feed(held.read(0, _HEAD_OCTETS))
-        return reader.document
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
-def page_of(writer: DocumentWriter, page: OpenOctets) -> Iterator[bytes]:
-    """The Resource List `page` with another head; its entries and its end are taken over."""
-    start = page.read(0, _HEAD_OCTETS)
-    place = start.find(_ENTRY)
-    place = start.find(_END) if place < 0 else place
-    yield writer.head()
-    yield from octets_of(page, place, 1 << 62)
+class _SnapshotForm(ListForm):
+    """A Resource List in the archive."""
+
+    is_final = True
+
+    def __init__(self, site: Site, set_name: str, one: documents.Snapshot) -> None:
+        super().__init__(RESOURCE_LIST_ARCHIVE, set_name)
+        self.top = documents.snapshot_name(set_name, one)
+        self._site = site
+        self._set_name = set_name
+        self._one = one
+
+    def part(self, number: int) -> str:
+        """The name of one page of several."""
+        return documents.snapshot_page_name(self._set_name, self._one, number)
+
+    def head(self, times: Times, *, is_part: bool) -> bytes:
+        """What precedes the entries."""
+        links = set_links(self._site, self._set_name, self.top if is_part else None)
+        head = head_of(Kind.RESOURCE_LIST, links, at=times[0], completed=times[1])
+        return DocumentWriter(head, self._site.profile).head()
+
+    def tail(self) -> bytes:
+        """What follows them."""
+        return f"</{RULES[Kind.RESOURCE_LIST].root.value}>\n".encode()
+
+    def entries(self, block: bytes) -> bytes:
+        """They are as in the Resource List."""
+        return block
+
+    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
+        """The index of the pages (AMB-24)."""
+        at, completed = min(one[0] for one in parts), max(one[1] for one in parts)
+        head = head_of(
+            Kind.RESOURCE_LIST_INDEX, set_links(self._site, self._set_name, None), at=at, completed=completed
+        )
+        pages = (
+            Entry(loc=self._site.url(self.part(number)), at=times[0], completed=times[1])
+            for number, times in enumerate(parts)
+        )
+        return render_document(head, pages, self._site.profile)
 
 
 def copied_change_list(job: PublicationJob, segment: Segment, source: str, head: Document) -> Iterator[bytes]:

@@ -102,7 +102,7 @@ class ClassicLists:
 
     def _first(self, before: ClassicState | None) -> ClassicState:
         """The lists where there were none, or none of this form."""
-        resources = write_whole_list(self._job, self._form)
+        resources = write_whole_list(self._job, self._form).state
         self._tell_of_index(resources, None)
         listed = None if before is None else before.changes
         return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
@@ -123,7 +123,7 @@ class ClassicLists:
 
         is_late = changes is None or is_far_behind(segments[-1].last, resources.seq, self._limit)
         if is_late or follows_pages(self._lists):
-            resources = write_whole_list(job, self._form, catch_up)
+            resources = write_whole_list(job, self._form, catch_up).state
             self._tell_of_index(resources, before.resources)
         if changes is None:
             changes = self._begun_anew(before.changes, resources.seq)

@@ -66,7 +66,7 @@ class Sitemaps:
             return
         before = None if self._job.refresh is Refresh.ALL else self._state
         if before is None or follows_pages(self._lists):
-            self._state = write_whole_list(self._job, self._form)
+            self._state = write_whole_list(self._job, self._form).state
 
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it."""

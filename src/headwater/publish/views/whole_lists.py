@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
@@ -27,8 +28,19 @@ Times = tuple[dt.datetime, dt.datetime]
 """The `at` and `completed` of a document."""
 
 
+class WholeList(NamedTuple):
+    """A list that was written: its state, when it was completed, the octets of its documents."""
+
+    state: PageViewState
+    completed: dt.datetime
+    octets: int
+
+
 class ListForm:
     """The form of such a list: names, heads, and what becomes of blocks of whole entries."""
+
+    is_final = False
+    """Whether the documents never change, so that caches keep them for good."""
 
     def __init__(self, capability: Capability, set_name: str) -> None:
         self._capability = capability
@@ -65,15 +77,16 @@ def follows_pages(lists: ResourceLists) -> bool:
     return lists.has_rendered and lists.is_complete
 
 
-def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], None] = lambda: None) -> PageViewState:
+def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], None] = lambda: None) -> WholeList:
     """Write such a list from the catalog as it is; `last` is called before each of its documents becomes visible.
 
     Resources are read in the order of their URIs, so that none is listed twice (RS-RL-08). What changes meanwhile is
     told by changes that are later than its `at`, the time of the publication's snapshot (RS-TIME-05).
     """
-    state, at = job.snapshot.state, job.newest_at
+    state, at, octets = job.snapshot.state, job.newest_at, 0
 
     def write(name: str, rows: list[Resource], *, is_part: bool) -> Times:
+        nonlocal octets
         times = at, completed_at(at, job.context.clock(), job.context.catalog.state(job.name))
 
         def blocks() -> Iterator[bytes]:
@@ -84,24 +97,26 @@ def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], Non
             yield form.tail()
             last()
 
-        job.store_writer.blocks(name, blocks(), _mark(job, times))
+        octets += job.store_writer.blocks(name, blocks(), _mark(job, form, times)).octets
         return times
 
     documents = _documents(job)
     first, second = next(documents, []), next(documents, None)
     if second is None:
-        write(form.top, first, is_part=False)
-        return PageViewState(parts=(), is_indexed=False, seq=state.last_seq, at=at)
+        times = write(form.top, first, is_part=False)
+        return WholeList(PageViewState(parts=(), is_indexed=False, seq=state.last_seq, at=at), times[1], octets)
     parts = [
         write(form.part(number), rows, is_part=True) for number, rows in enumerate(chain((first, second), documents))
     ]
-    job.store_writer.blocks(form.top, form.index(parts), _mark(job, max(parts)))
+    job.store_writer.blocks(form.top, form.index(parts), _mark(job, form, max(parts)))
     numbers = tuple(ViewPart(number=number) for number in range(len(parts)))
-    return PageViewState(parts=numbers, is_indexed=True, seq=state.last_seq, at=at)
+    view = PageViewState(parts=numbers, is_indexed=True, seq=state.last_seq, at=at)
+    return WholeList(view, max(parts)[1], octets)
 
 
-def _mark(job: PublicationJob, times: Times) -> Callable[[], str]:
-    return DocumentMark(generation=job.store_writer.generation, latest=times[1]).encode
+def _mark(job: PublicationJob, form: ListForm, times: Times) -> Callable[[], str]:
+    generation = job.store_writer.generation
+    return DocumentMark(generation=generation, latest=times[1], is_closed=form.is_final).encode
 
 
 def _documents(job: PublicationJob) -> Iterator[list[Resource]]:
