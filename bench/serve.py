@@ -40,8 +40,8 @@ import sys
 from pathlib import Path
 from headwater.http.app import Application
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.http.server.server import make_server
-from headwater.http.server.sockets import address_url, listen
+from headwater.http.server import make_server
+from headwater.http.server import address_url, listen
 from headwater.source.source import Source
 listener = listen("127.0.0.1", 0)
 config = SourceConfig(state=sys.argv[2], sets=(SetConfig(files=sys.argv[1]),), base_url=address_url(listener))

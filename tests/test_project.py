@@ -31,11 +31,11 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 6_356,
-    "cli": 7_667,
+    "cli": 7_664,
     "copies": 510,
     "datasets": 596,
     "files": 1_249,
-    "http": 6_525,
+    "http": 6_284,
     "ingest": 9_295,
     "notify": 4_528,
     "packages": 2_220,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 558
+MOST_MODULES = 527
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -18,7 +18,7 @@ import pytest
 from headwater.cli import run
 from headwater.cli.source.announce import CHANGES, DOCUMENTS, address
 from headwater.errors import Exit
-from headwater.http.ingest.endpoint import IngestLimits
+from headwater.http.ingest import IngestLimits
 from headwater.ingest.push.http_sender import (
     BATCH_LINES,
     BATCH_OCTETS,

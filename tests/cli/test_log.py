@@ -11,7 +11,7 @@ import pytest
 
 from headwater.cli.server_log import ServerLog
 from headwater.errors import StoreFault
-from headwater.http.access_record import AccessRecord
+from headwater.http.responses import AccessRecord
 from headwater.progress import Notice, Progress, of_set
 from headwater.source.publication import Publication
 from tests.support.serving import Process, request

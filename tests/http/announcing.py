@@ -10,9 +10,9 @@ from pathlib import Path
 
 from headwater.cli.server_log import ServerLog
 from headwater.http.app import Application
-from headwater.http.ingest.endpoint import IngestEndpoint, IngestLimits
-from headwater.http.metrics.counters import RequestCounters
-from headwater.http.server.sockets import address_url, listen
+from headwater.http.ingest import IngestEndpoint, IngestLimits
+from headwater.http.metrics import RequestCounters
+from headwater.http.server import address_url, listen
 from headwater.ingest.push.lines import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
-from headwater.http.server.connections import OpenConnections, Stage
-from headwater.http.server.open_files import room_for_connections
-from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
+from headwater.http.connections import OpenConnections, Stage, room_for_connections
+from headwater.http.server import BoundedProtocol, ServerLimits
 from headwater.notify.hub.policy import ClientShares
 from tests.support.serving import Face, Process, drain, face, request
 from tests.support.waiting import DEADLINE, until
@@ -178,7 +177,7 @@ def test_who_gets_no_place_is_told(tmp_path: Path) -> None:
 _ROOM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-from headwater.http.server.open_files import room_for_connections
+from headwater.http.connections import room_for_connections
 print(room_for_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
@@ -222,7 +221,7 @@ def test_a_server_that_ends_waits_a_moment_for_connections_without_requests(tmp_
 
 def test_to_end_nobody_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the server, which looks ten times a second, nor the watch of a folder."""
-    monkeypatch.setattr("headwater.http.server.uvicorn_server._TICK_SECONDS", 3_600.0)
+    monkeypatch.setattr("headwater.http.server._TICK_SECONDS", 3_600.0)
     monkeypatch.setattr("headwater.ingest.folder.watch._WAKE_MS", 3_600_000)
     (tmp_path / "files").mkdir()
     with face(tmp_path / "files", tmp_path / "state") as running:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.http.document_cache import DocumentCache
+from headwater.http.documents import DocumentCache
 from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.publish.store_writer import DocumentMark
 from headwater.storage.objects.folder_store import FolderStore

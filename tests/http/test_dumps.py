@@ -27,8 +27,8 @@ from headwater.catalog.content import ContentReader, NoContent, OpenContent, Rec
 from headwater.catalog.interface import Resource
 from headwater.http.dumps import endpoint
 from headwater.http.dumps.package_stream import DumpTimes
-from headwater.http.metrics.counters import kind_of
-from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.metrics import kind_of
+from headwater.http.server import ServerLimits
 from headwater.library import publish_folder
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import MemberNames

@@ -17,8 +17,7 @@ import pytest
 
 from headwater.errors import HeadwaterError
 from headwater.http.responses import content_lines
-from headwater.http.server.sockets import AddressInUse, address_url, listen
-from headwater.http.server.uvicorn_server import ServerLimits
+from headwater.http.server import AddressInUse, ServerLimits, address_url, listen
 from headwater.source.configured_source import utc_now
 from headwater.spec.discovery import parse_link_header
 from tests.support.documents import read_bytes

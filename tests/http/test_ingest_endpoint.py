@@ -18,10 +18,8 @@ import pytest
 
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import Exit
-from headwater.http.ingest.endpoint import IngestLimits
-from headwater.http.metrics.counters import RequestCounters
-from headwater.http.metrics.page import MetricsPage
-from headwater.http.metrics.shared_counters import SharedCounters
+from headwater.http.ingest import IngestLimits
+from headwater.http.metrics import MetricsPage, RequestCounters, SharedCounters
 from headwater.ingest.push.lines import Account
 from headwater.ingest.push.submission import SubmissionLimits
 from headwater.ingest.set_problems import DeletionGuard, DeletionsHeld, set_problems

@@ -272,7 +272,7 @@ def test_what_retention_has_removed_is_gone(folder: Path, running: Face) -> None
 
 
 def test_a_large_past_is_paged(folder: Path, running: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.http.versions.endpoint.PAGE_STATES", 2)
+    monkeypatch.setattr("headwater.http.mementos.PAGE_STATES", 2)
     for number in range(4):
         change(running, folder, b"%d" % number)
     assert [Reader(running, "a.txt").get(one["href"]).body for one in Reader(running, "a.txt").mementos()] == [
@@ -282,7 +282,7 @@ def test_a_large_past_is_paged(folder: Path, running: Face, monkeypatch: pytest.
 
 def test_no_page_of_a_timemap_is_empty(folder: Path, running: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 7089 5: deletions between states make no page without a memento, and hide none."""
-    monkeypatch.setattr("headwater.http.versions.endpoint.PAGE_STATES", 1)
+    monkeypatch.setattr("headwater.http.mementos.PAGE_STATES", 1)
     for octets in (None, b"one", None, b"two", None):
         change(running, folder, octets)
     reader = Reader(running, "a.txt")

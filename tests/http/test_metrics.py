@@ -12,12 +12,19 @@ import pytest
 
 from headwater.catalog.interface import SetState
 from headwater.cli.server_log import LogLine
-from headwater.http.access_record import AccessRecord
-from headwater.http.home_page import home_page
-from headwater.http.metrics.counters import BOUNDS, RequestCounters, kind_of
-from headwater.http.metrics.page import FRESH_SECONDS, MetricsPage
-from headwater.http.metrics.shared_counters import SharedCounters
-from headwater.http.metrics.text_format import Family, Histogram, exposition
+from headwater.http.home import home_page
+from headwater.http.metrics import (
+    BOUNDS,
+    FRESH_SECONDS,
+    Family,
+    Histogram,
+    MetricsPage,
+    RequestCounters,
+    SharedCounters,
+    exposition,
+    kind_of,
+)
+from headwater.http.responses import AccessRecord
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.health import report
 from headwater.source.publication import Publication
@@ -242,10 +249,10 @@ def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkey
 
 
 def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.http.metrics.counters.WRITE_SECONDS", 3_600.0)
+    monkeypatch.setattr("headwater.http.metrics.WRITE_SECONDS", 3_600.0)
     counts = []
     for pid in (11, 22):
-        monkeypatch.setattr("headwater.http.metrics.shared_counters.os.getpid", lambda pid=pid: pid)
+        monkeypatch.setattr("headwater.http.metrics.os.getpid", lambda pid=pid: pid)
         counts.append(RequestCounters(SharedCounters(tmp_path)))
     one, other = counts
     one.served(answered(octets=5))

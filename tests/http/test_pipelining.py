@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headwater.http.server.uvicorn_server import BoundedProtocol, ServerLimits
+from headwater.http.server import BoundedProtocol, ServerLimits
 from tests.support.serving import Face, drain, face
 from tests.support.waiting import DEADLINE, settle, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from headwater.http.ingest.precedence import PAUSE_SECONDS, Precedence
+from headwater.http.source_access import PAUSE_SECONDS, Precedence
 from tests.http.announcing import serving
 from tests.support.serving import request
 from tests.support.waiting import DEADLINE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from headwater.http.ingest.endpoint import bearer_token
+from headwater.http.ingest import bearer_token
 from headwater.source.config import BadPushConfig, SetConfig
 from headwater.source.config_file import read_config
 from headwater.source.tokens import BadToken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.http.request_fields import Span, Unsatisfiable, accepts_gzip, http_second, is_fresh, wanted_span
+from headwater.http.requests import Span, Unsatisfiable, accepts_gzip, http_second, is_fresh, wanted_span
 
 TAG = b'"abc"'
 SECOND = 1_700_000_000

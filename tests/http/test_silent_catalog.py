@@ -14,8 +14,7 @@ import pytest
 from headwater.catalog.interface import Resource, SetState
 from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
-from headwater.http import health_report, source_access
-from headwater.http.resources import handler as resources
+from headwater.http import home, resources, source_access
 from tests.support.serving import Face, face
 from tests.support.waiting import DEADLINE, settle, until
 
@@ -124,7 +123,7 @@ def test_a_fault_is_told_and_passes(remote: Face) -> None:
 
 def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     """Monitors ask every few seconds: they get an answer, and take no thread from the others however many they are."""
-    monkeypatch.setattr(health_report, "WAITING_SECONDS", 0.3)
+    monkeypatch.setattr(home, "WAITING_SECONDS", 0.3)
     get(remote, 1)
     Remote.asked.clear()
     Remote.gate.clear()

@@ -16,10 +16,9 @@ import msgspec
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.http.access_record import AccessRecord
-from headwater.http.hub import endpoint
-from headwater.http.hub.app import HubApplication
-from headwater.http.hub.endpoint import HubEndpoint
+from headwater.http import hub as endpoint
+from headwater.http.hub import HubApplication, HubEndpoint
+from headwater.http.responses import AccessRecord
 from headwater.notify import http_client
 from headwater.notify.http_client import HttpClient
 from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.http.hub import endpoint
-from headwater.http.hub.endpoint import HubEndpoint
+from headwater.http import hub as endpoint
+from headwater.http.hub import HubEndpoint
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy

@@ -13,7 +13,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.errors import UsageFault
-from headwater.http.server.sockets import listen
+from headwater.http.server import listen
 from headwater.source.config_file import read_config
 from tests.notify.subscriber import Subscriber
 from tests.notify.test_framework import told as told_of_documents

@@ -25,8 +25,7 @@ from headwater.catalog.faults import Moved
 from headwater.catalog.interface import Accepted
 from headwater.catalog.lease import NotLeader, SharedCatalog
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.http.metrics.counters import RequestCounters
-from headwater.http.metrics.page import MetricsPage
+from headwater.http.metrics import MetricsPage, RequestCounters
 from headwater.progress import Notice, Progress
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig

@@ -16,9 +16,8 @@ import pytest
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import StoreFault
-from headwater.http.home_page import home_page
-from headwater.http.metrics.counters import RequestCounters
-from headwater.http.metrics.page import MetricsPage
+from headwater.http.home import home_page
+from headwater.http.metrics import MetricsPage, RequestCounters
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.publish import publication_state

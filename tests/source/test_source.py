@@ -23,8 +23,7 @@ from headwater.catalog.interface import Metadata, Upsert
 from headwater.cli import run
 from headwater.errors import Exit, StoreFault
 from headwater.files import hashing
-from headwater.http.metrics.counters import RequestCounters
-from headwater.http.metrics.page import MetricsPage
+from headwater.http.metrics import MetricsPage, RequestCounters
 from headwater.ingest.folder.comparison import RACY
 from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice, Progress

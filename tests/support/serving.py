@@ -19,15 +19,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.http.access_record import AccessRecord
 from headwater.http.app import Application
 from headwater.http.dumps.endpoint import DumpEndpoint
 from headwater.http.dumps.selection import PastStates
-from headwater.http.server.server import make_server
-from headwater.http.server.sockets import address_url, listen
-from headwater.http.server.uvicorn_server import ServerLimits, UvicornServer
-from headwater.http.versions.endpoint import VersionEndpoint
-from headwater.http.versions.past_contents import PastContents
+from headwater.http.mementos import PastContents, VersionEndpoint
+from headwater.http.responses import AccessRecord
+from headwater.http.server import ServerLimits, UvicornServer, address_url, listen, make_server
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

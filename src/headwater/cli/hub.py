@@ -156,8 +156,8 @@ def _run(options: dict[str, Any]) -> Exit:
 
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.hub.server import HubServer, HubSetup
-    from headwater.http.server.sockets import address_url, listen
+    from headwater.http.hub import HubServer, HubSetup
+    from headwater.http.server import address_url, listen
     from headwater.source.hub_config import HubConfig
 
     private = options["private"]

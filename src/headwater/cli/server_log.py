@@ -22,7 +22,7 @@ from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
-    from headwater.http.access_record import AccessRecord
+    from headwater.http.responses import AccessRecord
     from headwater.ingest.push.lines import Account
     from headwater.source.publication import Publication
 

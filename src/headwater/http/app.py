@@ -15,16 +15,22 @@ from typing import Any
 
 from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
-from headwater.http.access_record import AccessRecord, access_record, request_target
 from headwater.http.documents import DocumentHandler
-from headwater.http.health_report import HealthHandler, Report
-from headwater.http.home_page import home_page
-from headwater.http.ingest.precedence import Precedence
-from headwater.http.resources.contents import ContentHandler
-from headwater.http.resources.handler import FileHandler
-from headwater.http.responses import BodyStream, Head, RequestFields, Response, line
-from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Receive, Route, RouteTable, Scope
-from headwater.http.source_access import SourceAccess
+from headwater.http.home import HealthHandler, Report, home_page
+from headwater.http.requests import Receive, Scope
+from headwater.http.resources import ContentHandler, FileHandler
+from headwater.http.responses import (
+    AccessRecord,
+    BodyStream,
+    Head,
+    RequestFields,
+    Response,
+    access_record,
+    line,
+    request_target,
+)
+from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Route, RouteTable
+from headwater.http.source_access import Precedence, SourceAccess
 from headwater.source.health import ContentProvider, ServableSource
 
 BLOCK_OCTETS, CROWDED_BLOCK_OCTETS = 1 << 18, 1 << 15

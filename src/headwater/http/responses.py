@@ -1,8 +1,9 @@
-"""HTTP responses as values: a status, the lines of a head, and what to send, whole or in part."""
+"""HTTP responses as values: a status, the fields of a head, and what to send, whole or in part; their records."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Protocol
@@ -10,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.http.request_fields import Span, Unsatisfiable, is_matched, is_modified, wanted_span
+from headwater.http.requests import Span, Unsatisfiable, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
 Head = tuple[tuple[bytes, bytes], ...]
@@ -189,3 +190,35 @@ def not_yet(what: str) -> Response:
     """503: it will be there, and soon; never an empty list in its stead."""
     said = f"{what} is being prepared; try again in a moment (where it lasts, /health says whether something is wrong)"
     return text(503, said, line(b"retry-after", RETRY_SECONDS))
+
+
+class AccessRecord(msgspec.Struct, frozen=True, gc=False):
+    """One answered request. `complete` is False when it was cut short."""
+
+    client: str
+    method: str
+    target: str
+    status: int
+    octets: int
+    seconds: float
+    complete: bool
+
+
+def request_target(path: bytes, query: bytes) -> bytes:
+    """What is kept of the target of a request: its path, and whether it had a query, which may have a secret in it."""
+    return path + b"?" if query else path
+
+
+def access_record(
+    client: str, method: str, target: bytes, response: Response, began: float, *, complete: bool
+) -> AccessRecord:
+    """The record of an answer that has just ended; it began at `began` by `time.perf_counter`."""
+    return AccessRecord(
+        client=client,
+        method=method,
+        target=target.decode("ascii", "backslashreplace"),
+        status=response.status,
+        octets=0 if method == "HEAD" else response.octets,
+        seconds=time.perf_counter() - began,
+        complete=complete,
+    )

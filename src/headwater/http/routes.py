@@ -8,12 +8,12 @@ rows; which methods a target knows (405, `Allow`) follows from them.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from headwater.http.requests import Receive, Scope
 from headwater.http.responses import RequestFields, Response, data, line
 from headwater.http.source_access import SourceAccess
 from headwater.spec.uris import quote_path
@@ -31,9 +31,6 @@ _SET, _PATH = "/{set}/", "{path}"
 _PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
 _TIME = "{time}/"
 _TIME_VALUE = re.compile(rb"([0-9]{20})/")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):

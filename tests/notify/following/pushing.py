@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from headwater.http.subscriber.follow_push import PushOptions, follow_push
+from headwater.http.follow_push import PushOptions, follow_push
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind

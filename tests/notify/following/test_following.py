@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.http.subscriber import follow_push
-from headwater.http.subscriber.pushed_copy import PushedCopy
+from headwater.http import follow_push
+from headwater.http.pushed_copy import PushedCopy
 from tests.notify.following.pushing import (
     CHANGES,
     FRAMEWORK,

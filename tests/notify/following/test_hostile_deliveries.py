@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.http.server.uvicorn_server import ServerLimits
-from headwater.http.subscriber import listener
+from headwater.http import callbacks as listener
+from headwater.http.server import ServerLimits
 from headwater.notify.signatures import SignatureMethod
 from headwater.notify.subscriber import subscriber
 from headwater.storage.database_faults import DatabaseFull
@@ -193,7 +193,7 @@ def test_a_missing_payload_is_seen_and_the_change_list_read(
 def test_oversize_deliveries_are_refused(
     copy: Following, site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.http.subscriber.app.PAYLOAD_OCTETS", 50_000)
+    monkeypatch.setattr("headwater.http.callbacks.PAYLOAD_OCTETS", 50_000)
     monkeypatch.setattr("headwater.notify.subscriber.deliveries.PAYLOAD_OCTETS", 50_000)
     asked = hub.subscription(site.topic())
     body = document([], capability=CHANGES) + b" " * 60_000
@@ -313,7 +313,7 @@ def test_slow_lorises_are_cut_off_and_delay_nobody(
 ) -> None:
     limits = ServerLimits(head_seconds=2.0, connections=500, shutdown_seconds=1)
     monkeypatch.setattr(listener, "_LIMITS", limits)
-    monkeypatch.setattr("headwater.http.request_body._BODY_SECONDS", 2.0)
+    monkeypatch.setattr("headwater.http.requests._BODY_SECONDS", 2.0)
     with following((site.source.base, dest)) as copy:
         copy.at_rest()
         parts = urlsplit(hub.subscription(site.topic()).callback)

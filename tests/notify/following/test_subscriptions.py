@@ -188,7 +188,7 @@ def test_a_dead_hub_is_noticed_when_its_lease_ends(site: PushedSite, hub: Hub, d
 def test_a_hub_that_tells_nothing_is_noticed_by_a_poll(
     site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.http.subscriber.pushed_copy._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("headwater.http.pushed_copy._GRACE_SECONDS", 0.2)
     with following((site.source.base, dest), seconds=0.3, longest=0.6) as copy:
         copy.at_rest()
         before = polls(site)

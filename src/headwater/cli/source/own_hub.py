@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.http.hub.server import HubServer, HubSetup
-from headwater.http.server.sockets import AddressInUse, address_url, listen
+from headwater.http.hub import HubServer, HubSetup
+from headwater.http.server import AddressInUse, address_url, listen
 from headwater.source.hub_config import LOOPBACK, HubConfig, NotifyConfig
 
 if TYPE_CHECKING:

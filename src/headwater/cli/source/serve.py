@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from headwater.cli.server_log import ServerLog
     from headwater.cli.source.own_hub import OwnHub
     from headwater.http.app import Application
-    from headwater.http.metrics.counters import RequestCounters
-    from headwater.http.server.workers import Answers, FirstProcess
+    from headwater.http.metrics import RequestCounters
+    from headwater.http.workers import Answers, FirstProcess
     from headwater.ingest.push.lines import Account
     from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
@@ -144,7 +144,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
     """
     import msgspec
 
-    from headwater.http.server.sockets import address_url, listen
+    from headwater.http.server import address_url, listen
 
     config = configured(options)
     if no_publish and config.base_url is None:
@@ -207,7 +207,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     from headwater import notices
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.server.server import make_server
+    from headwater.http.server import make_server
     from headwater.progress import Notice
     from headwater.source.source import Source
 
@@ -244,7 +244,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
 def _announce(config: SourceConfig, listener: socket.socket, log: ServerLog, how: _Serving) -> None:
     """Say that requests are answered now, and where."""
-    from headwater.http.server.sockets import address_url
+    from headwater.http.server import address_url
 
     url = str(config.base_url)
     what = some_of([one.shown for one in config.sets])
@@ -288,7 +288,7 @@ def _start_others(
     import msgspec
 
     from headwater import notices
-    from headwater.http.server.workers import ServingProcesses
+    from headwater.http.workers import ServingProcesses
 
     note = folder / _CONFIG  # a pipe would block this process when the other one dies before it reads all
     note.write_bytes(msgspec.json.encode(config))
@@ -315,10 +315,9 @@ def _application(
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
     from headwater.http.dumps.selection import PastStates
-    from headwater.http.metrics.page import MetricsPage
-    from headwater.http.resources.handler import FileHandler
-    from headwater.http.versions.endpoint import VersionEndpoint
-    from headwater.http.versions.past_contents import PastContents
+    from headwater.http.mementos import PastContents, VersionEndpoint
+    from headwater.http.metrics import MetricsPage
+    from headwater.http.resources import FileHandler
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
@@ -329,7 +328,7 @@ def _application(
     routes = [page.route()] if page is not None else []
     ingest = None
     if targets := source.push_sets.targets():
-        from headwater.http.ingest.endpoint import IngestEndpoint
+        from headwater.http.ingest import IngestEndpoint
 
         ingest = IngestEndpoint(targets, on_fault=log.fault, on_account=announced)
         stack.callback(ingest.close)
@@ -343,7 +342,7 @@ def _application(
     versions = VersionEndpoint(source, source.histories, earlier)
     routes += versions.routes()
     if config.notify is not None:
-        from headwater.http.topics import TopicEndpoint
+        from headwater.http.documents import TopicEndpoint
 
         routes += TopicEndpoint(source, config.notify.hubs).routes()
     app = Application(
@@ -364,8 +363,7 @@ def _application(
 
 def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
     """What is counted, when anything is; in `folder`, processes on one socket tell each other."""
-    from headwater.http.metrics.counters import RequestCounters
-    from headwater.http.metrics.shared_counters import SharedCounters
+    from headwater.http.metrics import RequestCounters, SharedCounters
 
     if not config.metrics:
         return None
@@ -378,8 +376,8 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
     So it does while it waits for the catalog: it would hold a socket on which nobody answers.
     """
     from headwater.cli.server_log import open_log
-    from headwater.http.server.server import make_server
-    from headwater.http.server.workers import FirstProcess, when_parent_ends
+    from headwater.http.server import make_server
+    from headwater.http.workers import FirstProcess, when_parent_ends
     from headwater.source.config import SourceConfig
     from headwater.source.source import ReadOnlySource
 

@@ -188,8 +188,7 @@ def _serve(
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.app import Application
     from headwater.http.dumps.endpoint import DumpEndpoint
-    from headwater.http.server.server import make_server
-    from headwater.http.server.sockets import address_url, listen
+    from headwater.http.server import address_url, listen, make_server
     from headwater.publish.site import SetSettings, Site
     from headwater.simulate.source import SimulatedSource
     from headwater.source.config import ON_DEMAND

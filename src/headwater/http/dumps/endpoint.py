@@ -35,8 +35,9 @@ from headwater.http.dumps.request import (
     read_request,
 )
 from headwater.http.dumps.selection import PastStates, present_states, select
+from headwater.http.requests import Receive, Scope
 from headwater.http.responses import Response, line
-from headwater.http.routes import NO_STORE, HttpRequest, Receive, Route, Scope
+from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import not_published
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.trusted_proxies import TrustedProxies

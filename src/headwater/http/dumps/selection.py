@@ -19,7 +19,7 @@ from headwater.http.dumps.request import (
     WantedPage,
     WantedSince,
 )
-from headwater.http.versions.past_contents import past_resource
+from headwater.http.mementos import past_resource
 from headwater.spec.records import AbsenceReason, ChangeKind
 from headwater.spec.times import format_datetime
 from headwater.versions.history import History, Keeping, PastState

@@ -1,14 +1,25 @@
-"""The home page in HTML: what this source offers, and where a program finds it.
+"""Tells what a source says of itself: the home page, for people, and `/health`, for monitors.
 
-It carries no `rel="resourcesync"` link: that would say that the page itself is in a set (RS-DISC-04).
+`/health` answers also while the catalog does not. Who watches a source asks every few seconds, and a question to a
+cluster that is away takes a minute. So there is one question at a time, which all wait for together, and not for long:
+that nothing is known is an answer, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from html import escape
 
 from headwater.catalog.interface import SetState
+from headwater.errors import HeadwaterError
+from headwater.http.responses import Response
+from headwater.http.routes import NO_STORE, HttpRequest, Route
+from headwater.http.source_access import SourceAccess
 from headwater.publish.site import (
     DUMP,
     ROBOTS,
@@ -18,7 +29,7 @@ from headwater.publish.site import (
     dataset_name,
     offered,
 )
-from headwater.source.health import ObservableSource, shows, waits
+from headwater.source.health import FAILING_SECONDS, ObservableSource, report, report_without_catalog, shows, waits
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -89,3 +100,64 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     if settings.dumps is not None:
         links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
     return f'{head}<td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'
+
+
+WAITING_SECONDS = FAILING_SECONDS
+"""So long a question may take before it counts as not answered."""
+
+Report = tuple[int, bytes]
+"""A status and a body in JSON."""
+
+
+class HealthHandler:
+    """Answers with the health report; `first` asks the first process of the socket for it, where this is another."""
+
+    def __init__(self, access: SourceAccess, first: Callable[[], Report] | None = None) -> None:
+        self._access = access
+        self._ask = first or (lambda: report(access.source))
+        self._waiting_seconds = WAITING_SECONDS if first is None else math.inf  # it is waited for there
+        self._lock = threading.Lock()
+        self._asked: Future[Report] | None = None
+        self._asked_at = 0.0
+
+    def route(self) -> Route:
+        """The row of the report."""
+        return Route(
+            name="health", pattern="/health", handler=self.answer, media_type=b"application/json", cache=NO_STORE
+        )
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """The report; 503 with what is known without the catalog, when that fails or has not answered in time."""
+        asked, left = self._question()
+        answered = asyncio.wrap_future(asked)
+        answered.add_done_callback(_seen)
+        await asyncio.wait((answered,), timeout=left)
+        return request.respond(*self._told(asked))
+
+    def report(self) -> Report:
+        """The same, for who asks from a thread and may wait."""
+        asked, left = self._question()
+        wait((asked,), timeout=left)
+        return self._told(asked)
+
+    def _question(self) -> tuple[Future[Report], float]:
+        """The question that is under way, and how long its answer is still waited for."""
+        with self._lock:
+            if self._asked is None or self._asked.done():
+                self._asked = self._access.askers.submit(self._ask)
+                self._asked_at = time.monotonic()
+            return self._asked, max(0.0, self._asked_at + self._waiting_seconds - time.monotonic())
+
+    def _told(self, asked: Future[Report]) -> Report:
+        if not asked.done():
+            return report_without_catalog(self._access.source, None)
+        fault = asked.exception()
+        if isinstance(fault, HeadwaterError):
+            return report_without_catalog(self._access.source, fault)
+        return asked.result()
+
+
+def _seen(answered: asyncio.Future[Report]) -> None:
+    """Nobody may wait any more for an exception, which is no news by then."""
+    if not answered.cancelled():
+        answered.exception()

@@ -1,7 +1,8 @@
-"""Handles requests for resources: files of the sets' folders, as the catalog knows them.
+"""Handles requests for resources: files of the sets' folders, as the catalog knows them, or what a provider makes.
 
 The headers of a file are made for it in one state (size, times, inode), and good as long as it stays in that state,
 whatever else the catalog has learnt since, and while the catalog is away; for a file in another state it is asked.
+A provider is asked for the state that the catalog holds at this moment, so that the tag is the listed digest.
 """
 
 from __future__ import annotations
@@ -15,17 +16,28 @@ from email.utils import formatdate
 
 import msgspec
 
-from headwater.catalog.content import ContentChanged, recorded_blocks
-from headwater.catalog.interface import Resource
+from headwater.catalog.content import ContentChanged, NoContent, OpenContent, recorded_blocks
+from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
-from headwater.http.request_fields import is_fresh
-from headwater.http.resources.generic_resources import GenericResources
-from headwater.http.responses import SMALL_OCTETS, Head, RequestFields, Response, content_lines, leads_to, line
+from headwater.http.negotiation import GenericResources
+from headwater.http.requests import is_fresh
+from headwater.http.responses import (
+    SMALL_OCTETS,
+    Head,
+    RequestFields,
+    Response,
+    content_lines,
+    leads_to,
+    line,
+    unmet,
+    whole_or_part,
+)
 from headwater.http.routes import HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
+from headwater.source.health import ContentProvider
 
 KEPT = 50_000
 """Headers of so many files are kept; an entry takes about 1,000 octets."""
@@ -228,4 +240,77 @@ def _file_response(headers: FileHeaders, file: OpenFile, fields: RequestFields, 
         body = file.read(response.start, response.octets)
         if len(body) == response.octets and not response.has_changed():
             response.body, response.start, response.file = body, 0, None
+    return response
+
+
+class ContentHandler:
+    """Answers with content that a provider makes."""
+
+    def __init__(self, access: SourceAccess, provider: ContentProvider) -> None:
+        self._access = access
+        self._source = access.source
+        self._provider = provider
+        site = access.source.site
+        self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
+
+    def routes(self) -> Iterator[Route]:
+        """The row of the resources."""
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """The response; 503 while the set is not published."""
+        match = request.match
+        if not await self._access.is_published(match.set_name):
+            return not_published(match.set_name)
+        if self._source.catalog.is_remote:
+            return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
+        return self._respond(match, request.fields, is_head=request.is_head)
+
+    def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
+        assert match.set_name is not None
+        resource = self._provider.find(match.set_name, match.name)
+        content = None if resource is None else self._provider.open(match.set_name, resource)
+        if resource is None or content is None or isinstance(content, NoContent):
+            return responses.text(404, "no such resource")
+        return _content_response(resource.metadata, content, self._links[match.set_name], fields, is_head=is_head)
+
+
+def _content_response(
+    stated: Metadata, content: OpenContent, link: Head, conditions: RequestFields, *, is_head: bool
+) -> Response:
+    """The response for a resource of which this is `stated`; `link` is a line of its head."""
+    octets = content.octets
+    lastmod = stated.lastmod.timestamp() if stated.lastmod else 0.0
+    etag = (
+        b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii")
+        if stated.hash
+        else b'W/"%x-%x"' % (octets, int(lastmod))
+    )
+    # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
+    second = int(min(lastmod, time.time()))
+    unchanged = (
+        line(b"etag", etag)
+        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+        + line(b"cache-control", b"public, max-age=60, must-revalidate")
+        + link
+    )
+    refusal = unmet(conditions, etag, second)
+    if refusal is not None:
+        return refusal
+    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
+        return Response(304, unchanged)
+    head = (
+        line(b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace"))
+        + line(b"content-length", b"%d" % octets)
+        + unchanged
+        + line(b"accept-ranges", b"bytes")
+        + line(b"x-content-type-options", b"nosniff")
+    )
+    response = whole_or_part(head, etag, octets, conditions)
+    if response.is_refusal or is_head:
+        return response
+    if response.octets > SMALL_OCTETS:
+        response.file = content
+        return response
+    response.body, response.start = content.read(response.start, response.octets), 0
     return response

@@ -16,11 +16,10 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError, Interrupted
-from headwater.http.server.sockets import AddressInUse, address_url, listen
-from headwater.http.subscriber.hub_access import hub_access
-from headwater.http.subscriber.hub_addresses import HubAddresses
-from headwater.http.subscriber.listener import CallbackListener
-from headwater.http.subscriber.pushed_copy import PushedCopy
+from headwater.http.callbacks import CallbackListener
+from headwater.http.hub_access import HubAddresses, hub_access
+from headwater.http.pushed_copy import PushedCopy
+from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber.store import FILE, SubscriberStore
 from headwater.spec import uris
 from headwater.storage.database_pool import DatabasePool

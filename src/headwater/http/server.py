@@ -1,4 +1,4 @@
-"""The server process: uvicorn with the limits that a server on the open network needs.
+"""The server process: its socket, and uvicorn with the limits that a server on the open network needs.
 
 uvicorn's httptools protocol bounds neither the head of a request nor how long it may take, nor how long a reader may
 stall; the subclass here does. Signals end the server gracefully and are reported, not raised again.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import threading
@@ -20,8 +21,50 @@ import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headwater.http.server.connections import OpenConnections, Stage
-from headwater.http.server.request_head import check_head
+from headwater.errors import StoreFault
+from headwater.http.connections import OpenConnections, Stage, check_head, room_for_connections
+
+
+class AddressInUse(StoreFault):
+    """The address to listen on is in use, or not permitted."""
+
+    code: ClassVar[str] = "HW-SRV-01"
+    advice: ClassVar[str] = (
+        "Stop the other program, or choose another address (--host, --port, --listen); port 0 takes any free one."
+    )
+
+
+_RIGHTS = "Take a port from 1024 on: the system keeps those below for programs with more rights."
+
+_NOT_OURS = "Give an address that this machine has, 127.0.0.1 for itself alone, or 0.0.0.0 (::) for all that it has."
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as cause:
+        raise AddressInUse(f"cannot listen: {cause.strerror or cause}", where=f"{host}:{port}") from cause
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1_024)
+    except OSError as cause:
+        listener.close()
+        what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
+        advice = {errno.EACCES: _RIGHTS, errno.EADDRNOTAVAIL: _NOT_OURS}.get(cause.errno or 0)
+        raise AddressInUse(what, where=f"{host}:{port}", advice=advice) from cause
+    return listener
+
+
+def address_url(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
 
 AsgiApplication = Callable[..., Awaitable[None]]
 """What uvicorn calls for each request."""
@@ -386,3 +429,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.stall.cancel()
             self.stall = None
         super().resume_writing()
+
+
+def make_server(
+    app: AsgiApplication,
+    limits: ServerLimits | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> UvicornServer:
+    """A server for the application, ready to `run(sockets=[…])`; `on_ready` is called when it accepts requests."""
+    bounds = limits or ServerLimits()
+    most = min(bounds.connections, room_for_connections())
+    opened = OpenConnections(most, max(1, bounds.client_connections * most // bounds.connections))
+    protocol = type("LimitedProtocol", (BoundedProtocol,), {"limits": bounds, "opened": opened})
+    return uvicorn_server(app, protocol, bounds, on_ready)

@@ -11,17 +11,15 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from headwater.copies.copy_state import lock_as_follower, without_lock
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
-from headwater.http.subscriber.schedule import PollSchedule
-from headwater.http.subscriber.subscription_keeper import SubscriptionKeeper
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
@@ -32,7 +30,7 @@ from headwater.progress import Notice
 from headwater.spec.kinds import Kind
 from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
-from headwater.sync.follow import PollInterval, all_failed, is_busy
+from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
 from headwater.sync.lists.position import Position
 from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.push.channels import FollowedSet, followed_sets
@@ -42,6 +40,81 @@ from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import micros
+
+SLOWER: Final = 20.0
+LEAST_SLOW_SECONDS: Final = 600.0
+_FIRST_EARLY: Final = 0.2
+_MOST_DOUBLINGS: Final = 16
+
+
+def slow_interval(interval: PollInterval) -> PollInterval:
+    """How often is polled as a back-up: as seldom as asked for, else twenty times more seldom, and ten minutes."""
+    longest = interval.longest_seconds
+    seconds = longest if longest is not None else max(SLOWER * interval.seconds, LEAST_SLOW_SECONDS)
+    return PollInterval(seconds, longest)
+
+
+class PollSchedule(msgspec.Struct, kw_only=True):
+    """What is known of the polls of one copy."""
+
+    interval: PollInterval
+    polled_at: float | None = None
+    """When the last poll ended."""
+
+    chance: float = 0.0
+    history: PollHistory = msgspec.field(default_factory=PollHistory)
+    hints: PollingHints = msgspec.field(default_factory=PollingHints)
+    early_at: float | None = None
+    early_count: int = 0
+    """How many polls in a row were early ones."""
+
+    def ask(self, now: float, delay: float = 0.0) -> None:
+        """Poll early; one early poll after another comes more and more slowly, up to the usual interval."""
+        least = 0.0
+        if self.polled_at is not None and self.early_count:
+            pause = _FIRST_EARLY * 2.0 ** min(self.early_count, _MOST_DOUBLINGS)
+            least = self.polled_at + min(pause, self.interval.seconds)
+        at = max(now + delay, least)
+        self.early_at = at if self.early_at is None else min(self.early_at, at)
+
+    def due_at(self, *, is_pushed: bool) -> float:
+        """When the next poll is due; `is_pushed`: push is at work for all sets."""
+        if self.polled_at is None:
+            return 0.0
+        interval = slow_interval(self.interval) if is_pushed else self.interval
+        quiet = 0 if is_pushed else self.history.quiet
+        wait = next_wait(interval, quiet, self.hints, failures=self.history.failures, chance=self.chance)
+        usual = self.polled_at + wait
+        return usual if self.early_at is None else min(usual, self.early_at)
+
+    def polled(self, now: float, *, chance: float, is_busy: bool, has_failed: bool) -> None:
+        """A poll has ended."""
+        self.early_count = self.early_count + 1 if self.early_at is not None and self.early_at <= now else 0
+        self.early_at = None
+        self.polled_at, self.chance = now, chance
+        self.history.polled(is_busy=is_busy, has_failed=has_failed)
+
+
+class SubscriptionKeeper(Protocol):
+    """Who keeps the subscriptions (`CallbackListener`)."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still listens."""
+        ...
+
+    def add(self, copy: SubscribedCopy) -> None:
+        """Take up a copy, before `want`."""
+        ...
+
+    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
+        """Subscribe to these channels of a copy and to no others."""
+        ...
+
+    def renew(self, copy: SubscribedCopy, channel: str) -> None:
+        """Ask the hubs of a channel anew."""
+        ...
+
 
 _LOCKED_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.2

@@ -1,22 +1,33 @@
-"""Header fields of a request that choose the form of its answer: 304, a part, gzip (RFC 9110 8.8, 12.5.3, 13, 14).
+"""What is read of a request: fields of its head that choose the form of its answer, and its body within bounds.
 
-Pure functions over the values of fields. Whatever is malformed counts as absent, as the RFC asks.
+Fields (RFC 9110 8.8, 12.5.3, 13, 14) are read by pure functions over their values; whatever is malformed counts as
+absent, as the RFC asks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import re
+from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
+
+from headwater.notify.hub.requests import RequestRefusal
 
 _TAG = re.compile(rb'\s*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|\Z)')
 _RANGE = re.compile(rb"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*\Z", re.IGNORECASE)
 _CODING = re.compile(rb"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*(?:;\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*)?\Z")
 _LONGEST = 4_096
+
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""What ASGI gives for a request."""
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -143,3 +154,41 @@ def accepts_gzip(header: bytes | None) -> bool:
     named = max((weights[name] for name in (b"gzip", b"x-gzip") if name in weights), default=None)
     gzip = named if named is not None else weights.get(b"*", 0.0)
     return gzip > 0 and gzip >= weights.get(b"identity", 0.0)
+
+
+_BODY_SECONDS: Final = 30.0
+
+
+async def read_body(
+    scope: Scope, receive: Receive, most: int, has_room: Callable[[int], bool] = lambda _octets: True
+) -> bytes | RequestRefusal:
+    """The whole body of a request, or why it is not taken. `has_room` is told of octets that came."""
+    stated = header(scope, b"content-length")
+    if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > most):
+        return RequestRefusal(413, f"a body has {most:,} octets at most")
+    blocks: list[bytes] = []
+    octets, more = 0, True
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return RequestRefusal(400, "the body was cut off")
+                more = bool(message.get("more_body"))
+                blocks.append(message.get("body", b""))
+                octets += len(blocks[-1])
+                if octets > most:
+                    return RequestRefusal(413, f"a body has {most:,} octets at most")
+                if not has_room(len(blocks[-1])):
+                    return RequestRefusal(503, "too many payloads are under way: come again in some seconds")
+    except TimeoutError:
+        return RequestRefusal(408, "the body has not come in time")
+    if stated is not None and octets != int(stated):
+        return RequestRefusal(400, "the body was cut off")
+    return b"".join(blocks)
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The values of a header of this name, in lower case, joined by commas; None where there is none."""
+    found = [value for field, value in scope["headers"] if field == name]
+    return b", ".join(found) if found else None

@@ -1,19 +1,34 @@
-"""The metrics page: how the sets stand and what was counted, in the text format of Prometheus.
+"""Counts what is answered, published and announced, and shows it at `/metrics`, in the text format of Prometheus.
 
-It is made once a second at most, and seldomer when it takes long, however often it is asked for.
+The format (0.0.4) is written without its client library (docs/decisions/016-own-metrics-text.md says what that would
+have cost). To count a request is one look-up and three additions. Of several processes on one socket each writes its
+counts to a file of its own, and whoever is asked adds them up: a scrape reaches one of them by chance. The page is made
+once a second at most, and seldomer when it takes long.
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import math
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from headwater.http.metrics.counters import BOUNDS, FIRST_BUCKET, OCTETS, SECONDS, RequestCounters
-from headwater.http.metrics.text_format import CONTENT_TYPE, Family, Histogram, Labels, exposition
+import msgspec
+
+from headwater.http.responses import AccessRecord
+from headwater.source.publication import Publication
+from headwater.typed_decoding import from_json
+
+if TYPE_CHECKING:
+    from headwater.ingest.push.lines import Account
+import datetime as dt
+import threading
+from collections.abc import Callable
+
 from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.set_problems import set_problems
@@ -21,6 +36,214 @@ from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.retry import TimeShare
 from headwater.source.health import ObservableSource, records, shows, waits
 from headwater.version import __version__
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+Labels = tuple[tuple[str, str], ...]
+Sample = tuple[Labels, float]
+
+
+class Family(msgspec.Struct, frozen=True):
+    """Samples of one name. `kind` is `gauge` or `counter`; a counter's name ends in `_total`."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Sequence[Sample]
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """A distribution over `bounds`, which ascend."""
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    samples: Sequence[tuple[Labels, Sequence[int], float]]
+    """Labels, `len(bounds) + 1` counts (not added up), and the sum of all that was observed."""
+
+
+def exposition(families: Iterable[Family | Histogram]) -> bytes:
+    """The page. A family without samples is left out."""
+    lines: list[str] = []
+    for family in families:
+        if not family.samples:
+            continue
+        kind = family.kind if isinstance(family, Family) else "histogram"
+        lines += (f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {kind}")
+        if isinstance(family, Family):
+            lines += (_line(family.name, labels, value) for labels, value in family.samples)
+        else:
+            for labels, counts, total in family.samples:
+                lines += _histogram(family, labels, counts, total)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _histogram(family: Histogram, labels: Labels, counts: Sequence[int], total: float) -> Iterable[str]:
+    added = 0
+    for bound, count in zip((*family.bounds, math.inf), counts, strict=True):
+        added += count
+        yield _line(f"{family.name}_bucket", (*labels, ("le", _number(bound))), added)
+    yield _line(f"{family.name}_sum", labels, total)
+    yield _line(f"{family.name}_count", labels, added)
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def _escaped(text: str) -> str:
+    return _help(text).replace('"', '\\"')
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+WRITE_SECONDS: Final = 1.0
+"""How far behind the others' figures may be, at most, while they are asked anything."""
+
+
+class CounterSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """One process: for each kind and status the row that `RequestCounters` keeps; lines by set and outcome."""
+
+    requests: list[tuple[str, int, list[float]]] = []
+    publications: dict[str, int] = {}
+    faults: int = 0
+    cut_short: int = 0
+    lines: dict[str, dict[str, int]] = {}
+
+
+class SharedCounters:
+    """A folder that only these processes know. Files of a process that has ended stay: what it counted still counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._own = folder / f"{os.getpid()}.json"
+        self._aside = folder / f"{os.getpid()}.new"
+
+    def write(self, own: CounterSnapshot) -> None:
+        """Say what this process has counted. A full disk only makes the figures old."""
+        with suppress(OSError):
+            self._aside.write_bytes(msgspec.json.encode(own))
+            self._aside.replace(self._own)
+
+    def others(self) -> Iterator[CounterSnapshot]:
+        """What the others have said last."""
+        for path in sorted(self._folder.glob("*.json")):
+            if path != self._own:
+                with suppress(OSError, msgspec.DecodeError):
+                    yield from_json(path.read_bytes(), CounterSnapshot)
+
+
+BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+"""Seconds: from what lies ready to a large file over a slow line."""
+
+_DOCUMENTS: Final = (".xml", "/.well-known/resourcesync", "/robots.txt")
+OCTETS, SECONDS, FIRST_BUCKET = 0, 1, 2
+
+
+class RequestCounters:
+    """What is counted while requests are answered, in the thread that answers, and while sets are published.
+
+    With `shared`, other processes answer on the same socket, and the page adds up what all have counted.
+    """
+
+    def __init__(self, shared: SharedCounters | None = None) -> None:
+        self._shared = shared
+        self._due = 0.0
+        self.requests: dict[tuple[str, int], list[float]] = {}
+        """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
+        self.publications: dict[str, int] = {}
+        self.lines: dict[str, dict[str, int]] = {}
+        """What was announced, by set and outcome."""
+        self.faults = 0
+        self.cut_short = 0
+
+    def served(self, request: AccessRecord) -> None:
+        """One answered request."""
+        key = kind_of(request.target), request.status
+        row = self.requests.get(key)
+        if row is None:
+            row = self.requests[key] = [0.0] * (FIRST_BUCKET + len(BOUNDS) + 1)
+        seconds = request.seconds
+        row[OCTETS] += request.octets
+        row[SECONDS] += seconds
+        row[FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
+        if not request.complete:
+            self.cut_short += 1
+        if self._shared is not None:
+            self._write(self._shared)
+
+    def published(self, news: Publication) -> None:
+        """A pass has made changes of a set visible."""
+        self.publications[news.name] = self.publications.get(news.name, 0) + 1
+        if self._shared is not None:
+            self._write(self._shared)
+
+    def announced(self, name: str, account: Account) -> None:
+        """Lines of one request to a set."""
+        self._add(name, account.by_outcome)
+        if self._shared is not None:
+            self._write(self._shared)
+
+    def _add(self, name: str, counts: Mapping[str, int]) -> None:
+        held = self.lines.setdefault(name, {})
+        for outcome, count in counts.items():
+            held[outcome] = held.get(outcome, 0) + count
+
+    def fault(self, _fault: Exception) -> None:
+        """Something of ours went wrong while a request was answered."""
+        self.faults += 1
+
+    def everybodys(self) -> RequestCounters:
+        """What all processes have counted; this one's own, when there is no other."""
+        if self._shared is None:
+            return self
+        total = RequestCounters()
+        for one in (self._own(), *self._shared.others()):
+            total.faults += one.faults
+            total.cut_short += one.cut_short
+            for name, passes in one.publications.items():
+                total.publications[name] = total.publications.get(name, 0) + passes
+            for name, counts in one.lines.items():
+                total._add(name, counts)
+            for kind, status, row in one.requests:
+                held = total.requests.setdefault((kind, status), [0.0] * len(row))
+                total.requests[kind, status] = [here + there for here, there in zip(held, row, strict=False)]
+        return total
+
+    def _own(self) -> CounterSnapshot:
+        rows = [(kind, status, list(row)) for (kind, status), row in list(self.requests.items())]
+        lines = {name: dict(counts) for name, counts in list(self.lines.items())}
+        return CounterSnapshot(rows, dict(self.publications), self.faults, self.cut_short, lines)
+
+    def _write(self, shared: SharedCounters) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + WRITE_SECONDS
+            shared.write(self._own())
+
+
+def kind_of(target: str) -> str:
+    """What a target asks for, as a label: few values, whatever is asked."""
+    path = target.partition("?")[0]
+    if "/resources/" in path:
+        return "resource"
+    if path.endswith(_DOCUMENTS):
+        return "document"
+    if path.endswith(("/health", "/metrics")):
+        return path.rpartition("/")[2]
+    if path.endswith("/dump"):
+        return "dump"
+    return "home" if path == "/" else "other"
+
 
 FRESH_SECONDS: Final = 1.0
 DUTY: Final = TimeShare(0.05)

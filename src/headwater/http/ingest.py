@@ -19,17 +19,110 @@ import msgspec
 from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
-from headwater.http.ingest import refusals
-from headwater.http.ingest.precedence import Precedence
-from headwater.http.ingest.refusals import EarlyRefusal, error_answer
-from headwater.http.responses import Response, line
-from headwater.http.routes import HttpRequest, Receive, Route, Scope
+from headwater.http.requests import Receive, Scope
+from headwater.http.responses import Head, Response, line
+from headwater.http.routes import HttpRequest, Route
+from headwater.http.source_access import Precedence
 from headwater.ingest.dit.intake import DocumentRecords, NotForUs
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.lines import Account, TooMuch
 from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
 from headwater.source.health import PushTarget
 from headwater.source.tokens import LONGEST
+
+_CLOSE = line(b"connection", b"close")
+_SOON = line(b"retry-after", b"5")
+_AGAIN = (
+    "Send it again after the seconds that Retry-After names; the same Idempotency-Key makes sure that it is taken once."
+)
+
+
+class AnnouncementRefused(UsageFault):
+    """A request that announces is refused before its body is read."""
+
+    code: ClassVar[str] = "HW-SRV-14"
+    advice: ClassVar[str] = "The answer says what to do; docs/ingest.md describes requests and statuses."
+
+
+class EarlyRefusal(msgspec.Struct, frozen=True):
+    """One reason, with the header fields that go with it."""
+
+    status: int
+    what: str
+    advice: str
+    head: Head = ()
+
+    def answer(self) -> Response:
+        """The response."""
+        return error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
+
+
+def error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = ()) -> Response:
+    """The response of a request that a fault has ended; `taken`, an object of JSON, is what was taken before.
+
+    The connection ends with it: the rest of the request's body is not read.
+    """
+    error = msgspec.json.encode({"code": fault.code, "what": fault.what, "advice": fault.todo})
+    whole = b'{"error":' + error + (b"," if taken[:2] != b"{}" else b"") + taken[1:]
+    fields = line(b"cache-control", b"no-store") + _CLOSE + head
+    return responses.data(status, whole, b"application/json", fields)
+
+
+BUSY = EarlyRefusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
+SET_IS_BUSY = EarlyRefusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
+NO_PUSH_SET = EarlyRefusal(
+    404,
+    "there is no such set, or it is no push set",
+    'Announce to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration.',
+)
+NO_DOCUMENTS = EarlyRefusal(
+    404,
+    "no set here takes DIT-ES documents",
+    'Give a set `feed = "dit"` in the configuration; events go to /SET/changes.',
+)
+NO_TOKEN_CONFIGURED = EarlyRefusal(
+    403,
+    "nobody may announce: no token is configured",
+    "Give the set a `token`, `token_file` or `token_env` in the configuration, and start the server again.",
+)
+NO_TOKEN = EarlyRefusal(
+    401,
+    "who announces needs a bearer token",
+    "Send the header `Authorization: Bearer TOKEN`, once, with the token that the configuration has for the set.",
+    line(b"www-authenticate", b'Bearer realm="headwater"'),
+)
+UNKNOWN_TOKEN = EarlyRefusal(
+    401,
+    "this token is not known",
+    "Send one of the tokens that the configuration has for the set; a server reads them when it starts.",
+    line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"'),
+)
+OTHER_TOKEN = EarlyRefusal(
+    403, "this token is for another set", "Send the token that the configuration has for this set."
+)
+KEY_IN_USE = EarlyRefusal(
+    409,
+    "a request with this Idempotency-Key is under way",
+    "Send it again with its key after the seconds that Retry-After names: the answer is the outcome of the first one.",
+    _SOON,
+)
+OTHER_CODING = EarlyRefusal(
+    415,
+    "a body is plain or gzip",
+    "Send it as it is, or compressed by gzip with `Content-Encoding: gzip`.",
+    line(b"accept-encoding", b"gzip"),
+)
+
+
+def unknown_parameter(name: str, known: str) -> EarlyRefusal:
+    """A parameter that this address does not have: whoever mistypes one must not have something else done."""
+    return EarlyRefusal(400, f"unknown parameter {name[:80]!a}", f"This address knows {known}; nothing was taken.")
+
+
+def too_long(octets: int) -> EarlyRefusal:
+    """A body of more than so many octets, or of a length that is none."""
+    return EarlyRefusal(413, f"a body has {octets:,} octets at most", "Divide the lines among several requests.")
+
 
 T = TypeVar("T")
 
@@ -98,7 +191,7 @@ class IngestEndpoint:
     async def answer(self, request: HttpRequest) -> Response:
         """The response to a POST request."""
         if self._under_way >= self._limits.at_once:
-            return refusals.BUSY.answer()
+            return BUSY.answer()
         self._under_way += 1
         try:
             if request.route.pattern == DIT_PATH:
@@ -110,20 +203,20 @@ class IngestEndpoint:
     async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
         target = self._targets.get(name)
         if target is None:
-            return refusals.NO_PUSH_SET.answer()
+            return NO_PUSH_SET.answer()
         if target.tokens.is_empty:
-            return refusals.NO_TOKEN_CONFIGURED.answer()
+            return NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, [target])) is not None:
             return refusal.answer()
         wishes = _wishes(scope)
         if unknown := wishes.keys() - {"load", "open"}:
-            return refusals.unknown_parameter(min(unknown), "load and open").answer()
+            return unknown_parameter(min(unknown), "load and open").answer()
         key = _header(scope, b"idempotency-key")
         under_way = (name, key)
         if key is not None and under_way in self._keys:
-            return refusals.KEY_IN_USE.answer()
+            return KEY_IN_USE.answer()
         if self._seats[name] >= self._limits.of_one:
-            return refusals.SET_IS_BUSY.answer()
+            return SET_IS_BUSY.answer()
         self._keys.add(under_way)
         try:
             with self._seat(name):
@@ -161,18 +254,18 @@ class IngestEndpoint:
     async def _documents(self, scope: Scope, receive: Receive) -> Response:
         targets = [target for target in self._targets.values() if target.resource_sets]
         if not targets:
-            return refusals.NO_DOCUMENTS.answer()
+            return NO_DOCUMENTS.answer()
         if all(target.tokens.is_empty for target in targets):
-            return refusals.NO_TOKEN_CONFIGURED.answer()
+            return NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, targets)) is not None:
             return refusal.answer()
         wishes = _wishes(scope)
         if unknown := wishes.keys() - {"load"}:
-            return refusals.unknown_parameter(min(unknown), "load").answer()
+            return unknown_parameter(min(unknown), "load").answer()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         if self._seats[mine[0].feed.name] >= self._limits.of_one:
-            return refusals.SET_IS_BUSY.answer()
+            return SET_IS_BUSY.answer()
         loading = "load" in wishes
 
         ready: set[str] = set()
@@ -214,15 +307,15 @@ class IngestEndpoint:
         """Why the request is not even read."""
         token = bearer_token(scope["headers"])
         if token is None:
-            return refusals.NO_TOKEN
+            return NO_TOKEN
         opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
-            return refusals.OTHER_TOKEN if any(opened) else refusals.UNKNOWN_TOKEN
+            return OTHER_TOKEN if any(opened) else UNKNOWN_TOKEN
         if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
-            return refusals.OTHER_CODING
+            return OTHER_CODING
         length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
-            return refusals.too_long(self._limits.submission.octets)
+            return too_long(self._limits.submission.octets)
         return None
 
     async def _take(self, submission: Submission, scope: Scope, receive: Receive) -> Response:

@@ -1,14 +1,54 @@
-"""The open connections of a server: so many in all and of one client; who waits gives way to who comes. Pure.
+"""The open connections of a server: how many there may be, who gives way to who comes, which heads are refused.
 
 Who keeps connections open and asks nothing, or sends a request slowly, has them for as long as nobody else needs them.
 """
 
 from __future__ import annotations
 
+import re
+import resource
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from headwater.address_levels import client_network
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-fv.:]+\])(?::[0-9]*)?")
+
+
+def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
+    """Raise ValueError for a head that a proxy and we might read differently: it gets 400 (RFC 9112 3.2, 6.1).
+
+    Each request of HTTP/1.1 has one `Host`, and no body is encoded otherwise than in chunks. Names are in lower case.
+    HTTP/0.9, and what calls itself HTTP/2 in a head of HTTP/1, is not spoken.
+    """
+    if version not in ("1.1", "1.0"):
+        raise ValueError("this version of HTTP is not spoken here")
+    count = 0
+    for name, value in headers:
+        if name == b"host":
+            count += 1
+            if _HOST.fullmatch(value) is None:
+                raise ValueError("Host names no host")
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ValueError("this transfer coding is not known here")
+    if count > 1 or (count == 0 and version == "1.1"):
+        raise ValueError("not one Host")
+
+
+_MOST: Final = 65_536
+_OF_CONNECTION: Final = 2
+
+
+def room_for_connections() -> int:
+    """How many connections this process can have open and serve, with as many files as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(1, max(soft, wanted) // _OF_CONNECTION)
 
 
 class Stage(IntEnum):

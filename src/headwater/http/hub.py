@@ -1,0 +1,388 @@
+"""The server of a hub: what is posted to it, its pages, and the process or thread that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headwater.address_levels import client_network
+from headwater.errors import HeadwaterError, bug
+from headwater.http import responses
+from headwater.http.ingest import bearer_token
+from headwater.http.metrics import CONTENT_TYPE, Family, exposition
+from headwater.http.requests import Receive, Scope, header, read_body
+from headwater.http.responses import AccessRecord, Head, Response, access_record, line, request_target
+from headwater.http.server import UvicornServer, event_loop, make_server
+from headwater.notify.hub.context import HubOptions
+from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate
+from headwater.notify.hub.records import Payload
+from headwater.notify.hub.requests import (
+    FORM_OCTETS,
+    ChangedTopics,
+    RequestRefusal,
+    objection_to_url,
+    read_form,
+)
+from headwater.notify.hub.trusted_proxies import TrustedProxies
+from headwater.source.tokens import AccessTokens
+from headwater.spec.discovery import HeaderLink, parse_link_header
+
+_FORM: Final = b"application/x-www-form-urlencoded"
+_AT_ONCE, _CLIENT_AT_ONCE = 512, 128
+"""Requests of senders who are not known: in all, and of one of them."""
+_BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
+"""Of their payloads under way, in the same way."""
+_CLOSE: Final = line(b"connection", b"close")
+_FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")
+"""Fields that proxies add."""
+_CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
+_MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
+
+
+class HubEndpoint:
+    """Answers POST requests to a hub. `tokens` are those of publishers who are believed."""
+
+    def __init__(
+        self, hub: Hub, tokens: AccessTokens, on_fault: Callable[[HeadwaterError], None] = lambda _fault: None
+    ) -> None:
+        self._hub = hub
+        self._tokens = tokens
+        self._on_fault = on_fault
+        limits = hub.options.limits
+        self._rates = {
+            kind: RequestRate(limits.requests_per_second, limits.requests_at_once)
+            for kind in ("subscription", "ping", "payload")
+        }
+        self._under_way = ClientShares(_AT_ONCE, _CLIENT_AT_ONCE)
+        self._body_octets = ClientShares(_BODY_OCTETS, _CLIENT_BODY_OCTETS)
+        self._allowed_octets = ClientShares(_BODY_OCTETS, _BODY_OCTETS)
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
+        """The response to one POST request."""
+        is_trusted, refusal = self._trusted(scope)
+        if refusal is not None:
+            return refusal
+        client = _client(scope)
+        is_counted = not is_trusted and not _is_allowed(self._hub, scope)
+        if is_counted and not self._under_way.take(client_network(client), 1):
+            return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
+        try:
+            return await self._answer(scope, receive, is_trusted=is_trusted)
+        except HeadwaterError as fault:
+            self._on_fault(fault)
+            return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
+        finally:
+            if is_counted:
+                self._under_way.give_back(client_network(client), 1)
+
+    async def _answer(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
+        kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+        is_form = kind == _FORM
+        if not is_form and (early := self._early(scope)) is not None:
+            return early
+        if not is_form:
+            return await self._payload(scope, receive, is_trusted=is_trusted)
+        body = await read_body(scope, receive, FORM_OCTETS)
+        if isinstance(body, RequestRefusal):
+            return _refused(body.status, body.text)
+        form = read_form(body, is_trusted=is_trusted)
+        if isinstance(form, RequestRefusal):
+            return responses.text(form.status, form.text)
+        asked, count = ("ping", len(form.topics)) if isinstance(form, ChangedTopics) else ("subscription", 1)
+        if (wait := self._wait(scope, asked, is_trusted=is_trusted, count=count)) > 0:
+            return _crowded(wait)
+        client = client_network(_client(scope))
+        if isinstance(form, ChangedTopics):
+            refused = await self._hub.changed(form, is_trusted=is_trusted, client=client)
+        else:
+            refused = await self._hub.subscribe(form, is_trusted=is_trusted, client=client)
+        if refused is not None:
+            return responses.text(
+                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else ()
+            )
+        return responses.text(202, "accepted")
+
+    def _trusted(self, scope: Scope) -> tuple[bool, Response | None]:
+        """Whether the request has one of the tokens; a wrong one is refused."""
+        if header(scope, b"authorization") is None:
+            return False, None
+        token = bearer_token(scope["headers"])
+        if token is not None and self._tokens.accepts(token):
+            return True, None
+        return False, _refused(401, "this token is not known", _CHALLENGE)
+
+    def _early(self, scope: Scope) -> Response | None:
+        """The answer to a payload that cannot be taken whatever its body is."""
+        self_links = [link.href for link in _links(scope) if "self" in link.rel]
+        if len(set(self_links)) != 1:
+            return _refused(400, "a payload needs one Link header with rel=self, which names its topic")
+        if why := objection_to_url(self_links[0]):
+            return _refused(400, f"the topic cannot be used: {why}")
+        kind = header(scope, b"content-type")
+        if kind is None or _MEDIA_TYPE.match(kind.decode("latin-1")) is None:
+            return _refused(415, "a payload needs a Content-Type, such as application/xml")
+        return None
+
+    async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
+        taken, client = 0, client_network(_client(scope))
+        shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
+
+        def has_room(octets: int) -> bool:
+            nonlocal taken
+            took = shares.take(client, octets)
+            taken += octets if took else 0
+            return took
+
+        most = self._hub.options.limits.payload_octets
+        try:
+            body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
+            if isinstance(body, RequestRefusal):
+                return _refused(body.status, body.text)
+            return await self._handed_in(scope, body, is_trusted=is_trusted)
+        finally:
+            shares.give_back(client, taken)
+
+    async def _handed_in(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
+        if not body:
+            return responses.text(400, "the payload is empty")
+        if (wait := self._wait(scope, "payload", is_trusted=is_trusted)) > 0:
+            return _crowded(wait)
+        links = _links(scope)
+        topic = next(link.href for link in links if "self" in link.rel)
+        others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
+        kind = (header(scope, b"content-type") or b"").decode("latin-1")
+        payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
+        refused = await self._hub.publish(payload, is_trusted=is_trusted, client=client_network(_client(scope)))
+        if refused is not None:
+            return responses.text(refused.status, refused.text)
+        return responses.text(200, "queued for the subscribers")
+
+    def _wait(self, scope: Scope, kind: str, *, is_trusted: bool, count: int = 1) -> float:
+        client = _client(scope)
+        if is_trusted or _is_allowed(self._hub, scope):
+            return 0.0
+        return self._rates[kind].wait_seconds(client_network(client), time.monotonic(), count)
+
+
+def _client(scope: Scope) -> str:
+    return str((scope.get("client") or ("", 0))[0])
+
+
+def _is_allowed(hub: Hub, scope: Scope) -> bool:
+    """Whether the client has no bounds: its address is allowed, and it is not a proxy that nobody has named.
+
+    Such a proxy passes on what strangers ask: they would have no bounds where its own address is allowed.
+    """
+    client = _client(scope)
+    if any(header(scope, name) is not None for name in _FORWARDED) and not scope.get("is_forwarded"):
+        return False
+    try:
+        ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return False
+    return hub.addresses.is_allowed(client)
+
+
+def _links(scope: Scope) -> list[HeaderLink]:
+    value = (header(scope, b"link") or b"").decode("latin-1")
+    return parse_link_header(value, "")
+
+
+def _crowded(wait: float) -> Response:
+    return responses.text(429, "too many requests from this address", line(b"retry-after", b"%d" % (int(wait) + 1)))
+
+
+def _refused(status: int, words: str, head: Head = ()) -> Response:
+    """A request that is answered without reading its body to the end."""
+    return responses.text(status, words, head + _CLOSE)
+
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_NO_STORE: Final = line(b"cache-control", b"no-store")
+_ABOUT: Final = (
+    "This is a WebSub hub. Subscribe and unsubscribe by a form with hub.mode, hub.topic and hub.callback; publish by a"
+    " payload with Link headers (rel=self, rel=hub), or by a form with hub.mode=publish and hub.url."
+)
+
+
+class HubApplication:
+    """Serves one hub; `on_served` hears of each answered request."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        endpoint: HubEndpoint,
+        on_served: Callable[[AccessRecord], None] | None = None,
+        proxies: TrustedProxies | None = None,
+        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
+    ) -> None:
+        """`proxies`: whose word of where a request comes from is taken. `on_fault` hears of bugs."""
+        self._hub = hub
+        self._endpoint = endpoint
+        self._on_served = on_served
+        self._proxies = proxies or TrustedProxies()
+        self._on_fault = on_fault
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"only http is spoken here, not {scope['type']}")
+        began = time.perf_counter()
+        peer, port = scope.get("client") or ("", 0)
+        client = self._proxies.client(peer, scope["headers"])
+        if client != peer:
+            scope = {**scope, "client": (client, port), "is_forwarded": True}
+        try:
+            response = await self._respond(scope, receive)
+        except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
+            self._on_fault(bug(error))
+            response = responses.bug(_NO_STORE + line(b"connection", b"close"))
+        is_head = scope["method"] == "HEAD"
+        await send({"type": "http.response.start", "status": response.status, "headers": response.head})
+        await send({"type": "http.response.body", "body": b"" if is_head else response.content()})
+        if self._on_served is not None:
+            target = request_target(scope["raw_path"], scope.get("query_string", b""))
+            self._on_served(access_record(client or "-", scope["method"], target, response, began, complete=True))
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        method, path = scope["method"], scope["raw_path"]
+        if path == b"/":
+            if method == "POST":
+                return await self._endpoint.answer(scope, receive)
+            if method in ("GET", "HEAD"):
+                return responses.text(200, _ABOUT, _NO_STORE)
+            return responses.text(405, "only GET and POST are understood here", line(b"allow", b"GET, HEAD, POST"))
+        if path in (b"/health", b"/metrics"):
+            if method not in ("GET", "HEAD"):
+                return responses.text(405, "only GET is understood here", line(b"allow", b"GET, HEAD"))
+            try:
+                return await (self._health() if path == b"/health" else self._metrics())
+            except HeadwaterError as fault:
+                return responses.text(503, f"a fault of the hub's own store [{fault.code}]", _NO_STORE)
+        return responses.text(404, "the hub is at /")
+
+    async def _health(self) -> Response:
+        counts = await asyncio.to_thread(self._hub.store.counts)
+        body = msgspec.json.encode({"status": "ok", **msgspec.structs.asdict(counts)})
+        return responses.data(200, body, b"application/json", _NO_STORE)
+
+    async def _metrics(self) -> Response:
+        counts = await asyncio.to_thread(self._hub.store.counts)
+        deliveries, intents = self._hub.deliveries.counts, self._hub.verifications.counts
+        gauges = (
+            ("subscriptions", "Subscriptions whose lease is not over.", counts.subscriptions),
+            ("subscriptions_behind", "Subscriptions that have not received everything.", counts.behind),
+            ("subscriptions_failing", "Of those, subscriptions whose last delivery failed.", counts.failing),
+            ("topics", "Topics with subscriptions or messages.", counts.topics),
+            ("verifications_pending", "Requests whose intent is not verified yet.", counts.pending),
+            ("messages", "Messages that somebody has not received.", counts.messages),
+            ("message_octets", "Their octets.", counts.message_octets),
+        )
+        counters = (
+            ("deliveries", "Deliveries by outcome.", "received", deliveries.received),
+            ("deliveries", "", "failed", deliveries.failed),
+            ("deliveries", "", "gone", deliveries.gone),
+            ("verifications", "Verified requests by outcome.", "confirmed", intents.confirmed),
+            ("verifications", "", "failed", intents.failed),
+            ("verifications", "", "denied", intents.denied),
+            ("topic_fetches", "Topics that could not be fetched.", "failed", self._hub.fetches.failed),
+            ("payloads", "Payloads that were taken.", "taken", self._hub.published),
+        )
+        families = [Family(f"headwater_hub_{name}", "gauge", text, [((), value)]) for name, text, value in gauges]
+        for name in dict.fromkeys(one[0] for one in counters):
+            rows = [one for one in counters if one[0] == name]
+            samples = [((("outcome", outcome),), value) for _, _, outcome, value in rows]
+            families.append(Family(f"headwater_hub_{name}_total", "counter", rows[0][1], samples))
+        return responses.data(200, exposition(families), CONTENT_TYPE, _NO_STORE)
+
+
+def _ignore(*_about: object) -> None:
+    pass
+
+
+class HubSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """A hub before it works: its state folder, what it is told and allows, whom it believes, and who hears of it."""
+
+    folder: Path
+    options: HubOptions
+    addresses: AddressPolicy
+    tokens: AccessTokens
+    proxies: TrustedProxies = TrustedProxies()
+    on_fault: Callable[[HeadwaterError], None] = _ignore
+    on_topic_fault: Callable[[str, str], None] = _ignore
+    on_served: Callable[[AccessRecord], None] | None = None
+
+
+class HubServer:
+    """Serves one hub on a listening socket."""
+
+    def __init__(self, setup: HubSetup, listener: socket.socket) -> None:
+        self._setup = setup
+        self._listener = listener
+        self._server: UvicornServer | None = None
+        self._thread: threading.Thread | None = None
+        self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
+
+    def run(self, on_ready: Callable[[], None] = _ignore) -> UvicornServer:
+        """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
+        with asyncio.Runner(loop_factory=event_loop()) as runner:
+            return runner.run(self._serve(on_ready))
+
+    def start(self) -> None:
+        """Serve in a thread from now on. Raises the hub's faults when it cannot begin."""
+        self._thread = threading.Thread(target=self._run, name="headwater-hub", daemon=True)
+        self._thread.start()
+        self._is_ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End gracefully, and wait for it; what the hub has promised goes on when it is started again."""
+        if self._server is not None:
+            self._server.end()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.run(self._is_ready.set)
+        except BaseException as failure:
+            self._failure = failure  # `start` raises it in the thread that waits
+            if not self._is_ready.is_set():
+                return
+            if not isinstance(failure, HeadwaterError):
+                raise
+            self._setup.on_fault(failure)
+        finally:
+            self._is_ready.set()
+
+    async def _serve(self, on_ready: Callable[[], None]) -> UvicornServer:
+        setup = self._setup
+        hub = Hub(
+            setup.folder,
+            setup.options,
+            setup.addresses,
+            on_fault=setup.on_fault,
+            on_topic_fault=setup.on_topic_fault,
+        )
+        try:
+            hub.start()
+            endpoint = HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault)
+            app = HubApplication(hub, endpoint, setup.on_served, setup.proxies, setup.on_fault)
+            self._server = make_server(app, on_ready=on_ready)
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            await hub.close()
+        return self._server

@@ -1,1 +1,0 @@
-"""Metrics for Prometheus: counters of requests and the text format."""

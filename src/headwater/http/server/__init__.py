@@ -1,1 +1,0 @@
-"""The server process: uvicorn within limits, its request parser, further processes."""

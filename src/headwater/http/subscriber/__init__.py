@@ -1,1 +1,0 @@
-"""The callbacks of a subscriber over HTTP, and copies that are followed by what comes there."""

@@ -1,1 +1,0 @@
-"""Past states of resources over HTTP, as Memento asks (RFC 7089): mementos, TimeGates and TimeMaps."""
