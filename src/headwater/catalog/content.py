@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -86,23 +86,6 @@ class ContentReader(Protocol):
         ...
 
 
-class RecordedFile(NamedTuple):
-    """A file that is a resource as it was recorded while it is in this state: size, times of the last modification and
-    of the last change in nanoseconds (their low 64 bits), inode. `path` is absolute."""
-
-    path: bytes
-    state: tuple[int, int, int, int]
-
-
-@runtime_checkable
-class FileLocator(Protocol):
-    """A content reader that says where files are, for whoever reads many of them."""
-
-    def file_of(self, set_name: str, resource: RecordedResource) -> RecordedFile | None:
-        """The file of a resource; None where `open` has to be asked."""
-        ...
-
-
 class ContentChanged(Exception):
     """What was read is not what was recorded: the resource has changed meanwhile."""
 
@@ -135,7 +118,7 @@ def recorded_blocks(content: OpenContent, metadata: Metadata) -> Iterator[bytes]
         raise ContentChanged("the resource has changed while it was read")
 
 
-def recorded_octets(content: OpenContent, metadata: Metadata) -> bytes:
+def _recorded_octets(content: OpenContent, metadata: Metadata) -> bytes:
     """All the octets of a small content. Raises ContentChanged if they are not the recorded ones, and OSError."""
     if content.is_vouched:
         octets = content.read(0, content.octets)
@@ -153,7 +136,7 @@ def read_whole(reader: ContentReader, set_name: str, resource: RecordedResource)
 def read_and_close(content: OpenContent, metadata: Metadata) -> bytes | NoContent:
     """All the octets of a small content that has been opened, or why they are not the recorded ones."""
     try:
-        return recorded_octets(content, metadata)
+        return _recorded_octets(content, metadata)
     except ContentChanged:
         return NoContent(Absence.CHANGED)
     except OSError as cause:

@@ -33,7 +33,7 @@ from headwater.storage.durable import sync_descriptor, sync_folder
 from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
 from headwater.typed_decoding import from_json, json_decoder
 
-FORMAT: Final = "headwater-catalog"
+_FORMAT: Final = "headwater-catalog"
 VERSION: Final = 3
 LONGEST_LINE: Final = 64 << 20
 """Octets of a line: more than any page's worth of links; a stream of no lines at all ends here."""
@@ -42,7 +42,7 @@ _BLOCK: Final = 1 << 18
 _TOLD: Final = 10_000
 """After so many lines the listener hears how far it is."""
 
-Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+_Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 
 
@@ -81,12 +81,12 @@ class _Line(
     """What all lines have in common."""
 
 
-class Header(_Line, frozen=True, kw_only=True, tag=FORMAT):
+class Header(_Line, frozen=True, kw_only=True, tag=_FORMAT):
     """The first line: what this is, which sets follow, who made it and when."""
 
     version: int
     sets: tuple[str, ...]
-    made_at: Moment
+    made_at: _Moment
     program: str = ""
 
 
@@ -101,9 +101,9 @@ class _SetLine(_Line, frozen=True, kw_only=True, tag="set"):
     """A set begins."""
 
     name: str
-    opened_at: Moment | None = None
+    opened_at: _Moment | None = None
     last_seq: Count
-    last_at: Moment | None = None
+    last_at: _Moment | None = None
     count: Count
     page_count: Count
     notes: bytes = b""
@@ -116,17 +116,17 @@ class _PageLine(_Line, frozen=True, kw_only=True, tag="page"):
     weight: Count
     touched: Count
     rendered: Count
-    at: Moment | None = None
-    completed: Moment | None = None
-    stale_at: Moment | None = None
+    at: _Moment | None = None
+    completed: _Moment | None = None
+    stale_at: _Moment | None = None
 
 
 class _SegmentLine(_Line, frozen=True, kw_only=True, tag="segment", rename={"from_": "from"}):
     number: Count
     first: Count
     last: Count
-    from_: Moment
-    until: Moment | None = None
+    from_: _Moment
+    until: _Moment | None = None
     weight: Count
 
 
@@ -134,7 +134,7 @@ class _Described(_Line, frozen=True, kw_only=True):
     """The attributes that resources and changes have."""
 
     uri: str
-    lastmod: Moment | None = None
+    lastmod: _Moment | None = None
     hash: str | None = None
     length: int | None = None
     type: str | None = None
@@ -167,7 +167,7 @@ class _ResourceLine(_Described, frozen=True, kw_only=True, tag="resource"):
 
 class _ChangeLine(_Described, frozen=True, kw_only=True, tag="change"):
     seq: Count
-    at: Moment
+    at: _Moment
     change: ChangeKind
 
 
@@ -351,8 +351,8 @@ class DumpReader:
             found = from_json(octets, _AnyHeader)
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
             raise NotADump("the first line is not that of a dump") from cause
-        if found.kind != FORMAT:
-            raise NotADump(f"the first line says {found.kind[:40]!a}, not {FORMAT}")
+        if found.kind != _FORMAT:
+            raise NotADump(f"the first line says {found.kind[:40]!a}, not {_FORMAT}")
         if found.version > VERSION:
             raise NewerDump(f"the dump has version {found.version}, this Headwater reads {VERSION}")
         first = self._decoded(octets)

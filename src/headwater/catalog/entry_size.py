@@ -50,7 +50,7 @@ def weight(uri: str, metadata: Metadata) -> int:
         if text is not None:
             octets += len(text) if _usual_hash(text) and "\0" not in text else len(grammar.digests(text))
         if metadata.type is not None:
-            octets += type_octets(metadata.type)
+            octets += _type_octets(metadata.type)
         if metadata.length is not None:
             octets += DIGITS if 0 <= metadata.length < LENGTH_END else _refuse_length(metadata.length)
         if metadata.encoding is not None:
@@ -75,7 +75,7 @@ def _odd_uri_octets(uri: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def type_octets(text: str) -> int:
+def _type_octets(text: str) -> int:
     return len(grammar.media_type(text))
 
 

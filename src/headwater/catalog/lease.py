@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.errors import StoreFault
 
-RENEW_PART: Final = 3
+_RENEW_PART: Final = 3
 """A holder renews its lease when so many-th of it has passed: two attempts may fail."""
 
 
@@ -110,7 +110,7 @@ class LeaseTerm:
 
 def renewal_seconds(seconds: float) -> float:
     """How long after the last renewal the next one is due."""
-    return seconds / RENEW_PART
+    return seconds / _RENEW_PART
 
 
 class Lease(Protocol):

@@ -21,7 +21,7 @@ from headwater.spec.records import ChangeKind
 
 MOST_ENTRIES: Final = 50_000
 """Entries of a document (RS-LIM-01): a page or a segment with more could never be published."""
-LONGEST_COUNT: Final = 1 << 40
+_LONGEST_COUNT: Final = 1 << 40
 
 _BATCH = 10_000
 _ROWS = 1_000
@@ -62,13 +62,13 @@ def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrep
     for page in snapshot.pages:
         yield from _page(catalog, state, page)
         teller.read(page.count)
-    yield from snapshot_discrepancies(snapshot)
+    yield from _snapshot_discrepancies(snapshot)
     yield from _resources(catalog, state, teller)
     yield from _changes(catalog, state, teller)
     yield from _rows(catalog, state)
 
 
-def snapshot_discrepancies(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
+def _snapshot_discrepancies(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
     """What state, pages and segments of a set say that cannot be."""
     yield from _state(snapshot)
     yield from _pages(snapshot)
@@ -78,7 +78,7 @@ def snapshot_discrepancies(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
 def _state(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
     state = snapshot.state
     for what in ("count", "last_seq", "state_version"):
-        if not 0 <= getattr(state, what) < LONGEST_COUNT:
+        if not 0 <= getattr(state, what) < _LONGEST_COUNT:
             yield Discrepancy("state", f"{what} is {getattr(state, what)}")
     if state.opened_at is not None and (state.last_at is None or state.last_at < state.opened_at):
         yield Discrepancy("state", f"the newest time {state.last_at} is before the opening {state.opened_at}")
@@ -96,7 +96,7 @@ def _pages(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
         where = f"page {page.number}"
         if not 0 <= page.count <= MOST_ENTRIES:
             yield Discrepancy(where, f"says {page.count} resources, a document holds {MOST_ENTRIES}")
-        if not 0 <= page.rendered <= page.touched < LONGEST_COUNT:
+        if not 0 <= page.rendered <= page.touched < _LONGEST_COUNT:
             yield Discrepancy(where, f"rendered {page.rendered}, but touched only {page.touched} times")
         if state.opened_at is not None and (page.touched > page.rendered) != (page.stale_at is not None):
             yield Discrepancy(where, f"touched {page.touched}, rendered {page.rendered}, stale at {page.stale_at}")
@@ -125,7 +125,7 @@ def _segments(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
         yield Discrepancy(f"segment {segments[-1].number}", what)
 
 
-def change_discrepancies(
+def _change_discrepancies(
     change: Change, seq: int, before: dt.datetime | None, segment: Segment | None
 ) -> Iterator[Discrepancy]:
     """What is wrong with a change at the place of change `seq`, after one of the time `before`, in this segment.
@@ -198,7 +198,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
             if run is not None:
                 run.add(change)
             segment = None if run is None else run.segment
-            yield from change_discrepancies(change, seq, before, segment)
+            yield from _change_discrepancies(change, seq, before, segment)
             seq = change.seq
             yield from _against(change, held.get(change.uri), gone)
             before = change.at

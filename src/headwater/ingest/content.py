@@ -23,14 +23,13 @@ from headwater.catalog.content import (
     Absence,
     NoContent,
     OpenContent,
-    RecordedFile,
     RecordedResource,
     read_whole,
     strongest_digest,
 )
 from headwater.files.folder_marks import has_reserved, is_state
 from headwater.files.nofollow import READ_FLAGS, open_unlinked
-from headwater.ingest.folder.comparison import RACY, matches, recorded_state
+from headwater.ingest.folder.comparison import RACY, matches
 from headwater.ingest.folder.walk import PathFilter
 from headwater.spec.uris import quote_path
 
@@ -213,14 +212,6 @@ class FileContentReader:
     def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
         """The octets of small files."""
         return [read_whole(self, set_name, one) for one in resources]
-
-    def file_of(self, set_name: str, resource: RecordedResource) -> RecordedFile | None:
-        """The file of a resource of a scanned folder that was at rest when it was read."""
-        root, folder, state = self._roots[set_name], self._folders.get(set_name), recorded_state(resource.memo)
-        if folder is None or not root.is_scanned or state is None or state[0] != resource.metadata.length:
-            return None
-        path = _taken(root, resource.uri)
-        return None if path is None else RecordedFile(folder.path_of(path), state)
 
     def _missing(self, set_name: str, cause: OSError) -> NoContent:
         why = Absence.GONE if cause.errno in GONE else Absence.UNREADABLE

@@ -48,20 +48,20 @@ SLICE_OCTETS = 4 << 20
 """Of one bulk request: far below `http.max_content_length` (100 MB) and small beside a node's indexing pressure."""
 
 SLICE_COUNT = 1_250
-IN_FLIGHT = 4
+_IN_FLIGHT = 4
 """Bulk requests of one writer at a time, so that the engine works while the next is made ready. With these figures a
 load in batches of 10,000 was half as fast again as with two requests of 5,000 (one node, two cores)."""
 
 CONNECTIONS = 16
 """To each node, and bulk requests of all writers of one handle at a time."""
 
-NODE_SECONDS = 5.0
+_NODE_SECONDS = 5.0
 """For a first answer, where there are other nodes: one that was paused takes connections and says nothing …"""
-NODE_OCTETS = 256 << 10
+_NODE_OCTETS = 256 << 10
 """… and a second more for each so many octets of a request."""
-REST_SECONDS = 5.0
+_REST_SECONDS = 5.0
 """A node that gave no answer is not asked for so long while others are, and twice as long each time again …"""
-LONGEST_REST_SECONDS = 60.0
+_LONGEST_REST_SECONDS = 60.0
 """… up to this."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -134,7 +134,7 @@ class Cluster:
         *,
         patience_seconds: float = 60.0,
         request_seconds: float = 30.0,
-        node_seconds: float = NODE_SECONDS,
+        node_seconds: float = _NODE_SECONDS,
         listener: Listener = silent,
     ) -> None:
         self.patience_seconds = patience_seconds
@@ -156,8 +156,8 @@ class Cluster:
         self._nodes = NodePool(
             configurations,
             Urllib3HttpNode,
-            dead_node_backoff_factor=REST_SECONDS,
-            max_dead_node_backoff=LONGEST_REST_SECONDS,
+            dead_node_backoff_factor=_REST_SECONDS,
+            max_dead_node_backoff=_LONGEST_REST_SECONDS,
         )
         self._node_count = len(nodes)
         self._request_seconds = request_seconds
@@ -244,7 +244,7 @@ class Cluster:
         try:
             for part in slices(operations):
                 before()
-                if len(under_way) >= IN_FLIGHT:
+                if len(under_way) >= _IN_FLIGHT:
                     clean &= under_way.pop(0).result()
                 under_way.append(self._workers.submit(self.bulk, index, part))
             while under_way:
@@ -260,7 +260,7 @@ class Cluster:
             return _HURRIED_SECONDS
         if self._node_count == 1:
             return self._request_seconds
-        node_seconds = self._node_seconds + len(body or b"") / NODE_OCTETS
+        node_seconds = self._node_seconds + len(body or b"") / _NODE_OCTETS
         return min(node_seconds * 2.0**silent_nodes, self._request_seconds)
 
     def _once(self, node: BaseNode, method: str, path: str, body: bytes | None, seconds: float) -> Answer:

@@ -12,7 +12,7 @@ from headwater.errors import StoreFault, UsageFault
 from headwater.typed_decoding import from_json
 
 NOBODY, FORBIDDEN, TOO_MANY = 401, 403, 429
-AGAIN = frozenset({TOO_MANY, 502, 503, 504})
+_AGAIN = frozenset({TOO_MANY, 502, 503, 504})
 """Statuses that pass: full queues, a node that goes or comes, a primary that moves."""
 
 
@@ -121,7 +121,7 @@ def reason_of(body: str) -> Reason:
 
 def passes(status: int, reason: Reason) -> bool:
     """Whether the same request may succeed later. A read-only index (flood stage) answers 429, too, and does not."""
-    return status in AGAIN and not (status == TOO_MANY and reason.type == "cluster_block_exception")
+    return status in _AGAIN and not (status == TOO_MANY and reason.type == "cluster_block_exception")
 
 
 def fault_of(status: int, reason: Reason, where: str) -> ClusterFault:

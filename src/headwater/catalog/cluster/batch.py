@@ -99,7 +99,7 @@ def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
     uris = batch_planning.uris_of(batch.events)
-    places = places_of(turn, extents, uris, batch.limits)
+    places = _places_of(turn, extents, uris, batch.limits)
     batch_planning.load(places, batch.events)
     outcome = places.outcome()
     moved = {uri for uri, _ in outcome.gone}
@@ -113,12 +113,12 @@ def load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     else:
         after = with_rows(after, batch.rows)
         if turn.commit(replace(after, lease=None)):
-            apply_or_leave(turn)  # rows, which the head itself says until then
+            _apply_or_leave(turn)  # rows, which the head itself says until then
     extents.grown(before, after, uris)
     return after.count
 
 
-def apply_or_leave(turn: SetWriter) -> None:
+def _apply_or_leave(turn: SetWriter) -> None:
     """Put what the head says into its places; what fails here is left to whoever writes next."""
     try:
         turn.apply()
@@ -134,7 +134,7 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     check_after(state_of(before), batch.seen)
     log = log_of(before, batch.limits)
     uris = batch_planning.uris_of(batch.events)
-    places = places_of(turn, extents, uris, batch.limits)
+    places = _places_of(turn, extents, uris, batch.limits)
     ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
     if not log.changes and not batch.rows:
         turn.release()
@@ -150,10 +150,10 @@ def record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
         redone = (redone_operation(document) for document in documents if document is not None)
         turn.finish(chain(redone, _row_operations(turn, after)))
     extents.grown(before, after, uris)
-    return accepted_of(log, ignored)
+    return _accepted_of(log, ignored)
 
 
-def accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
+def _accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
     """What the caller of `record` is told."""
     if not log.changes:
         return Accepted(0, 0, ignored)
@@ -197,7 +197,7 @@ def _redone(journal: list[JournalDocument]) -> Iterator[bytes]:
     return (redone_operation(entry.redo) for entry in journal)
 
 
-def places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
+def _places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
     """Where the resources of the batch lie, how full their pages are, and how full the last page is."""
     head = turn.head
     found = [] if extents.beyond(head, uris) else turn.indices.resources_of(turn.name, uris)
@@ -234,7 +234,7 @@ def record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | No
         turn.apply()
         head = turn.head
         log = log_of(head, batch.limits)
-        places = places_of(turn, extents, uris, batch.limits)
+        places = _places_of(turn, extents, uris, batch.limits)
         ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
         changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
         rows = batch.rows_with(log.changes)
@@ -244,14 +244,14 @@ def record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | No
         tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
         snapshot = with_log(with_places(head, places), log)
         before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), rows)
-        accepted = accepted_of(log, ignored)
+        accepted = _accepted_of(log, ignored)
         return after
 
     uris = batch_planning.uris_of(batch.events)
     turn.edit(change)
     if before is None or after is None:
         return None
-    apply_or_leave(turn)
+    _apply_or_leave(turn)
     extents.grown(before, after, uris)
     return accepted
 

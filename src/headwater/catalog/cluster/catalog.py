@@ -42,7 +42,7 @@ from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster
 
-LONGEST_NAME = 8_000
+_LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
 
 _ROWS = 1_000
@@ -240,5 +240,5 @@ class ClusterCatalog(ClusterReads):
 
 
 def _check_name(name: str) -> None:
-    if not name or not is_text(name) or len(name.encode()) > LONGEST_NAME:
+    if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
         raise Unacceptable(f"no name for a set: {name[:200]!a}")

@@ -19,12 +19,12 @@ from headwater.catalog.state import RowKey, StateRow
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds
 
-DIGEST_OCTETS = 20
+_DIGEST_OCTETS = 20
 
 
 def short(*texts: str) -> str:
     """A name of 27 characters for texts of any length and alphabet: 160 bits of their digest."""
-    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=DIGEST_OCTETS).digest()
+    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=_DIGEST_OCTETS).digest()
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
@@ -38,7 +38,7 @@ class StoredLocation(msgspec.Struct, frozen=True, gc=False):
     type: str = "rel_path"
 
 
-class StoredLink(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class _StoredLink(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One link; `rel`, `href` and `mime` are DIT-ES's."""
 
     rel: str
@@ -53,7 +53,7 @@ class StoredLink(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     extra: Extra = ()
 
 
-class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class _Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What resources and changes have in common: whose they are, their revision, their metadata."""
 
     resource_set: str
@@ -66,7 +66,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     mime: str | None = None
     encoding: str | None = None
     changefreq: str | None = None
-    ln: tuple[StoredLink, ...] = ()
+    ln: tuple[_StoredLink, ...] = ()
     extra: Extra = ()
 
     @property
@@ -87,7 +87,7 @@ class Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
         )
 
 
-class StoredResource(Described, frozen=True, gc=False, kw_only=True):
+class StoredResource(_Described, frozen=True, gc=False, kw_only=True):
     """One resource; not `live`: what is left of a deleted one, so that no late writer brings it back."""
 
     live: bool
@@ -114,7 +114,7 @@ class Redo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     memo: bytes = b""
 
 
-class StoredChange(Described, frozen=True, gc=False, kw_only=True):
+class StoredChange(_Described, frozen=True, gc=False, kw_only=True):
     """One change of the log."""
 
     change: ChangeKind
@@ -277,7 +277,7 @@ class _MetadataFields(TypedDict):
     mime: str | None
     encoding: str | None
     changefreq: str | None
-    ln: tuple[StoredLink, ...]
+    ln: tuple[_StoredLink, ...]
     extra: Extra
 
 
@@ -309,8 +309,8 @@ def _plain(moment: dt.datetime) -> dt.datetime:
     return from_microseconds(to_microseconds(moment))
 
 
-def _link(link: Link) -> StoredLink:
-    return StoredLink(
+def _link(link: Link) -> _StoredLink:
+    return _StoredLink(
         rel=link.rel,
         href=_location(link.href),
         mime=link.type,
@@ -324,7 +324,7 @@ def _link(link: Link) -> StoredLink:
     )
 
 
-def _link_of(link: StoredLink) -> Link:
+def _link_of(link: _StoredLink) -> Link:
     return Link(
         rel=link.rel,
         href=link.href.value,

@@ -19,7 +19,7 @@ _GRACE_SECONDS = 1.0
 """So long a role that was given back is kept for the one who waits."""
 
 
-class RoleDocument(msgspec.Struct, frozen=True):
+class _RoleDocument(msgspec.Struct, frozen=True):
     """`token` is empty when nobody holds the role; `beat` makes each renewal another version; `next` is who waits."""
 
     role: str = msgspec.field(name="claim")
@@ -42,7 +42,7 @@ class RoleLease:
 
     def __init__(self, indices: Indices, role: str, who: str, seconds: float) -> None:
         self.seconds = seconds
-        self._documents = VersionedDocuments(indices.cluster, indices.set, RoleDocument)
+        self._documents = VersionedDocuments(indices.cluster, indices.set, _RoleDocument)
         self._id = f"claim-{short(role)}"
         self._role = role
         self._who = who
@@ -78,7 +78,7 @@ class RoleLease:
                 return False
             waiting = there.next if there is not None and there.token == self._token else ""
             asked = now
-            wanted = RoleDocument(self._role, self._token, self._who, self.seconds, self._beat, waiting)
+            wanted = _RoleDocument(self._role, self._token, self._who, self.seconds, self._beat, waiting)
             if self._documents.put(self._id, wanted, None if found is None else found.version) is not None:
                 break
         self._holder = self._who
@@ -93,7 +93,7 @@ class RoleLease:
             if self._documents.put(self._id, given_back, found.version) is not None:
                 return
 
-    def _wait_for(self, found: VersionedDocument[RoleDocument]) -> None:
+    def _wait_for(self, found: VersionedDocument[_RoleDocument]) -> None:
         """Be the first who waits. It is no sign of life of the holder: his silence goes on."""
         if found.source.token and not found.source.next:
             waiting = msgspec.structs.replace(found.source, next=self._token)

@@ -25,7 +25,7 @@ from headwater.storage.database_faults import (
 )
 from headwater.storage.durable import sync_descriptor, sync_folder
 
-LEAST_SECONDS = 0.000_5
+_LEAST_SECONDS = 0.000_5
 MOST_SECONDS = 0.01
 
 
@@ -55,7 +55,7 @@ class BusyWait:
         left = self._until - now
         if left <= 0:
             return False
-        self._sleep(min(LEAST_SECONDS * (attempts + 1), MOST_SECONDS, left))
+        self._sleep(min(_LEAST_SECONDS * (attempts + 1), MOST_SECONDS, left))
         return True
 
 
