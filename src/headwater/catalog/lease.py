@@ -38,23 +38,12 @@ class HeldBy(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class FreeLease(msgspec.Struct, frozen=True):
-    """Nobody holds the lease."""
-
-
 class HeldLease(msgspec.Struct, frozen=True):
     """Somebody holds it, and may for `seconds` more unless it is heard of; `silence` is how long it was not."""
 
     token: str
     seconds: float
     silence: float
-
-
-class ExpiredLease(msgspec.Struct, frozen=True):
-    """The holder is gone: take over."""
-
-
-Judgement = FreeLease | HeldLease | ExpiredLease
 
 
 class LeaseWatch:
@@ -65,18 +54,16 @@ class LeaseWatch:
         self._seen: tuple[Version, float] | None = None
         """The version that was found last, and since when."""
 
-    def judge(self, found: HeldBy | None, version: Version, now: float) -> Judgement:
-        """What the lease as it was found at `now` says. One that is our own is no obstacle: it counts as expired."""
+    def judge(self, found: HeldBy | None, version: Version, now: float) -> HeldLease | None:
+        """Who else holds the lease as it was found at `now`; None: nobody, or one who is gone."""
         seen = self._seen
         if seen is None or seen[0] != version:
             self._seen = seen = (version, now)
-        if found is None:
-            return FreeLease()
-        if found.token == self._token:
-            return ExpiredLease()
+        if found is None or found.token == self._token:
+            return None
         silence = now - seen[1]
         left = found.seconds - silence
-        return HeldLease(found.token, left, silence) if left > 0 else ExpiredLease()
+        return HeldLease(found.token, left, silence) if left > 0 else None
 
     def wrote(self, version: Version) -> None:
         """We have written the document ourselves and left the lease as it was: the holder's silence goes on."""

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.cluster.documents import short
 from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
-from headwater.catalog.lease import HeldBy, HeldLease, LeaseTerm, LeaseWatch
+from headwater.catalog.lease import HeldBy, LeaseTerm, LeaseWatch
 
 _GRACE_SECONDS = 1.0
 """So long a role that was given back is kept for the one who waits."""
@@ -72,7 +72,7 @@ class RoleLease:
             self._holder = there.who if there is not None and there.token else ""
             if there is not None and (there.token, there.beat) == (self._token, self._beat):
                 break  # the answer was lost
-            if found is not None and isinstance(self._watch.judge(found.source.held_by, found.version, now), HeldLease):
+            if found is not None and self._watch.judge(found.source.held_by, found.version, now) is not None:
                 self._term.end()
                 self._wait_for(found)
                 return False

@@ -19,11 +19,8 @@ from headwater.catalog.cluster.documents import after_change, redone_operation
 from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.lease import (
-    ExpiredLease,
-    FreeLease,
     HeldBy,
     HeldLease,
-    Judgement,
     LeaseTerm,
     LeaseWatch,
     Version,
@@ -70,19 +67,15 @@ class Writer:
         """A name for one write of a head, never used again."""
         return f"{self.token}.{next(self._numbers)}"
 
-    def judge(self, name: str, head: SetHead, version: Version, now: float) -> Judgement:
-        """Who holds a set. What was seen before counts: who has been silent all the while is not waited for anew.
+    def judge(self, name: str, head: SetHead, version: Version, now: float) -> HeldLease | None:
+        """Who else holds a set. What was seen before counts: who has been silent all the while is not waited for anew.
 
-        A lease of this very handle was left behind by a call that failed, and a head without one may say that work is
-        left to be done: both are taken over like one that has expired.
+        None: a lease of this very handle, left behind by a call that failed, is taken over like one that has expired.
         """
-        watch = self._watches.setdefault(name, LeaseWatch(self.token))
-        judgement = watch.judge(head.lease, version, now)
-        if isinstance(judgement, FreeLease):
-            if not is_free_head(head):
-                return ExpiredLease()
+        held = self._watches.setdefault(name, LeaseWatch(self.token)).judge(head.lease, version, now)
+        if is_free_head(head):
             self._watches.pop(name, None)
-        return judgement
+        return held
 
 
 class SetWriter:
@@ -284,16 +277,16 @@ class SetWriter:
         while True:
             self._look()
             now = time.monotonic()
-            judgement = self.writer.judge(self.name, self.head, self._version, now)
-            if isinstance(judgement, FreeLease):
+            held = self.writer.judge(self.name, self.head, self._version, now)
+            if is_free_head(self.head):
                 return
-            if isinstance(judgement, ExpiredLease):
+            if held is None:
                 self._take_over()
                 continue
             if now - started > self.writer.busy_seconds:
-                raise SetBusy(_busy(judgement, now - started), where=self.name)
+                raise SetBusy(_busy(held, now - started), where=self.name)
             # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
-            time.sleep(min(max(judgement.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, judgement.seconds))
+            time.sleep(min(max(held.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, held.seconds))
 
     def _take_over(self) -> None:
         """End the turn of a writer that is gone: what it committed is applied, what it did not is void."""
