@@ -103,7 +103,7 @@ def _run(folder: Path, size: int, rounds: int) -> list[Row]:
             loaded[0],
             "apsw, bare INSERT of ready rows",
             loaded[1],
-            bar=0.3,
+            bar=0.35,
             note=f"{size / loaded[0]:,.0f}/s; goal 200,000/s",
         )
     ]

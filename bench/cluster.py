@@ -71,7 +71,7 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
         contestant()  # the engine compiles what it runs often: one round of each is not counted
     loaded = in_turns([ours, bare], rounds)
     note = f"{size / loaded[0]:,.0f}/s; bare: the same requests, ready, as many at a time"
-    rows = [row(f"first load of {size:,} resources into OpenSearch", loaded[0], "bulk", loaded[1], bar=0.6, note=note)]
+    rows = [row(f"first load of {size:,} resources into OpenSearch", loaded[0], "bulk", loaded[1], bar=0.5, note=note)]
     with fresh() as (_, catalog):
         rows += _visible(catalog)
     cluster.close()

@@ -30,13 +30,13 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 6_356,
+    "catalog": 6_319,
     "cli": 7_664,
     "copies": 510,
     "datasets": 596,
     "files": 1_249,
     "http": 6_284,
-    "ingest": 9_295,
+    "ingest": 9_286,
     "notify": 4_528,
     "packages": 2_220,
     "patches": 861,
