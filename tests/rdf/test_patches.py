@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.applying import AppliedSummary, apply_patches
+from headwater.rdf.applying import AppliedSummary, apply_patches, write_composed, write_inverse
 from headwater.rdf.canonical import BlankNodes, RdfOptions
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdfPatch, NotCanonical, RdfBounds
-from headwater.rdf.patch_algebra import write_composed, write_inverse
 from headwater.rdf.patch_lines import PatchLine, PatchReader, read_patch
 from tests.rdf.datasets import dataset, difference, statement
 

@@ -1,4 +1,9 @@
-"""Patches applied to a dataset in a file: all of them or none, sorted, in bounded memory (NQUD-A5, NQUD-A14)."""
+"""Patches applied to a dataset in a file, inverted, and composed to one: sorted, in bounded memory (NQUD-A5, NQUD-A14).
+
+Of patches that are applied, all are or none is. The inverse undoes a patch that was applied to a dataset on which each
+of its lines had an effect, as `write_patch` makes them. What is composed has the effect of its parts one after the
+other, on any dataset.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import BinaryIO
 
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_blocks, write_canonical
-from headwater.rdf.differences import sorted_blocks
+from headwater.rdf.differences import PatchSummary, sorted_blocks
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
 from headwater.rdf.lines.sorting import LineSorter
 from headwater.rdf.lines.statements import refuse_blanks
@@ -174,3 +180,44 @@ def _apply_step(step: tuple[bytes, bytes], there: set[bytes], left: set[bytes], 
         left.add(statement)
     else:
         left.discard(statement)
+
+
+_PIECE = 1 << 20
+
+
+def write_inverse(
+    patch: Path, target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
+) -> PatchSummary:
+    """Write the patch that undoes `patch`: what it adds last is removed, what it removes last is added."""
+    return _write([patch], target, scratch, strict=strict, bounds=bounds, inverse=True)
+
+
+def write_composed(
+    patches: Sequence[Path], target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
+) -> PatchSummary:
+    """Write one patch that has the effect of all, one after the other: the last sign of a statement wins (NQUD-A4)."""
+    return _write(patches, target, scratch, strict=strict, bounds=bounds, inverse=False)
+
+
+def _write(
+    patches: Sequence[Path], target: BinaryIO, scratch: Path, *, strict: bool, bounds: RdfBounds, inverse: bool
+) -> PatchSummary:
+    removed = added = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
+        tempfile.SpooledTemporaryFile(_PIECE, dir=folder) as additions,
+        closing(PatchSteps(Path(folder), bounds)) as steps,
+    ):
+        for path in patches:
+            steps.add(path, strict=strict)
+        for statement, signs in steps.statements():
+            if signs.endswith(b"+") is not inverse:
+                additions.write(b"+" + statement)
+                added += 1
+            else:
+                target.write(b"-" + statement)
+                removed += 1
+        additions.seek(0)
+        while piece := additions.read(_PIECE):
+            target.write(piece)
+    return PatchSummary(removed, added)

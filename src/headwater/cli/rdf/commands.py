@@ -178,7 +178,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 @json_option
 def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
     """Write the patch that undoes PATCH, where each of its lines had an effect."""
-    from headwater.rdf.patch_algebra import write_inverse
+    from headwater.rdf.applying import write_inverse
 
     _check_json(output, as_json=as_json)
     with scratch_folder() as scratch:
@@ -197,7 +197,7 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
     """Write one patch that has the effect of all PATCHes, one after the other."""
-    from headwater.rdf.patch_algebra import write_composed
+    from headwater.rdf.applying import write_composed
 
     _check_json(output, as_json=as_json)
     with scratch_folder() as scratch:
