@@ -16,7 +16,6 @@ import msgspec
 from headwater.catalog.content import ContentReader, RecordedResource
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.ingest.dit.intake import PATIENCE
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import decode_publication
@@ -100,7 +99,6 @@ class PushTarget(msgspec.Struct, frozen=True, kw_only=True):
     feed: Feed
     tokens: AccessTokens
     resource_sets: frozenset[str] = frozenset()
-    patience: dt.timedelta = PATIENCE
     news: Callable[[], None] = lambda: None
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from headwater.catalog.faults import UnknownSet
-from headwater.ingest.dit.intake import PATIENCE, settle, shorten_waits
+from headwater.ingest.dit.intake import settle
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import unsettled
 from headwater.ingest.set_problems import DeletionsHeld
@@ -44,10 +44,7 @@ class IndexReader(Protocol):
 
 
 class PushSet:
-    """One set. `index` makes what is polled every `poll_seconds`, given a callback that tells when to stop.
-
-    Documents wait for their partners up to `patience`.
-    """
+    """One set. `index` makes what is polled every `poll_seconds`, given a callback that tells when to stop."""
 
     def __init__(
         self,
@@ -55,19 +52,15 @@ class PushSet:
         context: SourceContext,
         index: Callable[[Callable[[], bool]], IndexReader] | None = None,
         poll_seconds: float = 1.0,
-        patience: dt.timedelta = PATIENCE,
     ) -> None:
         self.name = feed.name
         self.feed = feed
         self.index = index
         self.poll_seconds = poll_seconds
-        self.patience = patience
         self.health = SetHealth(name=feed.name, phase=WAITING)
         self.failures = Failures(self.health, context.clock, context.listener)
         self.is_open = False
         self.is_unsettled = False
-        self.is_misdated = False
-        """Documents may wait by a clock that was set back since."""
         self.priority: Priority | None = None
         """With which priority the set waits for its publication."""
         self.is_worked = False
@@ -158,8 +151,6 @@ LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded, and at documents that wait for their partner …"""
 LOOKS: Final = TimeShare(0.02)
 """… but no more than this share of the time."""
-SHORTEN_AGAIN_SECONDS: Final = 10.0
-"""After the start, and after the clock was set back: what was under way then may be dated by the later clock, too."""
 NAMING: Final = TimeShare(0.05)
 """How much of the time it may take to name sets that are published while another is not."""
 
@@ -178,8 +169,6 @@ class PushPublisher:
         """The sets that were published, the longest ago first."""
         self._is_naming = self._is_ticking = self._is_blind = False
         self._open_count = 0
-        self._looked_at: dt.datetime | None = None
-        self._shorten_again_at = math.inf
         self._look_at = self._tick_at = self._name_at = 0.0
 
     def news(self, name: str) -> None:
@@ -207,13 +196,7 @@ class PushPublisher:
         began = time.thread_time()
         try:
             newest = self._catalog.newest()
-            at = self._clock()
-            is_set_back = self._looked_at is None or at < self._looked_at
-            is_misdated = is_set_back or now >= self._shorten_again_at
-            waited = unsettled(self._catalog, None if is_misdated else at)
-            self._looked_at = at
-            if is_misdated:
-                self._shorten_again_at = now + SHORTEN_AGAIN_SECONDS if is_set_back else math.inf
+            waited = unsettled(self._catalog, self._clock())
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, push_set in enumerate(self._sets.values()):
@@ -238,7 +221,6 @@ class PushPublisher:
         # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
         for push_set in [self._sets[name] for name in waited if name in self._sets and self._sets[name].index is None]:
             push_set.is_unsettled = True
-            push_set.is_misdated |= is_misdated
             self._want(push_set, Priority.HIGH, now)
         took = time.thread_time() - began
         self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
@@ -319,9 +301,6 @@ class PushPublisher:
     def _follow(self, push_set: PushSet, refresh: Refresh) -> None:
         """Bring one set up to date, as far as it is to be refreshed."""
         name, pages, check = push_set.name, refresh is not Refresh.CHANGES, refresh is Refresh.REPAIR
-        if push_set.is_misdated:
-            shorten_waits(push_set.feed, push_set.patience)
-            push_set.is_misdated = False
         if push_set.is_unsettled:
             push_set.is_unsettled = False
             with suppress(DeletionsHeld):  # they wait on; `status` says so

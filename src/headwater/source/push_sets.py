@@ -89,8 +89,7 @@ class PushSets:
         for name, feed in self.by_set.items():
             config = self._configs[name]
             index = self._index(config, feed, credentials, context.listener) if config.index is not None else None
-            patience = dt.timedelta(seconds=config.pair_seconds)
-            sets.append(PushSet(feed, context, index, config.poll_seconds, patience))
+            sets.append(PushSet(feed, context, index, config.poll_seconds))
         self._publisher = PushPublisher(context, scheduler, sets)
         scheduler.add(self._publisher)
         for one in sets:
@@ -106,9 +105,8 @@ class PushSets:
             from headwater.ingest.dit.index import index_at
 
             names = config.resource_sets or (config.name,)
-            patience = dt.timedelta(seconds=config.pair_seconds)
             index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
-            return DitFollower(feed, index, frozenset(names), patience=patience, listener=listener, stop=stop)
+            return DitFollower(feed, index, frozenset(names), listener=listener, stop=stop)
 
         return make
 
@@ -130,7 +128,6 @@ class PushSets:
             feed=self.by_set[name],
             tokens=self._tokens[name],
             resource_sets=names,
-            patience=dt.timedelta(seconds=config.pair_seconds),
             news=news,
         )
 

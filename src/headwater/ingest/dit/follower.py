@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
-from headwater.ingest.dit.intake import PATIENCE, Tally, settle, take_documents
+from headwater.ingest.dit.intake import Tally, settle, take_documents
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
@@ -144,7 +144,6 @@ class DitFollower:
         index: Index,
         resource_sets: frozenset[str] | None,
         *,
-        patience: dt.timedelta = PATIENCE,
         listener: Listener = silent,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,8 +36,6 @@ from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.records import ChangeKind, Link
-
-PATIENCE: Final = dt.timedelta(seconds=5)
 
 HISTORY = "a change from before the load: what it came to was loaded"
 
@@ -130,10 +128,6 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
     while count := feed.attempt(let_go):
         total += count
     return total
-
-
-def shorten_waits(feed: Feed, patience: dt.timedelta) -> None:
-    """Nothing waits any longer."""
 
 
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> _Item:
