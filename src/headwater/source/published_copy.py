@@ -12,7 +12,7 @@ import datetime as dt
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +48,10 @@ CODES: Final = {
 
 
 class PublishedCopy(Intake):
-    """The copy of one set. `open_state` opens the copy's state, before anything else."""
+    """The copy of one set. Whoever has it looked at sets `open_state` before."""
+
+    open_state: Callable[[], CopyStateReader]
+    """Opens the state of the copy. Raises HW-CPY-01, and faults of it."""
 
     waiting_phase = "waiting for the copy"
 
@@ -62,10 +65,6 @@ class PublishedCopy(Intake):
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
-
-    def open_state(self) -> CopyStateReader:
-        """The state of the copy. Raises HW-CPY-01, and faults of it."""
-        raise NotImplementedError
 
     @property
     def is_open(self) -> bool:
@@ -154,10 +153,11 @@ class CopyTask:
         self._state: CopyStateReader | None = None
         self._journal: tuple[str, int] = ("", 0)
         """The id of the journal that was read, and up to which entry."""
-        self._poll_at = 0.0
+        self._poll_at = self._next_at = 0.0
         self._known_sets: frozenset[str] | None = None
-        for one in sets:
-            one.intake.open_state = self._open  # type: ignore[attr-defined]
+        self._copies = {one.name: one.intake for one in sets if isinstance(one.intake, PublishedCopy)}
+        for copy in self._copies.values():
+            copy.open_state = self._open
 
     def due_at(self) -> float:
         """When the copy is to be looked at again."""
@@ -170,26 +170,29 @@ class CopyTask:
     def run(self) -> None:
         """Look at the copy, and publish what is new or due."""
         try:
-            self._tell_sets()
+            is_news = self._tell_sets()
         except HeadwaterError:  # each set says so, as long as it lasts
             self._close()
+            is_news = True
             for one in self._sets:
                 one.look_now()
         now = time.monotonic()
-        for one in self._sets:
-            if now >= one.due_at():
-                one.run()
+        if is_news or now >= self._next_at:  # of thousands of sets none is asked for nothing
+            for one in self._sets:
+                if now >= one.due_at():
+                    one.run()
+            self._next_at = min(one.due_at() for one in self._sets)
         self._poll_at = time.monotonic() + POLL_SECONDS
 
     def close(self) -> None:
         """Give up the state."""
         self._close()
 
-    def _tell_sets(self) -> None:
-        """Have those sets look at the copy for which it may have news."""
+    def _tell_sets(self) -> bool:
+        """Have those sets look at the copy for which it may have news; whether it may have any."""
         state = self._open()
         if not state.has_changed():
-            return
+            return False
         with state.read() as t:
             self._tell_new({one.name for one in copied_sets(t)})
             end = journal_end(t)
@@ -198,8 +201,9 @@ class CopyTask:
             noted = sets_noted_after(t, seq) if not is_whole and end.last > seq else frozenset()
         self._journal = end.id, end.last
         for one in self._sets:
-            if is_whole or one.is_unsettled or one.intake.set_id in noted:  # type: ignore[attr-defined]
+            if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
+        return True
 
     def _tell_new(self, names: set[str]) -> None:
         """Say which sets the copy has got since it was first looked at; those that we wait for are none."""
@@ -270,7 +274,7 @@ def _publish(context: SourceContext, sets: CopySets, worker: SetWorker, tree: St
         copy.tree = CopyTree(context.catalog, copy.name, place, tree.mode, context.state / f"{copy.name}.placed")
         copy.tree.root = os.fsencode(sets.roots[copy.name])
     state = CopyStateReader(sets.copy_of(copy.name))
-    copy.open_state = lambda: state  # type: ignore[method-assign]
+    copy.open_state = lambda: state
     try:
         done = worker.once()
     finally:
