@@ -265,7 +265,7 @@ READERS = {
     "watch": "the worker of a set with a folder",
     "rescan_seconds": "the worker of a set with a folder",
     "poll_seconds": "the reader of an index",
-    "pair_seconds": "the reader of an index",
+    "pair_seconds": "nothing any more: it is taken from older configurations",
     "profile": "the kind of the set",
     "files": "the intake of a folder",
     "feed": "push sets",

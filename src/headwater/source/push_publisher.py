@@ -218,8 +218,7 @@ class PushPublisher:
             elif now >= push_set.refresh_at:
                 self._want(push_set, Priority.LOW, now)
             push_set.seen_seq = seq
-        # What waits in a set that follows an index is let go when the index has been read, and not by the clock alone.
-        for push_set in [self._sets[name] for name in waited if name in self._sets and self._sets[name].index is None]:
+        for push_set in [self._sets[name] for name in waited if name in self._sets]:
             push_set.is_unsettled = True
             self._want(push_set, Priority.HIGH, now)
         took = time.thread_time() - began

@@ -179,8 +179,6 @@ class DitFollower:
                 for shard in shards:
                     self._pass_over(shard)
             self._polls += 1
-            if self.read_until is not None:  # what belongs to a state that is set aside would have been found
-                settle(self.feed, self.feed.clock())
         return self.tally.documents - before
 
     def read_to_end(self) -> None:
@@ -189,6 +187,7 @@ class DitFollower:
         while not self._stop():
             found = self.poll()
             if self.read_until is not None and self.read_until >= began:
+                settle(self.feed, self.feed.clock())
                 return
             if not found:
                 time.sleep(_HELD_PAUSE)
