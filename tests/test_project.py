@@ -35,7 +35,7 @@ LINES = {
     "copies": 510,
     "datasets": 596,
     "files": 1_249,
-    "http": 6_284,
+    "http": 6_259,
     "ingest": 9_278,
     "notify": 4_528,
     "packages": 2_220,

@@ -54,7 +54,7 @@ def _credentials(tasks: Sequence[SyncTask]) -> dict[uris.Origin, OriginCredentia
 _AGAIN_SECONDS: Final = 30.0
 
 
-def addresses_at(host: str) -> list[str]:
+def _addresses_at(host: str) -> list[str]:
     """The addresses of a host; none while it cannot be looked up."""
     try:
         return [str(one[4][0]) for one in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)]
@@ -66,7 +66,7 @@ class HubAddresses:
     """Judges addresses by those of the sources (their URLs) and of hosts that the user allows (`--allow-host`)."""
 
     def __init__(
-        self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = addresses_at
+        self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = _addresses_at
     ) -> None:
         self._unknown = dict.fromkeys(named, True) | {uris.origin(url).host: False for url in sources}
         self._look_up = look_up

@@ -44,7 +44,7 @@ class AnnouncementRefused(UsageFault):
     advice: ClassVar[str] = "The answer says what to do; docs/ingest.md describes requests and statuses."
 
 
-class EarlyRefusal(msgspec.Struct, frozen=True):
+class _EarlyRefusal(msgspec.Struct, frozen=True):
     """One reason, with the header fields that go with it."""
 
     status: int
@@ -54,10 +54,10 @@ class EarlyRefusal(msgspec.Struct, frozen=True):
 
     def answer(self) -> Response:
         """The response."""
-        return error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
+        return _error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
 
 
-def error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = ()) -> Response:
+def _error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = ()) -> Response:
     """The response of a request that a fault has ended; `taken`, an object of JSON, is what was taken before.
 
     The connection ends with it: the rest of the request's body is not read.
@@ -68,45 +68,45 @@ def error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, 
     return responses.data(status, whole, b"application/json", fields)
 
 
-BUSY = EarlyRefusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
-SET_IS_BUSY = EarlyRefusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
-NO_PUSH_SET = EarlyRefusal(
+BUSY = _EarlyRefusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
+_SET_IS_BUSY = _EarlyRefusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
+_NO_PUSH_SET = _EarlyRefusal(
     404,
     "there is no such set, or it is no push set",
     'Announce to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration.',
 )
-NO_DOCUMENTS = EarlyRefusal(
+_NO_DOCUMENTS = _EarlyRefusal(
     404,
     "no set here takes DIT-ES documents",
     'Give a set `feed = "dit"` in the configuration; events go to /SET/changes.',
 )
-NO_TOKEN_CONFIGURED = EarlyRefusal(
+_NO_TOKEN_CONFIGURED = _EarlyRefusal(
     403,
     "nobody may announce: no token is configured",
     "Give the set a `token`, `token_file` or `token_env` in the configuration, and start the server again.",
 )
-NO_TOKEN = EarlyRefusal(
+NO_TOKEN = _EarlyRefusal(
     401,
     "who announces needs a bearer token",
     "Send the header `Authorization: Bearer TOKEN`, once, with the token that the configuration has for the set.",
     line(b"www-authenticate", b'Bearer realm="headwater"'),
 )
-UNKNOWN_TOKEN = EarlyRefusal(
+_UNKNOWN_TOKEN = _EarlyRefusal(
     401,
     "this token is not known",
     "Send one of the tokens that the configuration has for the set; a server reads them when it starts.",
     line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"'),
 )
-OTHER_TOKEN = EarlyRefusal(
+_OTHER_TOKEN = _EarlyRefusal(
     403, "this token is for another set", "Send the token that the configuration has for this set."
 )
-KEY_IN_USE = EarlyRefusal(
+_KEY_IN_USE = _EarlyRefusal(
     409,
     "a request with this Idempotency-Key is under way",
     "Send it again with its key after the seconds that Retry-After names: the answer is the outcome of the first one.",
     _SOON,
 )
-OTHER_CODING = EarlyRefusal(
+_OTHER_CODING = _EarlyRefusal(
     415,
     "a body is plain or gzip",
     "Send it as it is, or compressed by gzip with `Content-Encoding: gzip`.",
@@ -114,19 +114,19 @@ OTHER_CODING = EarlyRefusal(
 )
 
 
-def unknown_parameter(name: str, known: str) -> EarlyRefusal:
+def _unknown_parameter(name: str, known: str) -> _EarlyRefusal:
     """A parameter that this address does not have: whoever mistypes one must not have something else done."""
-    return EarlyRefusal(400, f"unknown parameter {name[:80]!a}", f"This address knows {known}; nothing was taken.")
+    return _EarlyRefusal(400, f"unknown parameter {name[:80]!a}", f"This address knows {known}; nothing was taken.")
 
 
-def too_long(octets: int) -> EarlyRefusal:
+def too_long(octets: int) -> _EarlyRefusal:
     """A body of more than so many octets, or of a length that is none."""
-    return EarlyRefusal(413, f"a body has {octets:,} octets at most", "Divide the lines among several requests.")
+    return _EarlyRefusal(413, f"a body has {octets:,} octets at most", "Divide the lines among several requests.")
 
 
 T = TypeVar("T")
 
-DIT_PATH = "/ingest/dit"
+_DIT_PATH = "/ingest/dit"
 
 
 class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,11 +142,11 @@ class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
     of_one: int = 6
 
 
-class ClientDisconnected(Exception):
+class _ClientDisconnected(Exception):
     """The client has gone in the middle of its body."""
 
 
-class BodyCutOff(UsageFault):
+class _BodyCutOff(UsageFault):
     """The body of a request is missing or incomplete."""
 
     code: ClassVar[str] = "HW-SRV-05"
@@ -185,7 +185,7 @@ class IngestEndpoint:
         """The rows of the endpoints."""
         return (
             Route(name="changes", method="POST", pattern="/{name}/changes", handler=self.answer),
-            Route(name="documents", method="POST", pattern=DIT_PATH, handler=self.answer),
+            Route(name="documents", method="POST", pattern=_DIT_PATH, handler=self.answer),
         )
 
     async def answer(self, request: HttpRequest) -> Response:
@@ -194,7 +194,7 @@ class IngestEndpoint:
             return BUSY.answer()
         self._under_way += 1
         try:
-            if request.route.pattern == DIT_PATH:
+            if request.route.pattern == _DIT_PATH:
                 return await self._documents(request.scope, request.receive)
             return await self._changes(request.match.name.partition("/")[0], request.scope, request.receive)
         finally:
@@ -203,20 +203,20 @@ class IngestEndpoint:
     async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
         target = self._targets.get(name)
         if target is None:
-            return NO_PUSH_SET.answer()
+            return _NO_PUSH_SET.answer()
         if target.tokens.is_empty:
-            return NO_TOKEN_CONFIGURED.answer()
+            return _NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, [target])) is not None:
             return refusal.answer()
         wishes = _wishes(scope)
         if unknown := wishes.keys() - {"load", "open"}:
-            return unknown_parameter(min(unknown), "load and open").answer()
+            return _unknown_parameter(min(unknown), "load and open").answer()
         key = _header(scope, b"idempotency-key")
         under_way = (name, key)
         if key is not None and under_way in self._keys:
-            return KEY_IN_USE.answer()
+            return _KEY_IN_USE.answer()
         if self._seats[name] >= self._limits.of_one:
-            return SET_IS_BUSY.answer()
+            return _SET_IS_BUSY.answer()
         self._keys.add(under_way)
         try:
             with self._seat(name):
@@ -254,18 +254,18 @@ class IngestEndpoint:
     async def _documents(self, scope: Scope, receive: Receive) -> Response:
         targets = [target for target in self._targets.values() if target.resource_sets]
         if not targets:
-            return NO_DOCUMENTS.answer()
+            return _NO_DOCUMENTS.answer()
         if all(target.tokens.is_empty for target in targets):
-            return NO_TOKEN_CONFIGURED.answer()
+            return _NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, targets)) is not None:
             return refusal.answer()
         wishes = _wishes(scope)
         if unknown := wishes.keys() - {"load"}:
-            return unknown_parameter(min(unknown), "load").answer()
+            return _unknown_parameter(min(unknown), "load").answer()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         if self._seats[mine[0].feed.name] >= self._limits.of_one:
-            return SET_IS_BUSY.answer()
+            return _SET_IS_BUSY.answer()
         loading = "load" in wishes
 
         ready: set[str] = set()
@@ -303,16 +303,16 @@ class IngestEndpoint:
         finally:
             self._seats[name] -= 1
 
-    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> EarlyRefusal | None:
+    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> _EarlyRefusal | None:
         """Why the request is not even read."""
         token = bearer_token(scope["headers"])
         if token is None:
             return NO_TOKEN
         opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
-            return OTHER_TOKEN if any(opened) else UNKNOWN_TOKEN
+            return _OTHER_TOKEN if any(opened) else _UNKNOWN_TOKEN
         if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
-            return OTHER_CODING
+            return _OTHER_CODING
         length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
             return too_long(self._limits.submission.octets)
@@ -326,9 +326,9 @@ class IngestEndpoint:
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
-            return self._failed(BodyCutOff("the body has not come in time"), submission.body)
-        except ClientDisconnected:
-            return self._failed(BodyCutOff("the body was cut off"), submission.body)
+            return self._failed(_BodyCutOff("the body has not come in time"), submission.body)
+        except _ClientDisconnected:
+            return self._failed(_BodyCutOff("the body was cut off"), submission.body)
         status = 207 if submission.counts.rejected else 200
         return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
 
@@ -339,13 +339,13 @@ class IngestEndpoint:
             async with asyncio.timeout(self._limits.idle_seconds):
                 message = await receive()
             if message["type"] == "http.disconnect":
-                raise ClientDisconnected
+                raise _ClientDisconnected
             more = bool(message.get("more_body"))
             if data := message.get("body", b""):
                 octets += len(data)
                 await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
         if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
-            raise BodyCutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
+            raise _BodyCutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
         return await self._in_thread(lambda: _finished(submission))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -356,11 +356,11 @@ class IngestEndpoint:
         if isinstance(fault, StoreFault):
             if self._on_fault is not None:
                 self._on_fault(fault)
-            return error_answer(503, fault, body, head=line(b"retry-after", b"10"))
+            return _error_answer(503, fault, body, head=line(b"retry-after", b"10"))
         status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
             body = b"{}\n"
-        return error_answer(
+        return _error_answer(
             status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else ()
         )
 
@@ -370,7 +370,7 @@ _STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
     (TooMuch, 413),
     (BadKey, 422),
     (KeyUnderWay, 409),
-    (BodyCutOff, 408),
+    (_BodyCutOff, 408),
     (WrongPhase, 409),
 )
 

@@ -36,7 +36,7 @@ from headwater.spec.times import SECOND, from_microseconds, to_microseconds
 from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until, sha256_of, time_text
 from headwater.versions.store import VersionStore
 
-LINK_FORMAT = "application/link-format"
+_LINK_FORMAT = "application/link-format"
 PAGE_STATES = 1_000
 """So many mementos one page of a TimeMap has at most."""
 
@@ -45,7 +45,7 @@ _MONTHS = (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep
 _TIME = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{6})\Z")
 
 
-def wanted_second(accept_datetime: bytes) -> int | None:
+def _wanted_second(accept_datetime: bytes) -> int | None:
     """The last microsecond of the second that `Accept-Datetime` names (RFC 7089 2.1.1.1); None: it is no such date."""
     found = _DATE.match(accept_datetime) if len(accept_datetime) < 64 else None
     if found is None or found[2].lower() not in _MONTHS:
@@ -58,7 +58,7 @@ def wanted_second(accept_datetime: bytes) -> int | None:
     return to_microseconds(moment) + SECOND - 1
 
 
-def time_from(text: str) -> int | None:
+def _time_from(text: str) -> int | None:
     """The time of a memento's address; None: it is none."""
     found = _TIME.match(text) if text.isascii() else None
     if found is None:
@@ -102,17 +102,17 @@ def addresses_of(site: Site, set_name: str, relative: str) -> Addresses:
     return Addresses(site.resource_prefix(set_name) + relative, site.url(set_name), relative)
 
 
-def header_links(of: Addresses) -> str:
+def _header_links(of: Addresses) -> str:
     """What a resource says of its past in `Link` (RFC 7089 2.2)."""
-    return f'<{of.timegate}>; rel="timegate", <{of.timemap}>; rel="timemap"; type="{LINK_FORMAT}"'
+    return f'<{of.timegate}>; rel="timegate", <{of.timemap}>; rel="timemap"; type="{_LINK_FORMAT}"'
 
 
-def response_links(of: Addresses, mementos: Iterable[tuple[str, PastState]] = ()) -> bytes:
+def _response_links(of: Addresses, mementos: Iterable[tuple[str, PastState]] = ()) -> bytes:
     """What a memento or a TimeGate says in `Link`: the original, TimeGate and TimeMap, and mementos by relation."""
     relations: dict[int, list[str]] = {}
     for relation, state in mementos:
         relations.setdefault(state.at_us, []).append(relation)
-    links = [f'<{of.original}>; rel="original"', header_links(of)]
+    links = [f'<{of.original}>; rel="original"', _header_links(of)]
     for at_us, names in relations.items():
         relation = " ".join(dict.fromkeys([*names, "memento"]))
         links.append(f'<{of.memento(at_us)}>; rel="{relation}"; datetime="{http_date(at_us)}"')
@@ -127,12 +127,12 @@ def timemap(
     span = f'from="{http_date(states[0].at_us)}"; until="{http_date(states[-1].at_us)}"'
     lines = [
         f'<{of.original}>; rel="original"',
-        f'<{own}>; rel="self"; type="{LINK_FORMAT}"; {span}',
+        f'<{own}>; rel="self"; type="{_LINK_FORMAT}"; {span}',
         f'<{of.timegate}>; rel="timegate"',
     ]
     if following is not None:
         href = f"{of.timemap}?from={time_text(following)}"
-        lines.append(f'<{href}>; rel="timemap"; type="{LINK_FORMAT}"; from="{http_date(following)}"')
+        lines.append(f'<{href}>; rel="timemap"; type="{_LINK_FORMAT}"; from="{http_date(following)}"')
     for state in states:
         relation = ("first " if state.at_us == first.at_us else "") + ("last " if state.at_us == last.at_us else "")
         lines.append(f'<{of.memento(state.at_us)}>; rel="{relation}memento"; datetime="{http_date(state.at_us)}"')
@@ -248,7 +248,7 @@ class VersionEndpoint:
                 name="timemap",
                 pattern="/{set}/timemap/{path}",
                 handler=self._of(self._timemap),
-                media_type=LINK_FORMAT.encode("ascii"),
+                media_type=_LINK_FORMAT.encode("ascii"),
                 cache=REVALIDATE,
             ),
         )
@@ -257,7 +257,7 @@ class VersionEndpoint:
         """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
         if set_name not in self._histories or "://" in relative:
             return ()
-        return line(b"link", header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
+        return line(b"link", _header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
 
     def _of(self, answer: _Answer) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handler(request: HttpRequest) -> Response:
@@ -278,7 +278,7 @@ class VersionEndpoint:
         if asked is None:
             found = kept_until(history, uri, _ALL_US)
         else:
-            until_us = wanted_second(asked)
+            until_us = _wanted_second(asked)
             if until_us is None:
                 said = "Accept-Datetime is no date as HTTP writes it; right is: Tue, 20 Mar 2001 20:35:00 GMT"
                 return responses.text(400, said, _VARY)
@@ -289,14 +289,14 @@ class VersionEndpoint:
         if found is None:
             return self._missing(history, uri, of)
         head = line(b"location", of.memento(found.at_us).encode("ascii")) + _VARY
-        head += line(b"link", response_links(of)) + line(b"cache-control", BRIEF)
+        head += line(b"link", _response_links(of)) + line(b"cache-control", BRIEF)
         return responses.text(302, "the state of that time", head)
 
     def _timemap(self, request: HttpRequest, history: History, of: Addresses) -> Response:
         query, uri = bytes(request.scope.get("query_string", b"")), request.match.name
         from_us: int | None = -_ALL_US
         if query:
-            from_us = time_from(query.removeprefix(b"from=").decode("latin-1")) if query.startswith(b"from=") else None
+            from_us = _time_from(query.removeprefix(b"from=").decode("latin-1")) if query.startswith(b"from=") else None
             if from_us is None:
                 return responses.text(400, "a page of a TimeMap is asked for by ?from= and 20 digits")
         assert from_us is not None
@@ -305,7 +305,9 @@ class VersionEndpoint:
             return self._missing(history, uri, of)
         begin = kept_after(history, uri, from_us - 1)
         if begin is None:
-            return responses.text(404, "the TimeMap has no page that begins so late", line(b"link", response_links(of)))
+            return responses.text(
+                404, "the TimeMap has no page that begins so late", line(b"link", _response_links(of))
+            )
         found = history.after(uri, begin.at_us - 1, PAGE_STATES + 1)
         states = [one for one in found[:PAGE_STATES] if one.is_kept]
         following = kept_after(history, uri, found[PAGE_STATES - 1].at_us) if len(found) > PAGE_STATES else None
@@ -313,14 +315,14 @@ class VersionEndpoint:
 
     def _memento(self, request: HttpRequest, history: History, of: Addresses) -> Response:
         match = request.match
-        at_us = time_from(match.time)
+        at_us = _time_from(match.time)
         if at_us is None:
             return _unknown()
         found = history.until(match.name, at_us)
         if not found or found[0].at_us != at_us:
             floor = history.floor_us()
             if floor is not None and at_us < floor and (found or history.after(match.name, at_us)):
-                return responses.text(410, _GONE[Keeping.KEPT], line(b"link", response_links(of)))
+                return responses.text(410, _GONE[Keeping.KEPT], line(b"link", _response_links(of)))
             return _unknown()
         state = found[0]
         content = self._open(match, state) if state.is_kept else None
@@ -345,12 +347,12 @@ class VersionEndpoint:
     def _missing(self, history: History, uri: str, of: Addresses) -> Response:
         """404 for what was never there; 410 where nothing is left of what was."""
         if history.until(uri, _ALL_US):
-            return responses.text(410, "no state of this resource is kept", line(b"link", response_links(of)) + _VARY)
+            return responses.text(410, "no state of this resource is kept", line(b"link", _response_links(of)) + _VARY)
         return _unknown(_VARY)
 
     def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: Head = ()) -> Response:
         """410, with the mementos beside it."""
-        links = line(b"link", response_links(of, _neighbours(history, uri, state.at_us)))
+        links = line(b"link", _response_links(of, _neighbours(history, uri, state.at_us)))
         return responses.text(410, _GONE[state.keeping], links + head)
 
 
@@ -394,7 +396,7 @@ def _content(
         line(b"etag", etag)
         + line(b"last-modified", http_date(second * SECOND).encode("ascii"))
         + line(b"memento-datetime", http_date(state.at_us).encode("ascii"))
-        + line(b"link", response_links(of, beside))
+        + line(b"link", _response_links(of, beside))
         + line(b"cache-control", IMMUTABLE)
     )
     fields = request.fields

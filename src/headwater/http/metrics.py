@@ -110,7 +110,7 @@ WRITE_SECONDS: Final = 1.0
 """How far behind the others' figures may be, at most, while they are asked anything."""
 
 
-class CounterSnapshot(msgspec.Struct, frozen=True, array_like=True):
+class _CounterSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """One process: for each kind and status the row that `RequestCounters` keeps; lines by set and outcome."""
 
     requests: list[tuple[str, int, list[float]]] = []
@@ -128,18 +128,18 @@ class SharedCounters:
         self._own = folder / f"{os.getpid()}.json"
         self._aside = folder / f"{os.getpid()}.new"
 
-    def write(self, own: CounterSnapshot) -> None:
+    def write(self, own: _CounterSnapshot) -> None:
         """Say what this process has counted. A full disk only makes the figures old."""
         with suppress(OSError):
             self._aside.write_bytes(msgspec.json.encode(own))
             self._aside.replace(self._own)
 
-    def others(self) -> Iterator[CounterSnapshot]:
+    def others(self) -> Iterator[_CounterSnapshot]:
         """What the others have said last."""
         for path in sorted(self._folder.glob("*.json")):
             if path != self._own:
                 with suppress(OSError, msgspec.DecodeError):
-                    yield from_json(path.read_bytes(), CounterSnapshot)
+                    yield from_json(path.read_bytes(), _CounterSnapshot)
 
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -219,10 +219,10 @@ class RequestCounters:
                 total.requests[kind, status] = [here + there for here, there in zip(held, row, strict=False)]
         return total
 
-    def _own(self) -> CounterSnapshot:
+    def _own(self) -> _CounterSnapshot:
         rows = [(kind, status, list(row)) for (kind, status), row in list(self.requests.items())]
         lines = {name: dict(counts) for name, counts in list(self.lines.items())}
-        return CounterSnapshot(rows, dict(self.publications), self.faults, self.cut_short, lines)
+        return _CounterSnapshot(rows, dict(self.publications), self.faults, self.cut_short, lines)
 
     def _write(self, shared: SharedCounters) -> None:
         now = time.monotonic()

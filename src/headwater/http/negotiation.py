@@ -27,7 +27,7 @@ _RANGE = re.compile(rf"\s*({_NAME})/({_NAME})\s*((?:;[^,]*)?)\Z", re.ASCII)
 _WEIGHT = re.compile(r"\s*[qQ]\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*\Z", re.ASCII)
 
 
-class MediaRange(NamedTuple):
+class _MediaRange(NamedTuple):
     """One range of a header: `*` stands for any; `has_parameters`: it means one kind of the type only."""
 
     type: str
@@ -47,7 +47,7 @@ class MediaRange(NamedTuple):
         return 2 if self.subtype == "*" else 3 * (self.subtype == subtype)
 
 
-def accepted(header: bytes | None) -> tuple[MediaRange, ...]:
+def accepted(header: bytes | None) -> tuple[_MediaRange, ...]:
     """The ranges of a header; none where it says nothing that can be read."""
     if not header or len(header) > _LONGEST:
         return ()
@@ -66,7 +66,7 @@ def accepted(header: bytes | None) -> tuple[MediaRange, ...]:
                 break
             has_parameters = has_parameters or bool(parameter.strip())
         if weight >= 0:
-            ranges.append(MediaRange(match[1].lower(), match[2].lower(), has_parameters, weight))
+            ranges.append(_MediaRange(match[1].lower(), match[2].lower(), has_parameters, weight))
     return tuple(ranges)
 
 
@@ -80,7 +80,7 @@ def choose(header: bytes | None, types: Sequence[str]) -> int | None:
     return weights.index(best) if best > 0 else None
 
 
-def _weight(ranges: Sequence[MediaRange], essence: str) -> float:
+def _weight(ranges: Sequence[_MediaRange], essence: str) -> float:
     """By the range that means the type most exactly, whatever less exact ones say."""
     fitting = [(exact, one.weight) for one in ranges if (exact := one.specificity(essence))]
     return max(fitting, default=(0, 0.0))[1]
@@ -90,7 +90,7 @@ UNKNOWN_TYPE = "application/octet-stream"
 _VARY = line(b"vary", b"Accept")
 
 
-class FileRepresentation(NamedTuple):
+class _FileRepresentation(NamedTuple):
     """One representation: the resource, and the octets of its path."""
 
     resource: Resource
@@ -164,19 +164,19 @@ class GenericResources:
             return ()
         return self._links(match, generic, others)
 
-    async def _representations(self, name: str, match: Match) -> Sequence[FileRepresentation]:
+    async def _representations(self, name: str, match: Match) -> Sequence[_FileRepresentation]:
         asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self._variants[name]}
         catalog = self._access.source.catalog
         found = await self._access.ask(lambda: catalog.get(name, list(asked)))
         return [
-            FileRepresentation(resource, path)
+            _FileRepresentation(resource, path)
             for uri, variant in asked.items()
             for resource in [found.get(uri)]
             for path in [match.path + b"." + variant.suffix.encode("ascii")]
             if resource is not None and is_variant(resource, variant) and self._takes(name, path)
         ]
 
-    def _links(self, match: Match, generic: str, there: Sequence[FileRepresentation]) -> Head:
+    def _links(self, match: Match, generic: str, there: Sequence[_FileRepresentation]) -> Head:
         assert match.set_name is not None
         links = [f'<{self._url(match.set_name, generic)}>; rel="canonical"']
         for one in there:

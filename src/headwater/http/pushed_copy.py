@@ -11,15 +11,16 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from headwater.copies.copy_state import lock_as_follower, without_lock
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
+from headwater.http.callbacks import CallbackListener
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
@@ -41,8 +42,8 @@ from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import micros
 
-SLOWER: Final = 20.0
-LEAST_SLOW_SECONDS: Final = 600.0
+_SLOWER: Final = 20.0
+_LEAST_SLOW_SECONDS: Final = 600.0
 _FIRST_EARLY: Final = 0.2
 _MOST_DOUBLINGS: Final = 16
 
@@ -50,7 +51,7 @@ _MOST_DOUBLINGS: Final = 16
 def slow_interval(interval: PollInterval) -> PollInterval:
     """How often is polled as a back-up: as seldom as asked for, else twenty times more seldom, and ten minutes."""
     longest = interval.longest_seconds
-    seconds = longest if longest is not None else max(SLOWER * interval.seconds, LEAST_SLOW_SECONDS)
+    seconds = longest if longest is not None else max(_SLOWER * interval.seconds, _LEAST_SLOW_SECONDS)
     return PollInterval(seconds, longest)
 
 
@@ -95,27 +96,6 @@ class PollSchedule(msgspec.Struct, kw_only=True):
         self.history.polled(is_busy=is_busy, has_failed=has_failed)
 
 
-class SubscriptionKeeper(Protocol):
-    """Who keeps the subscriptions (`CallbackListener`)."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it still listens."""
-        ...
-
-    def add(self, copy: SubscribedCopy) -> None:
-        """Take up a copy, before `want`."""
-        ...
-
-    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
-        """Subscribe to these channels of a copy and to no others."""
-        ...
-
-    def renew(self, copy: SubscribedCopy, channel: str) -> None:
-        """Ask the hubs of a channel anew."""
-        ...
-
-
 _LOCKED_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 1.0
@@ -133,7 +113,7 @@ class PushedCopy:
         task: SyncTask,
         interval: PollInterval,
         tell: Callable[[SyncReport], None],
-        subscriptions: SubscriptionKeeper,
+        subscriptions: CallbackListener,
         wake: Callable[[], None],
         *,
         databases: DatabasePool | None = None,

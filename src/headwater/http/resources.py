@@ -58,7 +58,7 @@ Links = Callable[[str, str], Head]
 """The Link header of a resource, by its set and its relative URI."""
 
 
-class FileHeaders(msgspec.Struct, frozen=True, gc=False):
+class _FileHeaders(msgspec.Struct, frozen=True, gc=False):
     """The headers of one file in one state. A strong tag is the digest of exactly these octets."""
 
     state: State
@@ -85,7 +85,7 @@ class FileHandler:
         site = access.source.site
         self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
         self._own_links: Links = lambda _set_name, _relative: ()
-        self._headers: OrderedDict[tuple[str, str], FileHeaders] = OrderedDict()
+        self._headers: OrderedDict[tuple[str, str], _FileHeaders] = OrderedDict()
         self._refused: set[tuple[str, str, str, State]] = set()
         """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
@@ -151,7 +151,7 @@ class FileHandler:
             if response is None or response.file is None:
                 file.close()
 
-    def _keep(self, key: tuple[str, str], headers: FileHeaders) -> None:
+    def _keep(self, key: tuple[str, str], headers: _FileHeaders) -> None:
         self._headers[key] = headers
         self._headers.move_to_end(key)
         if len(self._headers) > KEPT:
@@ -206,7 +206,7 @@ def _has_recorded_digest(resource: Resource, file: OpenFile) -> bool:
     return True
 
 
-def _file_headers(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> FileHeaders:
+def _file_headers(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> _FileHeaders:
     """The headers of an open file; `is_recorded`: its octets are those that were hashed."""
     state, stated = file.state, resource.metadata
     # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
@@ -219,10 +219,10 @@ def _file_headers(resource: Resource, file: OpenFile, links: Head, *, is_recorde
         etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
     modified = line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
     content = content_lines(stated.type, stated.encoding) + line(b"content-length", b"%d" % state.st_size)
-    return FileHeaders(file.key, etag, second, content + _FILE, line(b"etag", etag) + modified + _CACHE + links)
+    return _FileHeaders(file.key, etag, second, content + _FILE, line(b"etag", etag) + modified + _CACHE + links)
 
 
-def _file_response(headers: FileHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
+def _file_response(headers: _FileHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
     """The response for an open file; its `file` is None when nothing more is to be read from it."""
     refusal = responses.unmet(fields, headers.etag, headers.modified_second)
     if refusal is not None:

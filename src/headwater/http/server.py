@@ -107,6 +107,14 @@ class UvicornServer(uvicorn.Server):
     _is_ending = False
     _loop: asyncio.AbstractEventLoop | None = None
     _ending: asyncio.Event
+    on_ready: Callable[[], None] | None = None
+    """Called when the server accepts requests."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept requests."""
+        await super().startup(sockets)
+        if self.on_ready is not None:
+            self.on_ready()
 
     @property
     def should_exit(self) -> bool:
@@ -196,37 +204,6 @@ class UvicornServer(uvicorn.Server):
             self.force_exit = True
         self.ended_by = self.ended_by or signal.Signals(sig)
         self.should_exit = True
-
-
-def uvicorn_server(
-    app: AsgiApplication, protocol: type[BoundedProtocol], limits: ServerLimits, on_ready: Callable[[], None] | None
-) -> UvicornServer:
-    """A uvicorn server with this protocol, ready to `run(sockets=[…])`."""
-    config = uvicorn.Config(
-        app,
-        loop="uvloop" if _has_uvloop() else "asyncio",
-        http=protocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=limits.idle_seconds,
-        timeout_graceful_shutdown=limits.shutdown_seconds,
-        limit_concurrency=limits.connections + 1,
-    )
-    return UvicornServer(config) if on_ready is None else _announcing(config, on_ready)
-
-
-def _announcing(config: uvicorn.Config, on_ready: Callable[[], None]) -> UvicornServer:
-    class Announcing(UvicornServer):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            on_ready()
-
-    return Announcing(config)
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -440,5 +417,21 @@ def make_server(
     bounds = limits or ServerLimits()
     most = min(bounds.connections, room_for_connections())
     opened = OpenConnections(most, max(1, bounds.client_connections * most // bounds.connections))
-    protocol = type("LimitedProtocol", (BoundedProtocol,), {"limits": bounds, "opened": opened})
-    return uvicorn_server(app, protocol, bounds, on_ready)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop" if _has_uvloop() else "asyncio",
+        http=type("LimitedProtocol", (BoundedProtocol,), {"limits": bounds, "opened": opened}),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=bounds.idle_seconds,
+        timeout_graceful_shutdown=bounds.shutdown_seconds,
+        limit_concurrency=bounds.connections + 1,
+    )
+    server = UvicornServer(config)
+    server.on_ready = on_ready
+    return server
