@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
+from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Resource
 from headwater.http.dumps import endpoint
 from headwater.http.dumps.package_stream import DumpTimes
@@ -632,9 +632,6 @@ class Altering:
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         content = self._reader.open(set_name, resource)
         return content if isinstance(content, NoContent) else AlteringContent(content, resource.uri, self._act)
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        return [read_whole(self, set_name, one) for one in resources]
 
 
 class AlteringContent:

@@ -108,18 +108,6 @@ def test_the_number_of_octets_is_that_of_what_was_given() -> None:
     assert writer.members == len(CONTENT)
 
 
-def test_many_members_at_once_are_as_one_after_another() -> None:
-    names, contents, deflate = list(CONTENT), list(CONTENT.values()), [len(name) % 2 == 0 for name in CONTENT]
-    one, other = ZipWriter(), ZipWriter()
-    given = zip(names, contents, deflate, strict=True)
-    single = [one.member(name, content, deflate=pays) for name, content, pays in given]
-    assert b"".join(other.whole_members(names, contents, deflate)) == b"".join(single)
-    assert (other.octets, other.members, other.end()) == (one.octets, one.members, one.end())
-    with pytest.raises(BadMemberName):
-        other.whole_members(["good", ""], [b"", b""], [False, False])
-    assert other.members == one.members
-
-
 def test_a_manifest_is_put_first_when_all_is_packed() -> None:
     writer = ZipWriter()
     body = writer.member("resources/a", b"a", deflate=False) + writer.member("resources/b", b"b" * 99, deflate=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Delete, Event, Metadata, Upsert
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site
@@ -53,9 +52,6 @@ class HeldContents:
         if uri not in self.held:
             return NoContent(Absence.GONE)
         return _Octets(self.held[uri], self.is_vouched)
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        return [read_whole(self, set_name, one) for one in resources]
 
 
 class PackedCatalog(PublishedCatalog):

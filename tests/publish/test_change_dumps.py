@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import notices
-from headwater.publish.packages import change_dump
+from headwater.publish.packages import builder
 from headwater.publish.packages.paths import file_name
 from headwater.publish.plan import GRACE_SECONDS
 from headwater.publish.publication_state import decode_publication
@@ -94,7 +94,7 @@ def test_a_segment_may_need_several_packages(tmp_path: Path) -> None:
 
 def test_a_manifest_stays_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RS-LIM-01: an entry of a manifest is longer than that of the Change List, which a segment is measured for."""
-    monkeypatch.setattr(change_dump, "MANIFEST_OCTETS", 2_000)
+    monkeypatch.setattr(builder, "MANIFEST_OCTETS", 2_000)
     world = ChangingCatalog(tmp_path, segment_entries=100)
     world.begin(0)
     world.publish()

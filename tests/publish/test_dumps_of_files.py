@@ -6,12 +6,12 @@ import errno
 import hashlib
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource, read_whole
+from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
@@ -63,9 +63,6 @@ class OpenedOnly:
 
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         return self._reader.open(set_name, resource)
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        return [read_whole(self, set_name, one) for one in resources]
 
 
 def recorded(root: Path, path: Path) -> Upsert:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.content import Absence, NoContent
+from headwater.catalog.content import Absence, NoContent, read_whole
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.files.patterns import Selection
 from headwater.ingest.content import ContentRoot, FileContentReader
@@ -99,6 +99,10 @@ def a_fifo(root: Path) -> None:
     os.mkfifo(root / "a/one.txt")
 
 
+def read_all(reader: FileContentReader, resources: Sequence[Upsert]) -> list[bytes | NoContent]:
+    return [read_whole(reader, "s", one) for one in resources]
+
+
 def away(root: Path) -> None:
     root.rename(root.parent / "unmounted")
 
@@ -128,7 +132,7 @@ def test_a_file_that_is_no_longer_as_it_was_recorded_has_no_content(
 ) -> None:
     resources = recorded(tmp_path / "root")
     change(tmp_path / "root")
-    found = reader_of(tmp_path / "root").read_each("s", resources)
+    found = read_all(reader_of(tmp_path / "root"), resources)
     first = found[0]
     assert (first.why if isinstance(first, NoContent) else first) == result
     for resource, content in list(zip(resources, found, strict=True))[1:]:
@@ -138,21 +142,21 @@ def test_a_file_that_is_no_longer_as_it_was_recorded_has_no_content(
 @pytest.mark.parametrize("memo", [RACY, b"", b"the provider's", b"\2" + note(7, os.stat(__file__))[1:]])
 def test_without_a_signature_the_digest_tells(tmp_path: Path, memo: bytes) -> None:
     resources = with_memo(recorded(tmp_path / "root"), "b/four.txt", memo)
-    assert reader_of(tmp_path / "root").read_each("s", resources) == list(FILES.values())
+    assert read_all(reader_of(tmp_path / "root"), resources) == list(FILES.values())
 
 
 def test_what_the_set_does_not_take(tmp_path: Path) -> None:
     resources = recorded(root := tmp_path / "root")
     odd = [Upsert(uri, Metadata(length=3), b"") for uri in ("../x", "http://other.example/", ".headwater/x", "a//b")]
     reader = reader_of(root, PathFilter(os.fsencode(root), Selection(exclude=("*.txt",)), ()))
-    found = reader.read_each("s", [*resources, *odd])
+    found = read_all(reader, [*resources, *odd])
     assert [one for one in found if isinstance(one, bytes)] == [FILES[uri] for uri in FILES if "txt" not in uri]
 
 
 def test_a_root_that_is_reached_by_a_link(tmp_path: Path) -> None:
     resources = recorded(tmp_path / "root")
     (tmp_path / "link").symlink_to("root")
-    assert reader_of(tmp_path / "link").read_each("s", resources) == list(FILES.values())
+    assert read_all(reader_of(tmp_path / "link"), resources) == list(FILES.values())
 
 
 def test_what_changes_after_it_was_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +171,7 @@ def test_what_changes_after_it_was_read_is_noticed(tmp_path: Path, monkeypatch: 
         return read
 
     monkeypatch.setattr(os, "pread", then_write)
-    found = reader_of(tmp_path / "root").read_each("s", resources)
+    found = read_all(reader_of(tmp_path / "root"), resources)
     assert found == [NoContent(Absence.CHANGED) if octets == b"four" else octets for octets in FILES.values()]
 
 
@@ -176,5 +180,5 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
     for change in (nothing, a_fifo, gone_with_its_folder):
         change(tmp_path / "root")
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-        reader_of(tmp_path / "root").read_each("s", resources)
+        read_all(reader_of(tmp_path / "root"), resources)
         assert (len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0) == before

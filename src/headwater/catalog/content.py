@@ -6,7 +6,7 @@ change while it is read: `recorded_blocks` gives the octets, and tells at the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
 from typing import Protocol
 
@@ -78,13 +78,6 @@ class ContentReader(Protocol):
         """The octets of a resource as it was recorded; whoever opens them closes them."""
         ...
 
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        """For each of these resources all its octets as it was recorded; they are held together.
-
-        Whoever asks sees to it that each states a length, and that these are small.
-        """
-        ...
-
 
 class ContentChanged(Exception):
     """What was read is not what was recorded: the resource has changed meanwhile."""
@@ -128,7 +121,7 @@ def _recorded_octets(content: OpenContent, metadata: Metadata) -> bytes:
 
 
 def read_whole(reader: ContentReader, set_name: str, resource: RecordedResource) -> bytes | NoContent:
-    """What `ContentReader.read_each` gives for one resource, by opening it."""
+    """All the octets of a small resource, or why they cannot be had."""
     content = reader.open(set_name, resource)
     return content if isinstance(content, NoContent) else read_and_close(content, resource.metadata)
 

@@ -21,7 +21,6 @@ from headwater.catalog.content import (
     NoContent,
     OpenContent,
     RecordedResource,
-    read_whole,
 )
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.files.version_copy import SMALL_OCTETS
@@ -165,10 +164,6 @@ class PastContents:
             found.close()
             return NoContent(Absence.GONE)
         return found
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        """For each of these small resources all its octets, which have its digest."""
-        return [read_whole(self, set_name, one) for one in resources]
 
 
 class HashedOctets:

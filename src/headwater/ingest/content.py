@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -24,7 +24,6 @@ from headwater.catalog.content import (
     NoContent,
     OpenContent,
     RecordedResource,
-    read_whole,
     strongest_digest,
 )
 from headwater.files.folder_marks import has_reserved, is_state
@@ -208,10 +207,6 @@ class FileContentReader:
             return OpenFile(file.descriptor, file.state, is_vouched=is_vouched)
         file.close()
         return NoContent(Absence.CHANGED)
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        """The octets of small files."""
-        return [read_whole(self, set_name, one) for one in resources]
 
     def _missing(self, set_name: str, cause: OSError) -> NoContent:
         why = Absence.GONE if cause.errno in GONE else Absence.UNREADABLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -67,10 +67,6 @@ _CENTRAL_HEAD = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little")
 _CENTRAL_TAIL = struct.pack("<HHHII", 0, 0, 0, _ATTRIBUTES, 0)
 
 
-PackedMember = tuple[bytes, int]
-"""A whole member apart from its octets: its record in the central directory, without its place, and their number."""
-
-
 class ZipWriter:
     """Makes the octets of one ZIP file, from its beginning to its end; the caller appends what each method gives, in
     order. Deterministic: fixed date, fixed attributes, UTF-8 names (bit 11, RS-EXT-07), ZIP64 where sizes, offsets or
@@ -97,28 +93,12 @@ class ZipWriter:
     def member(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member: sizes and CRC stand in its local header. With `deflate` it is deflated, unless that makes
         it no shorter. Raises BadMemberName."""
-        return b"".join(self.whole_members([name], [content], [deflate]))
-
-    def whole_members(self, names: Sequence[str], contents: Sequence[bytes], deflate: Sequence[bool]) -> list[bytes]:
-        """Whole members, one after another, as parts that belong together. Raises BadMemberName before the first."""
-        encoded = [_encoded(name) for name in names]
-        records, parts, offset = [], list[bytes](), self.octets
-        for name, content, pays in zip(encoded, contents, deflate, strict=True):
-            record, head, body = _whole(name, content, deflate=pays)
-            records.append(record)
-            self._offsets.append(offset)
-            offset += len(head) + len(body)
-            parts += (head, body)
-        self._records += records
-        self.octets = offset
-        return parts
-
-    def append(self, members: Iterable[PackedMember]) -> None:
-        """Take in whole members that `packed_member` has made; their octets come next in the file."""
-        for record, octets in members:
-            self._records.append(record)
-            self._offsets.append(self.octets)
-            self.octets += octets
+        record, head, body = _whole(_encoded(name), content, deflate=deflate)
+        self._records.append(record)
+        self._offsets.append(self.octets)
+        octets = head + body
+        self.octets += len(octets)
+        return octets
 
     def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
@@ -183,12 +163,6 @@ class ZipWriter:
                 yield record[:_OFFSET_AT] + place.to_bytes(4, "little") + record[CENTRAL.size :]
             else:
                 yield _far(record, place)
-
-
-def packed_member(name: str, content: bytes, *, deflate: bool) -> tuple[PackedMember, bytes, bytes]:
-    """A whole member, and its octets in two parts, as `ZipWriter.member` has them. Raises BadMemberName."""
-    record, head, body = _whole(_encoded(name), content, deflate=deflate)
-    return (record, len(head) + len(body)), head, body
 
 
 class _Facts(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, read_whole
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog, Event
 from headwater.errors import Interrupted, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
@@ -279,10 +279,6 @@ class Simulation:
         if resource.metadata.length not in (None, len(content)):
             return NoContent(Absence.CHANGED, "not of this simulation")
         return OpenSyntheticContent(resources, content)
-
-    def read_each(self, set_name: str, resources: Sequence[RecordedResource]) -> list[bytes | NoContent]:
-        """The octets of small resources."""
-        return [read_whole(self, set_name, one) for one in resources]
 
 
 def share(total: int, place: int, sets: int) -> int:

@@ -24,8 +24,6 @@ from headwater.publish.packages.builder import (
     PackageBuilder,
     entry_octets,
     in_blocks,
-    octets_of_content,
-    read_rows,
 )
 from headwater.publish.packages.paths import ResourcePaths
 from headwater.publish.rendering.documents import packed_entry
@@ -84,8 +82,8 @@ class Package:
     def _pieces(self) -> Iterator[bytes]:
         source, zip_file = self._source, self._builder.zip
         linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
-        for row, content in read_rows(source.contents, source.name, linked):
-            yield from self._member(row, content)
+        for row in linked:
+            yield from self._member(row, source.contents.open(source.name, row))
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)
         yield from zip_file.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
@@ -101,15 +99,14 @@ class Package:
                 else:
                     self._leave_out(uri, found)
 
-    def _member(self, row: Resource, content: bytes | OpenContent | NoContent) -> Iterator[bytes]:
+    def _member(self, row: Resource, content: OpenContent | NoContent) -> Iterator[bytes]:
         if isinstance(content, NoContent):
             self._leave_out(row.uri, AbsenceReason(content.why.value))
             return
-        path, octets = self._paths.take(row.uri), octets_of_content(content)
+        path, octets = self._paths.take(row.uri), content.octets
         entry = entry_octets(row, path)
         if not self._builder.has_room(octets, entry):
-            if not isinstance(content, bytes):
-                content.close()
+            content.close()
             self._leave_out(row.uri, AbsenceReason.LIMIT)
             return
         self._builder.count(octets, entry)

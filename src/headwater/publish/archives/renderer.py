@@ -40,7 +40,7 @@ from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import Site, change_segment_name
 from headwater.publish.store_writer import DocumentMark, decode_mark, render_document, render_entries
 from headwater.publish.views.whole_lists import ListForm, Times, write_whole_list
-from headwater.spec.kinds import RULES, Kind
+from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter
 from headwater.storage.objects.interface import octets_of
@@ -254,14 +254,6 @@ class _SnapshotForm(ListForm):
         links = set_links(self._site, self._set_name, self.top if is_part else None)
         head = head_of(Kind.RESOURCE_LIST, links, at=times[0], completed=times[1])
         return DocumentWriter(head, self._site.profile).head()
-
-    def tail(self) -> bytes:
-        """What follows them."""
-        return f"</{RULES[Kind.RESOURCE_LIST].root.value}>\n".encode()
-
-    def entries(self, block: bytes) -> bytes:
-        """They are as in the Resource List."""
-        return block
 
     def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
         """The index of the pages (AMB-24)."""

@@ -13,7 +13,6 @@ import msgspec
 from headwater.catalog.content import (
     Absence,
     ContentChanged,
-    ContentReader,
     NoContent,
     OpenContent,
     read_and_close,
@@ -24,59 +23,14 @@ from headwater.catalog.interface import Change, Metadata, Resource
 from headwater.packages.compression import pays
 from headwater.packages.faults import MemberChanged
 from headwater.packages.zip_writer import ZipWriter
+from headwater.publish.site import SetSettings
 
 SMALL_OCTETS = 1 << 20
 """A resource of so many octets is read whole before its member begins; a larger one while that is written."""
-GROUP_OCTETS = 1 << 18
-"""Small resources of so many octets together are read at a time."""
 MANIFEST_OCTETS = 40_000_000
 """No manifest is longer: it has to be a document like others (RS-LIM-01)."""
-_GROUP_ROWS = 256
 _ESCAPED = 6
 """A character of a path becomes so many octets at most when it is escaped."""
-
-
-def read_rows(
-    contents: ContentReader, name: str, rows: Iterable[Resource]
-) -> Iterator[tuple[Resource, bytes | OpenContent | NoContent]]:
-    """The resources in their order, each with its octets, or, of a large one, the content that is open."""
-    for group in _groups(rows):
-        if _is_small(group[0]):
-            yield from zip(group, contents.read_each(name, group), strict=True)
-            continue
-        content = contents.open(name, group[0])
-        if not isinstance(content, NoContent) and content.octets <= SMALL_OCTETS:
-            yield group[0], read_and_close(content, group[0].metadata)
-        else:
-            yield group[0], content
-
-
-def _groups(rows: Iterable[Resource]) -> Iterator[list[Resource]]:
-    """The small resources together, as many as are read at a time; each of the others alone."""
-    group: list[Resource] = []
-    octets = 0
-    for row in rows:
-        length = row.metadata.length or 0
-        is_small = _is_small(row)
-        if group and (not is_small or octets + length > GROUP_OCTETS or len(group) >= _GROUP_ROWS):
-            yield group
-            group, octets = [], 0
-        if not is_small:
-            yield [row]
-            continue
-        group.append(row)
-        octets += length
-    if group:
-        yield group
-
-
-def _is_small(row: Resource) -> bool:
-    return row.metadata.length is not None and row.metadata.length <= SMALL_OCTETS
-
-
-def octets_of_content(content: bytes | OpenContent) -> int:
-    """How many octets a member is made of."""
-    return len(content) if isinstance(content, bytes) else content.octets
 
 
 def entry_octets(row: Resource | Change, path: str) -> int:
@@ -90,6 +44,15 @@ class PackageBounds(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     octets: int
     manifest_octets: int
+
+
+def bounds_of(settings: SetSettings) -> PackageBounds:
+    """What one package of the dumps of a set holds at most."""
+    return PackageBounds(
+        entries=settings.package_entries,
+        octets=settings.package_octets,
+        manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
+    )
 
 
 class PackageBuilder:

@@ -23,7 +23,7 @@ from headwater.catalog.interface import Change, Metadata, Segment, SetSnapshot
 from headwater.progress import Notice, Progress, of_set
 from headwater.publish.capabilities import CHANGE_DUMP, Capability
 from headwater.publish.links.added_links import AddedLinks, EntryPlace
-from headwater.publish.packages.builder import MANIFEST_OCTETS, PackageBounds, PackageBuilder, entry_octets
+from headwater.publish.packages.builder import PackageBuilder, bounds_of, entry_octets
 from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.packages.packer import DumpPacker, Made
 from headwater.publish.packages.paths import file_name
@@ -221,13 +221,7 @@ class _Members:
     def __init__(
         self, context: PublishContext, settings: SetSettings, contents: KeptContents, spool: PackageSpool
     ) -> None:
-        self.builder = PackageBuilder(
-            PackageBounds(
-                entries=settings.package_entries,
-                octets=settings.package_octets,
-                manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
-            )
-        )
+        self.builder = PackageBuilder(bounds_of(settings))
         self.packed: list[tuple[Change, str | None, Link | None]] = []
         """Each with the path of its octets and the link to its patch."""
         self._context = context

@@ -31,12 +31,9 @@ from headwater.progress import Notice, Progress
 from headwater.publish.capabilities import RESOURCE_DUMP, Capability
 from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import (
-    MANIFEST_OCTETS,
-    PackageBounds,
     PackageBuilder,
+    bounds_of,
     entry_octets,
-    octets_of_content,
-    read_rows,
 )
 from headwater.publish.packages.packer import DumpPacker, Made
 from headwater.publish.packages.paths import ResourcePaths, resource_path
@@ -246,7 +243,8 @@ class _PagePacking:
         listed = list(context.catalog.page(name, page.number))
         self._total = len(listed)
         packages: list[ResourcePackage] = []
-        rows = read_rows(self._contents, name, listed)
+        contents = self._contents
+        rows = ((row, contents.open(name, row)) for row in listed)
         following = next(rows, None)
         try:
             while following is not None:
@@ -259,7 +257,7 @@ class _PagePacking:
                     if members.packed:
                         packages.append(self._put(spool, members, plan, page.number, len(packages)))
         finally:
-            if following is not None and not isinstance(following[1], bytes | NoContent):
+            if following is not None and not isinstance(following[1], NoContent):
                 following[1].close()
         now = context.clock()
         return PagePackages(
@@ -300,29 +298,23 @@ class _Members:
     """The members of one package."""
 
     def __init__(self, settings: SetSettings) -> None:
-        self.builder = PackageBuilder(
-            PackageBounds(
-                entries=settings.package_entries,
-                octets=settings.package_octets,
-                manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
-            )
-        )
+        self.builder = PackageBuilder(bounds_of(settings))
         self.packed: list[tuple[Resource, str, int]] = []
         """Each with its path and its length."""
         self._name = settings.name
         self._paths = ResourcePaths()
 
-    def has_room(self, row: Resource, content: bytes | OpenContent | NoContent) -> bool:
+    def has_room(self, row: Resource, content: OpenContent | NoContent) -> bool:
         """Whether the resource goes into this package: the first one always does."""
         if not self.packed or isinstance(content, NoContent):
             return True
-        return self.builder.has_room(octets_of_content(content), entry_octets(row, resource_path(row.uri)))
+        return self.builder.has_room(content.octets, entry_octets(row, resource_path(row.uri)))
 
-    def take(self, spool: PackageSpool, row: Resource, content: bytes | OpenContent | NoContent) -> Absence | None:
+    def take(self, spool: PackageSpool, row: Resource, content: OpenContent | NoContent) -> Absence | None:
         """Pack a resource, or say why its octets cannot be had."""
         if isinstance(content, NoContent):
             return content.why
-        path, octets = self._paths.take(row.uri), octets_of_content(content)
+        path, octets = self._paths.take(row.uri), content.octets
         why = spool.take(self.builder.zip, self.builder.member(path[1:], content, row.metadata))
         if why is None:
             self.builder.count(octets, entry_octets(row, path))

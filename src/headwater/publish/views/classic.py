@@ -253,10 +253,6 @@ class _ClassicForm(ListForm):
         index = (Link(rel="index", href=self._site.url(self.top)),) if is_part else ()
         return DocumentWriter(self._document(Kind.RESOURCE_LIST, times, index)).head()
 
-    def tail(self) -> bytes:
-        """What follows them."""
-        return f"</{RULES[Kind.RESOURCE_LIST].root.value}>\n".encode()
-
     def entries(self, block: bytes) -> bytes:
         """Whole entries, as such readers understand them."""
         return md5_alone(block)

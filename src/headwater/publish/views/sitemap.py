@@ -15,7 +15,7 @@ from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import Site
 from headwater.publish.views.whole_lists import ListForm, Times, follows_pages, write_whole_list
-from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
+from headwater.spec.markup import SITEMAP_HEAD, plain_entries, sitemap_index
 
 
 class _SitemapForm(ListForm):
@@ -28,10 +28,6 @@ class _SitemapForm(ListForm):
     def head(self, times: Times, *, is_part: bool) -> bytes:
         """What precedes the entries; a Sitemap states no times of its own."""
         return SITEMAP_HEAD
-
-    def tail(self) -> bytes:
-        """What follows them."""
-        return SITEMAP_TAIL
 
     def entries(self, block: bytes) -> bytes:
         """Whole entries without what ResourceSync adds."""

@@ -21,6 +21,7 @@ from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.store_writer import DocumentMark, render_entries
 from headwater.spec.kinds import DOCUMENT_ENTRIES
+from headwater.spec.markup import SITEMAP_TAIL
 
 _ROWS = 5_000
 
@@ -61,11 +62,11 @@ class ListForm:
 
     def tail(self) -> bytes:
         """What follows them."""
-        raise NotImplementedError
+        return SITEMAP_TAIL
 
     def entries(self, block: bytes) -> bytes:
         """Whole entries of a Resource List in this form; none of them grows."""
-        raise NotImplementedError
+        return block
 
     def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
         """The index of several documents."""
