@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from headwater.storage.database import Database, Schema, private_copy
+from headwater.storage.durable import sync_folder
 
 OlderRow = tuple[bytes, int, int, bytes | None]
 """The digest of a version, when a change has last named it (microseconds since 1970), its length, and its octets; None:
@@ -49,7 +50,12 @@ def packs(folder: Path) -> Iterator[tuple[Path, Iterator[OlderRow]]]:
 
 
 def remove_index(folder: Path) -> None:
-    """Leave no index, and no folder of packs, when all of them are gone. Raises OSError."""
+    """Leave no index, and no folder of packs, when all of them are gone. Raises OSError.
+
+    That they are gone is durable before: a pack without its index has removed versions again.
+    """
+    with suppress(FileNotFoundError):
+        sync_folder(folder / _PACKS)
     for path in folder.glob(f"{_INDEX}*"):
         path.unlink(missing_ok=True)
     for path in (folder / _PACKS).glob("*"):
