@@ -462,7 +462,7 @@ class FolderScanner:
     def _load(self, candidates: Iterable[Candidate], result: ScanResult) -> None:
         first = self._hooks.versions if self._hooks.keeps_first else None
         with version_keeping(first, self._not_kept) as keeping:
-            size = min(LOAD_BATCH, self._catalog.load_batch)
+            size = LOAD_BATCH if keeping.folder is not None else min(LOAD_BATCH, self._catalog.load_batch)
             for batch in self._event_builder.batches(candidates, lambda _uris: {}, size, aside=keeping.folder):
                 lost = keeping.keep(batch.versions)
                 self._hooks.before_change()
