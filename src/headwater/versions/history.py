@@ -127,10 +127,9 @@ class History:
         except UnknownSet:
             return
         if state.opened_at is not None and not _continues(self._begun(), state):
+            row = StateRow(*_BEGIN, _encode(_begun_of(state)))
             with suppress(Moved):  # by somebody who records, and notes it as well
-                self._catalog.record(
-                    self._name, [], state.opened_at, after=state, state=StateUpdate([_begin_row(state)])
-                )
+                self._catalog.record(self._name, [], state.opened_at, after=state, state=StateUpdate([row]))
 
     def loading(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
@@ -328,10 +327,6 @@ def _begun_of(state: SetState) -> _Begin:
     at = state.opened_at if not state.last_seq else state.last_at
     assert at is not None
     return _Begin(to_microseconds(at), state.last_seq, state.last_seq)
-
-
-def _begin_row(state: SetState) -> StateRow:
-    return StateRow(*_BEGIN, _encode(_begun_of(state)))
 
 
 def _metadata_in_order(events: Sequence[Event], before: dict[str, Resource]) -> dict[str, list[Metadata | None]]:

@@ -50,17 +50,11 @@ def packs(folder: Path) -> Iterator[tuple[Path, Iterator[OlderRow]]]:
 
 
 def remove_index(folder: Path) -> None:
-    """Leave no index, and no folder of packs, when all of them are gone. Raises OSError.
-
-    That they are gone is durable before: a pack without its index has removed versions again.
-    """
-    with suppress(FileNotFoundError):
+    """Leave no index, once it is durable that all packs are gone: a pack without it has removed versions again."""
+    with suppress(FileNotFoundError):  # another process has done it meanwhile
         sync_folder(folder / _PACKS)
-    for path in folder.glob(f"{_INDEX}*"):
-        path.unlink(missing_ok=True)
-    for path in (folder / _PACKS).glob("*"):
-        path.unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
+        for path in (*folder.glob(f"{_INDEX}*"), *(folder / _PACKS).glob("*")):
+            path.unlink(missing_ok=True)
         (folder / _PACKS).rmdir()
 
 
