@@ -16,18 +16,19 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.dump import DamagedDump, DumpReader, DumpWriter
+from headwater.catalog.dump import DumpReader, DumpWriter
 from headwater.catalog.faults import SetExists, UnknownSet
 from headwater.catalog.interface import Catalog, Delete, Limits, Part, SetSnapshot, SetState
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
-from headwater.errors import Exit
+from headwater.errors import Exit, StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Cluster
 from tests.contract.catalog.cases import SMALL, at, opened, up
 from tests.contract.catalog.model import observed
 from tests.contract.catalog.moving import STORIES, PortableContract, told
 from tests.support.engines import LAYOUT, ClusterBackend, Scoped, access, prefix
+from tests.support.failing import failing
 
 pytestmark = pytest.mark.long(25)
 
@@ -195,9 +196,9 @@ def test_a_set_may_be_created_where_a_restore_has_failed(make: Callable[..., Clu
 
     def ending() -> Iterator[Part]:
         yield from parts
-        raise DamagedDump("cut off")
+        raise StoreFault("cut off", code="HW-DMP-03")
 
-    with pytest.raises(DamagedDump):
+    with failing("HW-DMP-03"):
         catalog.restore(ending())
     opened(catalog, [up("r1"), up("x")])
     catalog.record("s", [up("r0"), Delete("x")], at(3))

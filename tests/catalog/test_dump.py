@@ -17,16 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog import dump as dump_file
-from headwater.catalog.dump import DamagedDump, DumpInput, DumpReader, DumpWriter, NewerDump, NotADump, written
+from headwater.catalog.dump import DumpInput, DumpReader, DumpWriter, written
 from headwater.catalog.interface import Catalog, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.spec.records import Link
 from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL, opened, up
 from tests.contract.catalog.model import observed
 from tests.contract.catalog.moving import STORIES, told
 from tests.support.examples import examples
+from tests.support.failing import failing
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 
@@ -102,7 +103,7 @@ def test_what_is_not_taken_is_checked_all_the_same(origin: SqliteCatalog) -> Non
     lines = dumped(origin, "s", "t").splitlines(keepends=True)
     lines[12] = lines[12].replace(b'"uri":"', b'"uri":"x')
     reader = DumpReader(io.BytesIO(b"".join(lines)))
-    with pytest.raises(DamagedDump):
+    with failing("HW-DMP-03"):
         list(reader.sets())
 
 
@@ -149,7 +150,7 @@ def test_a_damaged_dump_leaves_nothing(origin: SqliteCatalog, target: SqliteCata
     found = damage(whole.splitlines(keepends=True))
     octets = found if isinstance(found, bytes) else b"".join(found)
     assert octets != whole
-    with pytest.raises(DamagedDump):
+    with failing("HW-DMP-03"):
         restored(gzip.compress(octets) if packed else octets, target)
     assert target.sets() == []
     restored(whole, target)
@@ -157,16 +158,16 @@ def test_a_damaged_dump_leaves_nothing(origin: SqliteCatalog, target: SqliteCata
 
 
 FORGED: list[tuple[str, Callable[[Lines], Lines], type[HeadwaterError]]] = [
-    ("a resource less", lambda x: x[:12] + x[13:], DamagedDump),
-    ("counts that agree with less", lambda x: [y.replace(b'"resources":8', b'"resources":7') for y in x], DamagedDump),
-    ("the end of another set", lambda x: [y.replace(b'"set":"s"', b'"set":"t"') for y in x], DamagedDump),
-    ("a set twice", lambda x: [y.replace(b'"sets":["s"]', b'"sets":["s","s"]') for y in x], DamagedDump),
-    ("a time without a zone", lambda x: [y.replace(b'00Z","last_seq"', b'00","last_seq"') for y in x], DamagedDump),
-    ("a deletion less", lambda x: [y.replace(b'"last_seq":12', b'"last_seq":11') for y in x], DamagedDump),
+    ("a resource less", lambda x: x[:12] + x[13:], StoreFault),
+    ("counts that agree with less", lambda x: [y.replace(b'"resources":8', b'"resources":7') for y in x], StoreFault),
+    ("the end of another set", lambda x: [y.replace(b'"set":"s"', b'"set":"t"') for y in x], StoreFault),
+    ("a set twice", lambda x: [y.replace(b'"sets":["s"]', b'"sets":["s","s"]') for y in x], StoreFault),
+    ("a time without a zone", lambda x: [y.replace(b'00Z","last_seq"', b'00","last_seq"') for y in x], StoreFault),
+    ("a deletion less", lambda x: [y.replace(b'"last_seq":12', b'"last_seq":11') for y in x], StoreFault),
     (
         "a page of endless touches",
         lambda x: [y.replace(b'"touched":5', b'"touched":9' + b"9" * 40) for y in x],
-        DamagedDump,
+        StoreFault,
     ),
 ]
 
@@ -197,7 +198,7 @@ def test_a_forged_dump_with_right_digests_is_no_set(
 def test_what_follows_a_whole_set_is_said_and_the_set_stays(
     origin: SqliteCatalog, target: SqliteCatalog, more, there: list[str]
 ) -> None:
-    with pytest.raises(DamagedDump):
+    with failing("HW-DMP-03"):
         restored(more(dumped(origin, "s")), target)
     assert [state.name for state in target.sets()] == there
     assert observed(target, "s") == observed(origin, "s")
@@ -206,7 +207,7 @@ def test_what_follows_a_whole_set_is_said_and_the_set_stays(
 def test_of_two_sets_the_whole_one_is_there_and_the_cut_one_is_not(
     origin: SqliteCatalog, target: SqliteCatalog
 ) -> None:
-    with pytest.raises(DamagedDump, match="cut off"):
+    with failing("HW-DMP-03", match="cut off"):
         restored(dumped(origin, "s", "t")[:-300], target)
     assert [state.name for state in target.sets()] == ["s"]
     assert observed(target, "s") == observed(origin, "s")
@@ -230,19 +231,19 @@ def test_of_two_sets_the_whole_one_is_there_and_the_cut_one_is_not(
     ],
 )
 def test_what_is_no_dump_is_said(octets: bytes) -> None:
-    with pytest.raises(NotADump):
+    with failing("HW-DMP-01"):
         DumpReader(DumpInput(io.BufferedReader(io.BytesIO(octets))))
 
 
 def test_a_newer_dump_is_refused_though_nothing_else_of_it_is_understood() -> None:
-    with pytest.raises(NewerDump) as refused:
+    with failing("HW-DMP-02") as refused:
         DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":4,"everything":"else"}\n'))
     assert "Upgrade" in refused.value.todo
 
 
 @pytest.mark.parametrize("version", [0, -1])
 def test_a_version_that_never_was_is_refused(version: int) -> None:
-    with pytest.raises(DamagedDump):
+    with failing("HW-DMP-03"):
         DumpReader(io.BytesIO(b'{"kind":"headwater-catalog","version":%d}\n' % version))
 
 
@@ -254,14 +255,14 @@ def test_gzip_that_is_cut_off_or_damaged_is_a_damaged_dump(
     broken = bytearray(octets)
     broken[-9 - cut] ^= 0x55
     for wrong in (octets[:-cut], bytes(broken)):
-        with pytest.raises(DamagedDump):
+        with failing("HW-DMP-03"):
             restored(wrong, target)
 
 
 def test_a_line_without_end_is_not_collected(monkeypatch: pytest.MonkeyPatch, origin: SqliteCatalog) -> None:
     monkeypatch.setattr(dump_file, "LONGEST_LINE", 5_000)
     octets = dumped(origin, "s").splitlines(keepends=True)[0] + b"x" * 9_000 + b"\n"
-    with pytest.raises(DamagedDump, match="without end"):
+    with failing("HW-DMP-03", match="without end"):
         list(DumpReader(io.BytesIO(octets)).sets())
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.faults import NewerSchema
 from headwater.catalog.interface import Event, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
@@ -32,6 +31,7 @@ from headwater.storage.database_faults import (
 )
 from tests.contract.catalog.cases import START, at, opened, up
 from tests.contract.catalog.model import observed
+from tests.support.failing import failing
 
 FAT = Metadata(type="t/" + "t" * 2_000)
 
@@ -250,7 +250,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         newer.execute("PRAGMA user_version = 99")
     newer.close()
     before = path.read_bytes()
-    with pytest.raises(NewerSchema) as raised:
+    with failing("HW-CAT-03") as raised:
         SqliteCatalog(path)
     assert raised.value.code == "HW-CAT-03"
     assert "99" in raised.value.what

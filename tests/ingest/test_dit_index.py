@@ -13,9 +13,7 @@ import pytest
 from headwater.catalog.catalog_url import Credentials
 from headwater.ingest.dit.follower import DitFollower, IndexAuditResult, _delete, audit
 from headwater.ingest.dit.index import (
-    BadIndex,
     Index,
-    OddAnswer,
     SearchServer,
     ShardPosition,
     fitting,
@@ -26,6 +24,7 @@ from headwater.ingest.dit.index import (
 from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
+from tests.support.failing import failing
 from tests.support.push_set import PushSet, change, resource
 
 pytestmark = pytest.mark.long(25)
@@ -287,12 +286,12 @@ def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_p
 @pytest.mark.parametrize("name", ["_all", "-x", "+x", "a,_all", "a,-b", "", "*", "a/b", "Upper"])
 def test_what_is_no_name_of_an_index_is_not_asked_for(name: str) -> None:
     """An engine takes some of them for all indices, or for all but one."""
-    with pytest.raises(BadIndex):
+    with failing("HW-ING-46"):
         Index(cast(SearchServer, None), name)
 
 
 def test_an_index_that_is_not_there_is_said(cluster: Cluster) -> None:
-    with pytest.raises(BadIndex):
+    with failing("HW-ING-46"):
         Index(cluster, "harvest-nowhere").shards()
 
 
@@ -372,13 +371,13 @@ SHARDS = '{"i":{"settings":{"index":{"uuid":"u","number_of_shards":"1"}}}}'
 def test_answers_that_are_none_are_the_server_s_fault(body: str) -> None:
     index = Index(Liar(SHARDS, body), "i")
     (shard,) = index.shards()
-    with pytest.raises(OddAnswer):
+    with failing("HW-ING-47"):
         index.page(shard, ShardPosition())
 
 
 @pytest.mark.parametrize("body", ['{"i":{}}', '{"i":{"settings":{"index":{"uuid":"u"}}}}', '{"i":7}', "7"])
 def test_settings_that_are_none_are_the_server_s_fault(body: str) -> None:
-    with pytest.raises(OddAnswer):
+    with failing("HW-ING-47"):
         Index(Liar(body), "i").shards()
 
 
@@ -402,7 +401,7 @@ def test_documents_that_are_none_are_refused_and_passed(tmp_path: Path) -> None:
     "text", ["http://host:1", "http://host:1/", "http://host:x/i", "http://host/I", "http://host/a/b"]
 )
 def test_addresses_of_no_index(text: str) -> None:
-    with pytest.raises(BadIndex):
+    with failing("HW-ING-46"):
         index_at(text)
 
 
@@ -434,7 +433,7 @@ def test_credentials_of_the_environment_are_for_the_one_server_of_all_indexes(in
 
 
 def test_credentials_of_the_environment_are_not_sent_to_several_servers() -> None:
-    with pytest.raises(BadIndex, match="one server"):
+    with failing("HW-ING-46", match="one server"):
         index_credentials(INDEX_ENVIRONMENT, ["http://a/i", "http://b/i"])
     assert index_credentials({}, ["http://a/i", "http://b/i"]) == Credentials()
 

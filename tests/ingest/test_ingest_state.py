@@ -22,7 +22,7 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
 from headwater.ingest.push.events import take_lines
-from headwater.ingest.push.feed import Feed, IntakeBusy
+from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import (
     REQUEST_SECONDS,
     SEEN_SECONDS,
@@ -30,7 +30,6 @@ from headwater.ingest.push.ingest_state import (
     AsideRow,
     Effects,
     IngestState,
-    OldMemory,
     RequestProgress,
     ResourceState,
     refuse_old_memory,
@@ -45,6 +44,7 @@ from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterUnreachable
 from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
+from tests.support.failing import failing
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(20)
@@ -429,7 +429,7 @@ def test_who_is_always_overtaken_is_told_so(tmp_path: Path, monkeypatch: pytest.
     def overtaken() -> None:
         raise Moved("the newest change is another")
 
-    with pytest.raises(IntakeBusy) as told:
+    with failing("HW-ING-52") as told:
         feed.attempt(overtaken)
     assert told.value.code == "HW-ING-52"
     assert take(feed, "a") == [1]
@@ -507,7 +507,7 @@ def test_what_an_older_version_has_left_is_refused(tmp_path: Path) -> None:
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
     refuse_old_memory(catalog, tmp_path)
     (tmp_path / "ingest.sqlite").write_bytes(b"")
-    with pytest.raises(OldMemory) as told:
+    with failing("HW-ING-62") as told:
         refuse_old_memory(catalog, tmp_path)
     assert (told.value.code, told.value.where) == ("HW-ING-62", str(tmp_path / "ingest.sqlite"))
     catalog.close()
@@ -523,7 +523,7 @@ def test_what_an_older_version_has_left_on_a_cluster_is_refused(alone: Alone, tm
     try:
         refuse_old_memory(catalog, tmp_path)
         catalog.cluster.ask("PUT", f"{index}/_doc/1?refresh=true", b'{"set": "s", "kind": "gone"}')
-        with pytest.raises(OldMemory):
+        with failing("HW-ING-62"):
             refuse_old_memory(catalog, tmp_path)
     finally:
         catalog.cluster.ask("DELETE", index)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.catalog.interface import Catalog, Delete, Event, Rendered
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
-from headwater.publish.publisher import NotReady, Publisher, PublishResult
+from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
@@ -23,6 +23,7 @@ from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
+from tests.support.failing import failing
 from tests.support.published import BASE, PublishedCatalog, digest, put
 from tests.support.waiting import Clock
 
@@ -85,7 +86,7 @@ def test_set_without_resources_has_an_empty_list_with_its_time(world: PublishedC
 
 def test_set_that_is_loading_is_not_published(world: PublishedCatalog) -> None:
     world.catalog.create("files")
-    with pytest.raises(NotReady):
+    with failing("HW-PUB-01"):
         world.publisher.publish("files", world.now())
     assert list(world.store.names()) == []
 

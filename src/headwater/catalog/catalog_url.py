@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import msgspec
@@ -40,11 +40,7 @@ _NODE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]
 class BadPlace(UsageFault):
     """The name is not that of a catalog."""
 
-    code: ClassVar[str] = "HW-CAT-09"
-    advice: ClassVar[str] = (
-        "Name a file, or a cluster: opensearch://host:9200/prefix or elasticsearch://host:9200/prefix, with "
-        "?shards=, replicas=, tls=true, ca=FILE, lease_seconds=, busy_seconds=, patience_seconds= as needed."
-    )
+    code = "HW-CAT-09"
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +148,7 @@ def open_catalog(
 ) -> Catalog:
     """The catalog at that place, made when it is not there, and migrated when it is older: the listener hears of that.
 
-    Raises BadPlace, NewerSchema and faults of the store.
+    Raises BadPlace, StoreFault and faults of the store.
     """
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
@@ -169,7 +165,7 @@ def open_catalog(
 
 
 def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: Listener = silent) -> bool:
-    """Whether there is a catalog at that place; nothing is made. Raises BadPlace, NewerSchema, faults of the store."""
+    """Whether there is a catalog at that place; nothing is made. Raises BadPlace, StoreFault, faults of the store."""
     found = place_of(place) if isinstance(place, str) else place
     if not isinstance(found, ClusterPlace):
         return found.is_file()

@@ -19,7 +19,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Final, NoReturn, Protocol, cast
+from typing import Annotated, Any, BinaryIO, Final, NoReturn, Protocol, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -44,29 +44,6 @@ _TOLD: Final = 10_000
 
 _Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
-
-
-class NotADump(UsageFault):
-    """What was given is not a dump of a catalog."""
-
-    code: ClassVar[str] = "HW-DMP-01"
-    advice: ClassVar[str] = "Name a file that `headwater catalog export` has written."
-
-
-class NewerDump(StoreFault):
-    """The dump was written by a newer version of Headwater."""
-
-    code: ClassVar[str] = "HW-DMP-02"
-    advice: ClassVar[str] = "Upgrade Headwater, or export again with this version."
-
-
-class DamagedDump(StoreFault):
-    """The dump is cut off, damaged, or assembled from others; no damaged set is restored."""
-
-    code: ClassVar[str] = "HW-DMP-03"
-    advice: ClassVar[str] = (
-        "Copy the dump again, or export it again; choose the sets that are not yet there with --set."
-    )
 
 
 class _Line(
@@ -315,7 +292,7 @@ class DumpWriter:
 
 
 class DumpReader:
-    """Reads a dump. Raises NotADump and NewerDump at once, DamagedDump wherever it finds that something is wrong."""
+    """Reads a dump. Raises UsageFault and StoreFault at once, and StoreFault wherever something is wrong later."""
 
     def __init__(self, source: Input, tell: Tell = _untold) -> None:
         self._source = source
@@ -329,7 +306,7 @@ class DumpReader:
     def sets(self) -> Iterator[tuple[SetTransfer, Iterator[Part]]]:
         """Every set: how much of it was read so far, and its parts. What is not taken is read and checked all the same.
 
-        The parts end only where the set's own end agrees with all that came before, else they raise DamagedDump, or
+        The parts end only where the set's own end agrees with all that came before, else they raise StoreFault, or
         Unacceptable for a row that no catalog keeps.
         """
         for name in self.header.sets:
@@ -350,11 +327,11 @@ class DumpReader:
         try:
             found = from_json(octets, _AnyHeader)
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
-            raise NotADump("the first line is not that of a dump") from cause
+            raise UsageFault("the first line is not that of a dump", code="HW-DMP-01") from cause
         if found.kind != _FORMAT:
-            raise NotADump(f"the first line says {found.kind[:40]!a}, not {_FORMAT}")
+            raise UsageFault(f"the first line says {found.kind[:40]!a}, not {_FORMAT}", code="HW-DMP-01")
         if found.version > VERSION:
-            raise NewerDump(f"the dump has version {found.version}, this Headwater reads {VERSION}")
+            raise StoreFault(f"the dump has version {found.version}, this Headwater reads {VERSION}", code="HW-DMP-02")
         first = self._decoded(octets)
         if not isinstance(first, Header) or not 0 < first.version <= VERSION:
             self._refuse("a first line that no version has written")
@@ -426,14 +403,14 @@ class DumpReader:
         try:
             return self._decode(octets)
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
-            raise DamagedDump(f"line {self._number} is no line of a dump: {cause}") from cause
+            raise StoreFault(f"line {self._number} is no line of a dump: {cause}", code="HW-DMP-03") from cause
 
     def _check(self, said: str) -> None:
         if said != self._digest.hexdigest():
             self._refuse("the digest is another: something before was changed, lost or moved")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise DamagedDump(f"line {self._number}: {what}")
+        raise StoreFault(f"line {self._number}: {what}", code="HW-DMP-03")
 
 
 def _counts(moved: SetTransfer) -> dict[str, Any]:
@@ -513,8 +490,8 @@ class DumpInput:
         self._file = io.BufferedReader(inflated, _BLOCK) if compressed else file
 
     def readline(self, limit: int = -1, /) -> bytes:
-        """The next line, or at most `limit` octets of it. Raises DamagedDump, OSError."""
+        """The next line, or at most `limit` octets of it. Raises StoreFault, OSError."""
         try:
             return self._file.readline(limit)
         except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
-            raise DamagedDump(f"the compressed form is cut off or damaged: {cause}") from cause
+            raise StoreFault(f"the compressed form is cut off or damaged: {cause}", code="HW-DMP-03") from cause

@@ -10,7 +10,7 @@ The write lease of a set and the leadership over a source are leases of this kin
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,8 +23,7 @@ _RENEW_PART: Final = 3
 class NotLeader(StoreFault):
     """Another process publishes this source."""
 
-    code: ClassVar[str] = "HW-OWN-05"
-    advice: ClassVar[str] = "End the other process, or let this one stand by: `publish --watch` and `serve` do."
+    code = "HW-OWN-05"
 
 
 Version = tuple[int, int]

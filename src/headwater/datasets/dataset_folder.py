@@ -31,12 +31,6 @@ class InputChanged(SourceFault):
     code = "HW-DAT-02"
 
 
-class UnusableInput(SourceFault):
-    """What a dataset is made of is missing, cannot be read, or is of no syntax of RDF."""
-
-    code = "HW-DAT-03"
-
-
 FOLDER: Final = "datasets"
 """Below the state folder: a folder for each set."""
 _SCRATCH: Final = "scratch"

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import ClassVar
 
 from headwater.errors import UsageFault
 
@@ -27,8 +26,7 @@ _BARE_SCHEME = r"(?i:https?|ftp|file|\*):(?!//)"
 class BadPattern(UsageFault):
     """A pattern is invalid, or cannot match anything."""
 
-    code: ClassVar[str] = "HW-ING-01"
-    advice: ClassVar[str] = "Patterns look like *.pdf, drafts/, reports/**/*.xml; of addresses like *://cdn.example/**."
+    code = "HW-ING-01"
 
 
 def _class(text: str, start: int) -> tuple[str, int]:

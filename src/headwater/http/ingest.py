@@ -23,7 +23,7 @@ from headwater.http.requests import Receive, Scope
 from headwater.http.responses import Head, Response, line
 from headwater.http.routes import HttpRequest, Route
 from headwater.http.source_access import Precedence
-from headwater.ingest.dit.intake import DocumentRecords, NotForUs
+from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.lines import Account, TooMuch
 from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
@@ -397,10 +397,10 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
     if resource_set is None:
         if len(mine) == 1:
             return mine[0]
-        raise NotForUs("a document without resource_set, and several sets that it could be for")
+        raise UsageFault("a document without resource_set, and several sets that it could be for", code="HW-ING-48")
     found = next((target for target in targets if resource_set in target.resource_sets), None)
     if found is None:
-        raise NotForUs(f"no set takes the resource_set {resource_set[:80]!a}")
+        raise UsageFault(f"no set takes the resource_set {resource_set[:80]!a}", code="HW-ING-48")
     if found not in mine:
         raise WrongToken(f"this token does not open the set {found.feed.name!r}")
     return found

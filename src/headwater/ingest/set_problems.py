@@ -132,9 +132,8 @@ class DeletionHold(msgspec.Struct, frozen=True):
 class DeletionsHeld(StoreFault):
     """More deletions were announced to a set than it takes without consent."""
 
-    code: ClassVar[str] = "HW-ING-63"
+    code = "HW-ING-63"
     exit_status: ClassVar[Exit] = Exit.TRANSFERS_FAILED
-    advice: ClassVar[str] = "If they are right, consent with `headwater allow-deletions`, and send them again."
 
 
 def judge(held: int, vanished: int, found: int, share: float, *, device_changed: bool = False) -> DeletionHold | None:

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -84,13 +84,6 @@ RENDERERS: tuple[type[Renderer], ...] = (
 """Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
-
-
-class NotReady(UsageFault):
-    """The set is still loading: publishing it would show a part as if it were complete."""
-
-    code: ClassVar[str] = "HW-PUB-01"
-    advice: ClassVar[str] = "Wait for the end of the first scan: it opens the set, which can be published then."
 
 
 SOONEST_SECONDS: Final = 1.0
@@ -197,8 +190,8 @@ class Publisher:
         was last looked at by the clock, which may have been set back since `at` was given. The first publication of a
         process repairs what others have removed or damaged, however little it is to `refresh`. With `newest`, any
         committed state that has this change is new enough: the one that the catalog remembers will do. Raises
-        UnknownSet, NotReady, and the store's and the catalog's StoreFaults; after one of these the next call does what
-        is left.
+        UnknownSet, UsageFault, and the store's and the catalog's StoreFaults; after one of these the next call does
+        what is left.
         """
         settings = self._context.site.settings(name)
         with self._locks[name]:
@@ -329,7 +322,7 @@ class Publisher:
     ) -> PublicationJob:
         """What is to be published of the set of a snapshot; its open segment is closed when that is due."""
         if snapshot.state.opened_at is None:
-            raise NotReady(f"the set {settings.name!r} is not loaded yet")
+            raise UsageFault(f"the set {settings.name!r} is not loaded yet", code="HW-PUB-01")
         context, now = self._context, self._context.clock()
         snapshot = self.history.reset_if_due(snapshot) if check else snapshot
         notes = PublicationNotes(context.catalog, snapshot.state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -89,8 +89,7 @@ _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 class BadSite(UsageFault):
     """The base URL or the set name is invalid."""
 
-    code: ClassVar[str] = "HW-SITE-01"
-    advice: ClassVar[str] = "A base URL looks like https://example.org/sync; a set name like reports-2024."
+    code = "HW-SITE-01"
 
 
 class SetOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,7 +204,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def link_rules(self) -> LinkRules:
-        """The rules by which entries get links; the first of the mirrors is the best. Raises BadLinkRule."""
+        """The rules by which entries get links; the first of the mirrors is the best. Raises UsageFault."""
         mirrors = tuple(UrlRule(rel="duplicate", href=one, pri=pri) for pri, one in enumerate(self.mirrors, 1))
         return LinkRules(urls=(*mirrors, *self.links), described=self.described, variants=self.variants)
 

@@ -21,7 +21,6 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.cluster_faults import (
-    ClientMissing,
     ClusterBusy,
     ClusterFault,
     ClusterUnreachable,
@@ -41,7 +40,9 @@ try:
     from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, NodePool, Urllib3HttpNode
     from elastic_transport import ConnectionError as NoConnection
 except ImportError as cause:  # pragma: no cover - the tests have it
-    raise ClientMissing("a search cluster (a catalog, or an index that is read) needs elastic-transport") from cause
+    raise UsageFault(
+        "a search cluster (a catalog, or an index that is read) needs elastic-transport", code="HW-CLU-07"
+    ) from cause
 
 CONFLICT = 409
 SLICE_OCTETS = 4 << 20

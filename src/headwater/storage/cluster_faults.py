@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ssl
 from http.client import BadStatusLine
-from typing import ClassVar
 
 import msgspec
 
-from headwater.errors import StoreFault, UsageFault
+from headwater.errors import StoreFault
 from headwater.typed_decoding import from_json
 
 NOBODY, FORBIDDEN, TOO_MANY = 401, 403, 429
@@ -19,64 +18,43 @@ _AGAIN = frozenset({TOO_MANY, 502, 503, 504})
 class ClusterFault(StoreFault):
     """Root of all faults of a search cluster."""
 
-    code: ClassVar[str] = "HW-CLU-01"
-    advice: ClassVar[str] = "Report this as a bug: the cluster refused a request that Headwater wrote."
+    code = "HW-CLU-01"
 
 
 class ClusterUnreachable(ClusterFault):
     """No node answered in time, or none could do what was requested."""
 
-    code: ClassVar[str] = "HW-CLU-02"
-    advice: ClassVar[str] = "Check the cluster's nodes; nothing is lost: run the same command again."
+    code = "HW-CLU-02"
 
 
 class ClusterBusy(ClusterFault):
     """The cluster kept refusing requests because its queues or its memory were full."""
 
-    code: ClassVar[str] = "HW-CLU-03"
-    advice: ClassVar[str] = "Give the cluster time, memory or nodes, then run the same command again: nothing is lost."
+    code = "HW-CLU-03"
 
 
 class ClusterReadOnly(ClusterFault):
     """An index is read-only: an operator set this, or the cluster itself because it lacks disk space."""
 
-    code: ClassVar[str] = "HW-CLU-04"
-    advice: ClassVar[str] = (
-        "Free disk space on the cluster's nodes (flood stage), or take the block `index.blocks.…` from the index, "
-        "then run the same command again: what was accepted is there."
-    )
+    code = "HW-CLU-04"
 
 
 class ClusterRefused(ClusterFault):
     """The cluster does not accept the credentials, or they lack a privilege."""
 
-    code: ClassVar[str] = "HW-CLU-05"
-    advice: ClassVar[str] = (
-        "Give this user or API key, on the indices PREFIX-*, the privileges read, write, view_index_metadata, "
-        "maintenance and monitor; to make the catalog also manage, and manage_index_templates of the cluster "
-        "(docs/operations.md has this as a role, for OpenSearch, too)."
-    )
+    code = "HW-CLU-05"
 
 
 class ClusterDamaged(ClusterFault):
     """Committed data is missing: another program has removed, restored or changed an index."""
 
-    code: ClassVar[str] = "HW-CLU-06"
-    advice: ClassVar[str] = "Restore all indices of the prefix from one snapshot; let no other program write to them."
-
-
-class ClientMissing(UsageFault):
-    """The client library for search clusters is not installed."""
-
-    code: ClassVar[str] = "HW-CLU-07"
-    advice: ClassVar[str] = "Install it: pip install '.[cluster]' in the clone, or pip install elastic-transport."
+    code = "HW-CLU-06"
 
 
 class ClusterUnsafe(ClusterFault):
     """No secure connection: the certificate is not trusted, or only one side uses TLS. No patience helps."""
 
-    code: ClassVar[str] = "HW-CLU-08"
-    advice: ClassVar[str] = "Name the file of the authority that signed the cluster's certificate: ?tls=true&ca=FILE."
+    code = "HW-CLU-08"
 
 
 _WHO = (

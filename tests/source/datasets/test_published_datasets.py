@@ -17,12 +17,7 @@ import pyoxigraph as ox
 import pytest
 import rdflib
 
-from headwater.datasets.dataset_folder import (
-    BrokenSeries,
-    DatasetFolder,
-    InputChanged,
-    UnusableInput,
-)
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.datasets import inputs, intake
@@ -36,6 +31,7 @@ from headwater.triplestores.embedded_store import load_store
 from headwater.triplestores.positions import POSITION_GRAPH, StorePosition
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
+from tests.support.failing import failing
 from tests.support.program import run_here
 
 
@@ -239,13 +235,13 @@ def test_a_file_that_is_no_rdf_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(BadRdf):
             rounds.run()
     path.unlink()
-    with pytest.raises(UnusableInput):
+    with failing("HW-DAT-03"):
         rounds.run()
     assert rounds.document("d/changelist.xml") == before
     assert rounds.imported().taken == 1
     unknown = Rounds(tmp_path / "unknown", file_set(put(tmp_path / "d.txt", triples(1))))
     unknown.folder.mkdir()
-    with pytest.raises(UnusableInput):
+    with failing("HW-DAT-03"):
         unknown.run()
 
 

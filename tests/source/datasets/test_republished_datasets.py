@@ -15,12 +15,12 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.catalog.interface import Catalog
-from headwater.datasets.dataset_folder import UnusableInput
 from headwater.datasets.rows import read_origin
 from headwater.source.source import Source
 from tests.source.datasets.dataset_source import Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, dataset_file, datasets, entries, import_changes
 from tests.support.copying import DONE, check, go
+from tests.support.failing import failing
 from tests.support.fake_source import Site
 from tests.support.fake_source import Source as FakeSource
 from tests.support.waiting import until
@@ -212,5 +212,5 @@ def test_a_file_that_the_copy_does_not_hold_is_refused(tmp_path: Path, source: F
     chain = Chain(tmp_path, source)
     chain.to(STATES[0])
     (chain.copy / "own.nq").write_bytes(b"<urn:own> <urn:p> <urn:o> .\n")
-    with pytest.raises(UnusableInput, match="does not hold this file"):
+    with failing("HW-DAT-03", match="does not hold this file"):
         Rounds(tmp_path / "own", file_set(chain.copy / "own.nq")).run()

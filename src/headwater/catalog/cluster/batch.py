@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -256,19 +255,12 @@ def record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | No
     return accepted
 
 
-class RestoreLost(StoreFault):
-    """The restore was silent for longer than its lease, and another process has taken over the set."""
-
-    code: ClassVar[str] = "HW-CAT-10"
-    advice: ClassVar[str] = "Nothing of the set was restored: run the same command again, with a longer lease_seconds."
-
-
 def restore(turn: SetWriter, snapshot: SetSnapshot, parts: Iterator[Part]) -> SetHead:
     """Write a set that is not there under a hidden head, which is shown last; the head.
 
     The hidden head holds the lease and counts revisions like any other, so that what a restore leaves behind when it
     ends early is void: whoever comes next, to restore or to create the set, takes over and goes on in a new term. The
-    turn sees hidden heads. Raises what `parts` raises, Unacceptable, SetExists, SetBusy, RestoreLost, ClusterFault.
+    turn sees hidden heads. Raises what `parts` raises, Unacceptable, SetExists, StoreFault, StoreFault, ClusterFault.
     """
     indices, name = turn.indices, turn.name
     try:
@@ -279,7 +271,7 @@ def restore(turn: SetWriter, snapshot: SetSnapshot, parts: Iterator[Part]) -> Se
         raise SetExists("the set is in the catalog already", where=name)
     after = turn.run(lambda: _restored(turn, snapshot, parts))
     if after is None:
-        raise RestoreLost("somebody else has taken over the set that was being restored", where=name)
+        raise StoreFault("somebody else has taken over the set that was being restored", code="HW-CAT-10", where=name)
     return after
 
 

@@ -54,7 +54,7 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long is waited for others.
 
     `lease_seconds`: how long others bear a holder's silence. `busy_seconds`: how long a call waits for another writer,
-    then raises SetBusy. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
+    then raises StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
     """
 
     lease_seconds: float = 30.0
@@ -213,7 +213,7 @@ class ClusterCatalog(ClusterReads):
         return as_snapshot(replace(self._head(name), fence=0))
 
     def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts. May raise SetBusy, RestoreLost as well."""
+        """Make a set of its parts. May raise StoreFault, StoreFault as well."""
         rest = iter(parts)
         snapshot = next(rest)
         assert isinstance(snapshot, SetSnapshot), "a set begins with its snapshot"

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.faults import NewerSchema
-from headwater.errors import UsageFault
+from headwater.errors import StoreFault, UsageFault
 from headwater.storage.cluster import Cluster
 from headwater.storage.cluster_faults import ClusterDamaged
 from headwater.typed_decoding import from_json, json_decoder
@@ -145,7 +144,7 @@ class _Count(msgspec.Struct, frozen=True):
 
 
 def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
-    """Make sure that the indices are there, creating what is missing. Raises NewerSchema, UsageFault, ClusterFault."""
+    """Make sure that the indices are there, creating what is missing. Raises StoreFault, UsageFault, ClusterFault."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", prefix):
         raise UsageFault(f"no prefix for indices: {prefix!a}", advice="Use lower-case letters, digits, - and _.")
     missing = _missing(cluster, prefix)
@@ -193,7 +192,7 @@ def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> N
 
 
 def is_prepared(cluster: Cluster, prefix: str) -> bool:
-    """Whether there is anything of a catalog under this prefix. Raises NewerSchema, ClusterFault."""
+    """Whether there is anything of a catalog under this prefix. Raises StoreFault, ClusterFault."""
     return len(_missing(cluster, prefix)) < len(KINDS)
 
 
@@ -229,7 +228,7 @@ def _missing(cluster: Cluster, prefix: str) -> list[str]:
         if meta is None:
             raise ClusterDamaged("the index was not made by Headwater", where=name)
         if meta.schema > VERSION:
-            raise NewerSchema(f"version {meta.schema}, this program knows {VERSION}", where=name)
+            raise StoreFault(f"version {meta.schema}, this program knows {VERSION}", code="HW-CAT-03", where=name)
         kind = next((kind for kind in KINDS if name == f"{prefix}-{kind}-v{VERSION}"), None)
         if kind is not None:
             _add_fields(cluster, name, kind, index.mappings)

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -32,15 +32,6 @@ from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, Clust
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
 
 R = TypeVar("R")
-
-
-class SetBusy(StoreFault):
-    """Another writer held the lease of the set for longer than we wait."""
-
-    code: ClassVar[str] = "HW-CAT-08"
-    advice: ClassVar[str] = (
-        "Another process writes to this set: wait for it, or end it, then run the same command again."
-    )
 
 
 class Overtaken(Exception):
@@ -273,7 +264,7 @@ class SetWriter:
         return HeldBy(self.writer.token, self.writer.lease_seconds)
 
     def _free(self, started: float) -> None:
-        """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, SetBusy."""
+        """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, StoreFault."""
         while True:
             self._look()
             now = time.monotonic()
@@ -284,7 +275,7 @@ class SetWriter:
                 self._take_over()
                 continue
             if now - started > self.writer.busy_seconds:
-                raise SetBusy(_busy(held, now - started), where=self.name)
+                raise StoreFault(_busy(held, now - started), code="HW-CAT-08", where=self.name)
             # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
             time.sleep(min(max(held.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, held.seconds))
 

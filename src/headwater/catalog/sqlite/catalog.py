@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import Run, is_text, to_microseconds
-from headwater.catalog.faults import NewerSchema, Unacceptable, WrongPhase
+from headwater.catalog.faults import Unacceptable, WrongPhase
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -59,6 +59,7 @@ from headwater.catalog.sqlite.rows import (
     state_of,
 )
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
+from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
@@ -70,7 +71,7 @@ _LARGE = 100_000
 class SqliteCatalog:
     """A catalog in the file at `path`, created and migrated as needed; use from any thread.
 
-    Raises NewerSchema for a file of a newer Headwater and a `DatabaseFault` (HW-DB-…) when the file or the disk is in
+    Raises StoreFault for a file of a newer Headwater and a `DatabaseFault` (HW-DB-…) when the file or the disk is in
     the way; every method may raise the latter.
     """
 
@@ -89,7 +90,7 @@ class SqliteCatalog:
         try:
             self._database = Database(path, SCHEMA, durability=durability, busy_seconds=busy_seconds)
         except SchemaTooNew as cause:
-            raise NewerSchema(cause.what, where=cause.where) from cause
+            raise StoreFault(cause.what, code="HW-CAT-03", where=cause.where) from cause
 
     @property
     def migrated_from(self) -> int | None:

@@ -50,7 +50,6 @@ def check_alone(options: dict[str, Any]) -> None:
 
 def address(url: str, path: str, set_name: str | None) -> str:
     """The address that takes announcements: URL itself, or below it."""
-    from headwater.ingest.push.http_sender import BadAddress
 
     url = url.rstrip("/")
     if url.endswith(path):
@@ -61,7 +60,7 @@ def address(url: str, path: str, set_name: str | None) -> str:
         advice = f"Give one like {url}/SET{path}, or --set NAME"
         if urlsplit(url).path:
             advice = f"Give {url}{path} if it is the set's own, else one like {url}/SET{path}, or --set NAME"
-        raise BadAddress("this address names no set", where=url, advice=f"{advice}.")
+        raise UsageFault("this address names no set", code="HW-ING-57", where=url, advice=f"{advice}.")
     return f"{url}/{set_name}{path}"
 
 

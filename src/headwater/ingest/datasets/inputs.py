@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from headwater.copies.copy_state import CopiedFile, CopiedSet, CopyStateReader, copied_sets, files_after, files_at
 from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
 from headwater.copies.schema import FOLDER, STATE
-from headwater.datasets.dataset_folder import InputChanged, UnusableInput
+from headwater.datasets.dataset_folder import InputChanged
+from headwater.errors import SourceFault
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.ingest.copy.statement import VIA, leads_home
 from headwater.ingest.folder.walk import is_copy_of
@@ -42,7 +43,7 @@ _ROWS: Final = 5_000
 
 
 class DatasetInput(Protocol):
-    """What a dataset is made of. Methods raise UnusableInput and other faults of whoever must act."""
+    """What a dataset is made of. Methods raise SourceFault and other faults of whoever must act."""
 
     where: str
     """What messages call it."""
@@ -84,7 +85,9 @@ class FileInput:
             advice = (
                 'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
             )
-            raise UnusableInput("the name does not tell the syntax of RDF", where=self.where, advice=advice)
+            raise SourceFault(
+                "the name does not tell the syntax of RDF", code="HW-DAT-03", where=self.where, advice=advice
+            )
         return [RdfInput(self._path, self._syntax, self._base)]
 
 
@@ -130,7 +133,9 @@ class FolderInput:
                     continue
                 count += 1
                 if count > MOST_FILES:
-                    raise UnusableInput(f"the folder has more than {MOST_FILES:,} RDF files", where=self.where)
+                    raise SourceFault(
+                        f"the folder has more than {MOST_FILES:,} RDF files", code="HW-DAT-03", where=self.where
+                    )
                 yield path, syntax, found
 
     def _base_of(self, path: Path) -> str | None:
@@ -208,7 +213,7 @@ class EndpointInput:
         with target.open("w", encoding="utf-8", newline="") as file, closing(endpoint.rows(_QUADS)) as rows:  # type: ignore[type-var]  # a generator
             for row in rows:
                 if len(row) != 4 or None in row[1:]:
-                    raise UnusableInput("a row of the answer is no statement", where=self.where)
+                    raise SourceFault("a row of the answer is no statement", code="HW-DAT-03", where=self.where)
                 graph, *triple = row
                 lines.append(f"{' '.join(map(str, triple))} {graph or ''} .\n")
                 count += 1
@@ -222,7 +227,7 @@ class EndpointInput:
         text = endpoint.value(_COUNT) or ""
         digits = text.partition("^^")[0].strip('"')
         if not (digits.isascii() and digits.isdigit()):
-            raise UnusableInput("the endpoint does not count its statements", where=self.where)
+            raise SourceFault("the endpoint does not count its statements", code="HW-DAT-03", where=self.where)
         return int(digits)
 
 
@@ -252,9 +257,9 @@ class StoreInput:
         try:
             names = sorted(os.listdir(self._path))
         except OSError as cause:
-            raise UnusableInput(f"cannot be read: {cause.strerror}", where=self.where) from cause
+            raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=self.where) from cause
         if "CURRENT" not in names:
-            raise UnusableInput("no Oxigraph store is in this folder", where=self.where)
+            raise SourceFault("no Oxigraph store is in this folder", code="HW-DAT-03", where=self.where)
         for name in names:
             is_data = name.endswith(_STORE_FILES) or name.startswith("MANIFEST")
             found = _stat(self._path / name) if is_data else None
@@ -271,10 +276,12 @@ class StoreInput:
                 except OSError as cause:
                     what = "another process has the store open"
                     advice = "Have that process answer SPARQL, and set `sparql` to its address."
-                    raise UnusableInput(what, where=self.where, advice=advice) from cause
+                    raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
                 yield
         except OSError as cause:
-            raise UnusableInput(f"cannot be read: {cause.strerror or cause}", where=self.where) from cause
+            raise SourceFault(
+                f"cannot be read: {cause.strerror or cause}", code="HW-DAT-03", where=self.where
+            ) from cause
 
 
 def signature_of_files(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
@@ -300,14 +307,14 @@ def _regular(path: Path) -> os.stat_result:
     try:
         found = path.stat()
     except OSError as cause:
-        raise UnusableInput(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+        raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(path)) from cause
     if not stat.S_ISREG(found.st_mode):
-        raise UnusableInput("not a file", where=str(path))
+        raise SourceFault("not a file", code="HW-DAT-03", where=str(path))
     return found
 
 
 def _raise(cause: OSError) -> None:
-    raise UnusableInput(f"cannot be read: {cause.strerror}", where=str(cause.filename)) from cause
+    raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(cause.filename)) from cause
 
 
 _DEEPEST: Final = 64
@@ -382,7 +389,7 @@ class CopiedInput:
         found = self._found()
         path, file = self._path(found), found.file
         if file.unconfirmed:
-            raise UnusableInput("no list confirms the dataset of the copy yet", where=str(path))
+            raise SourceFault("no list confirms the dataset of the copy yet", code="HW-DAT-03", where=str(path))
         seen = self._stat(path)
         if (seen.st_size, seen.st_mtime_ns) != (file.size, file.mtime_ns):
             raise InputChanged("the dataset of the copy is not as it was placed", where=str(path))
@@ -390,12 +397,12 @@ class CopiedInput:
         return [RdfInput(path, found.dataset.syntax, found.dataset.uri, str(path))]
 
     def _found(self) -> _Found:
-        """What the state has by now. Raises UnusableInput, NoSingleDataset, and faults of the state."""
+        """What the state has by now. Raises SourceFault, NoSingleDataset, and faults of the state."""
         with closing(CopyStateReader(self.copy)) as state, state.read() as t:
             some = [(one, rdf) for one in self._files(t) if (rdf := _as_rdf(one)) is not None]
         chosen = chosen_dataset([rdf for _, rdf in some], None)
         if chosen is None:
-            raise UnusableInput("the copy has no RDF dataset here", where=self.where)
+            raise SourceFault("the copy has no RDF dataset here", code="HW-DAT-03", where=self.where)
         return next(_Found(one, rdf) for one, rdf in some if rdf is chosen)
 
     def _files(self, t: Transaction) -> list[CopiedFile]:
@@ -404,12 +411,14 @@ class CopiedInput:
                 return [found]
         if Path(self.where).is_file():
             what = "the copy does not hold this file"
-            raise UnusableInput(what, where=self.where, advice="Name a file that `headwater sync` has placed.")
+            raise SourceFault(
+                what, code="HW-DAT-03", where=self.where, advice="Name a file that `headwater sync` has placed."
+            )
         sets = [one for one in copied_sets(t) if self._is_meant(one)]
         if len(sets) != 1:
             told = ", ".join(one.folder or "." for one in copied_sets(t))[:200]
             what = "this is no folder of a set of the copy" if not sets else "the copy has several sets"
-            raise UnusableInput(what, where=self.where, advice=f"Name the folder of one set: {told}.")
+            raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=f"Name the folder of one set: {told}.")
         return files_after(t, sets[0].id, "", _AT_ONCE)
 
     def _is_meant(self, one: CopiedSet) -> bool:
@@ -422,10 +431,10 @@ class CopiedInput:
         try:
             return path.stat(follow_symlinks=False)
         except OSError as cause:
-            raise UnusableInput(f"cannot be read: {cause.strerror}", where=str(path)) from cause
+            raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(path)) from cause
 
     def _origin(self, file: CopiedFile) -> Link:
-        """The `via` of the entry that it was copied by, else its own resource there. Raises UnusableInput."""
+        """The `via` of the entry that it was copied by, else its own resource there. Raises SourceFault."""
         kept = from_json(file.links, list[Link]) if file.links else []
         link = next(
             (one for one in kept if one.rel.lower() == VIA),
@@ -439,7 +448,7 @@ class CopiedInput:
             ),
         )
         if leads_home([link], self._base_url):
-            raise UnusableInput("the dataset of the copy came from here", where=link.href)
+            raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=link.href)
         return link
 
 

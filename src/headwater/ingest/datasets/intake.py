@@ -160,7 +160,7 @@ class DatasetIntake:
     def look(self) -> DatasetOutcome:
         """Take the present state where it is another one than is recorded.
 
-        Raises BadRdf and its kinds, InputChanged, UnusableInput, BrokenSeries, Stopped, and faults of the
+        Raises BadRdf and its kinds, InputChanged, SourceFault, BrokenSeries, Stopped, and faults of the
         catalog; what was recorded stays.
         """
         before = self.state

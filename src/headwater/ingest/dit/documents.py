@@ -10,7 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -47,8 +47,7 @@ _SPACE = re.compile(r"\s+")
 class BadDocument(UsageFault):
     """A document is not of the DIT-ES protocol, or does not name its resource."""
 
-    code: ClassVar[str] = "HW-ING-41"
-    advice: ClassVar[str] = "docs/ingest.md shows the supported documents; correct this one and send it again."
+    code = "HW-ING-41"
 
 
 class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -29,13 +29,6 @@ _PLAIN_PATH = re.compile(f"{_SEGMENT}(?:/{_SEGMENT})*").fullmatch
 
 Source = dict[str, Any]
 """One document as it is encoded."""
-
-
-class NoPath(UsageFault):
-    """The relative URI of a resource cannot be a `rel_path`: its file name is not text, or has control characters."""
-
-    code: ClassVar[str] = "HW-ING-54"
-    advice: ClassVar[str] = "Give --url-prefix, so that every location is written as a complete URL."
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +51,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
         return text.isoformat(timespec="microseconds") + "Z"
 
     def location(self, uri: str) -> Source:
-        """`url` when it is complete, else `rel_path`, not percent-encoded (DIT-07). Raises NoPath."""
+        """`url` when it is complete, else `rel_path`, not percent-encoded (DIT-07). Raises UsageFault."""
         if "://" in uri:
             return {"value": uri, "type": URL}
         if self.prefix is not None:
@@ -71,7 +64,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
                 return {"value": path, "type": REL_PATH}
         except (UnicodeDecodeError, BadLocation):
             pass
-        raise NoPath("no path in a document says where this resource is", where=uri[:200])
+        raise UsageFault("no path in a document says where this resource is", code="HW-ING-54", where=uri[:200])
 
 
 class Harvest(msgspec.Struct, kw_only=True):
@@ -82,7 +75,7 @@ class Harvest(msgspec.Struct, kw_only=True):
     changes: int = 0
 
     def lines(self, catalog: Catalog, manner: Manner) -> Iterator[bytes]:
-        """Each document with its line's end; bounded memory. Raises UnknownSet, NoPath, what the catalog raises."""
+        """Each document with its line's end; bounded memory. Raises UnknownSet, UsageFault, what the catalog raises."""
         opened_at, after, seq = catalog.state(self.name).opened_at, "", 0
         while rows := catalog.resources(self.name, after, _BATCH):
             after = rows[-1].uri

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -91,22 +91,6 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:_+-][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
-class BadIndex(UsageFault):
-    """The name of an index is invalid, or the index does not exist."""
-
-    code: ClassVar[str] = "HW-ING-46"
-    advice: ClassVar[str] = "Name the harvester's index like http://host:9200/omtd-resourcesync."
-
-
-class OddAnswer(SourceFault):
-    """The search server's answer is not that of a search."""
-
-    code: ClassVar[str] = "HW-ING-47"
-    advice: ClassVar[str] = (
-        "Check that the address is that of an OpenSearch or Elasticsearch server of version 7 or later."
-    )
-
-
 class SearchAnswer(Protocol):
     """The part of an answer that is read."""
 
@@ -158,31 +142,33 @@ class Index:
 
     def __init__(self, server: SearchServer, name: str) -> None:
         if not all(_NAME.match(one) for one in name.split(",")):
-            raise BadIndex(f"not the name of an index: {name[:200]!a}")
+            raise UsageFault(f"not the name of an index: {name[:200]!a}", code="HW-ING-46")
         self._server = server
         self._name = name
         self._size = PAGE
 
     def shards(self) -> list[Shard]:
-        """Every shard of every index behind the name. Raises BadIndex when there is none."""
+        """Every shard of every index behind the name. Raises UsageFault when there is none."""
         filters = (
             "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.settings.index.refresh_interval,"
             "*.mappings.properties.resource_set"
         )
         answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
         if answer.status == 404:
-            raise BadIndex("there is no such index", where=self._name)
+            raise UsageFault("there is no such index", code="HW-ING-46", where=self._name)
         found = []
         for index, told in sorted(_decoded(answer.body).items()):
             try:
                 settings = told["settings"]["index"]
                 count, uuid = int(settings["number_of_shards"]), str(settings["uuid"])
             except (KeyError, TypeError, ValueError) as cause:
-                raise OddAnswer("the settings of an index say neither uuid nor shards", where=index) from cause
+                raise SourceFault(
+                    "the settings of an index say neither uuid nor shards", code="HW-ING-47", where=index
+                ) from cause
             field, pause = _set_field(told), _seconds(settings.get("refresh_interval"))
             found += [Shard(index, uuid, number, field, pause) for number in range(count)]
         if not found:
-            raise BadIndex("there is no such index", where=self._name)
+            raise UsageFault("there is no such index", code="HW-ING-46", where=self._name)
         return found
 
     def newest(self, shard: Shard) -> int:
@@ -244,7 +230,7 @@ class Index:
         try:
             ours = answer["aggregations"]["ours"]["doc_count"]
         except (KeyError, TypeError) as cause:
-            raise OddAnswer("a search without the count that it was asked for") from cause
+            raise SourceFault("a search without the count that it was asked for", code="HW-ING-47") from cause
         return max((_found(hit).number for hit in _hits(answer)), default=-1) if ours == 0 else -1
 
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
@@ -303,7 +289,7 @@ def _of_others(field: str | None, sets: frozenset[str] | None) -> list[dict[str,
 
 def _found(hit: object) -> IndexDocument:
     if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
-        raise OddAnswer("a document without the number of its operation")
+        raise SourceFault("a document without the number of its operation", code="HW-ING-47")
     if "_source" not in hit:
         return IndexDocument(number, Wrapped(None))
     return IndexDocument(number, Unwrapper().push(hit)[0])
@@ -312,7 +298,7 @@ def _found(hit: object) -> IndexDocument:
 def _hits(answer: dict[str, Any]) -> list[object]:
     hits = answer.get("hits")
     if answer.get("timed_out") or not isinstance(hits, dict) or not isinstance(hits.get("hits"), list):
-        raise OddAnswer("a search that was not answered as a whole")
+        raise SourceFault("a search that was not answered as a whole", code="HW-ING-47")
     return list(hits["hits"])
 
 
@@ -320,9 +306,9 @@ def _decoded(body: str) -> dict[str, Any]:
     try:
         value = decoded(body)
     except BadDocument as cause:
-        raise OddAnswer("an answer that is not JSON") from cause
+        raise SourceFault("an answer that is not JSON", code="HW-ING-47") from cause
     if not isinstance(value, dict):
-        raise OddAnswer("an answer that is no object")
+        raise SourceFault("an answer that is no object", code="HW-ING-47")
     return value
 
 
@@ -337,15 +323,16 @@ def is_index(text: str) -> bool:
 def index_credentials(environment: Mapping[str, str], texts: Iterable[str]) -> Credentials:
     """What HEADWATER_INDEX_USER, _PASSWORD and _API_KEY say, for the one server that the indexes are on.
 
-    Raises BadIndex when several servers would be told: a secret is for one. An index whose address has a password of
+    Raises UsageFault when several servers would be told: a secret is for one. An index whose address has a password of
     its own needs none.
     """
     found = credentials_from(environment, "INDEX")
     places = (_place_of(text)[0] for text in texts)
     servers = {place.nodes for place in places if place.credentials.password is None}
     if found != NOBODY and len(servers) > 1:
-        raise BadIndex(
+        raise UsageFault(
             "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY are for one server, and the indexes are on several",
+            code="HW-ING-46",
             advice="Write user:password@ into the addresses of the indexes, in a file that only the source may read.",
         )
     return found
@@ -358,7 +345,7 @@ def index_at(
     *,
     patience_seconds: float | None = None,
 ) -> Index:
-    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises BadIndex.
+    """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises UsageFault.
 
     A password in the URL counts before `credentials`.
     """
@@ -372,7 +359,7 @@ def index_at(
 
 
 def _place_of(text: str) -> tuple[ClusterPlace, str]:
-    """The server, and the name of the index there. Raises BadIndex."""
+    """The server, and the name of the index there. Raises UsageFault."""
     place = text
     for scheme, own in _SCHEMES.items():
         place = own + place.removeprefix(scheme) if place.startswith(scheme) else place
@@ -381,8 +368,8 @@ def _place_of(text: str) -> tuple[ClusterPlace, str]:
     try:
         found = place_of(place)
     except BadPlace as cause:
-        raise BadIndex(f"not an index: {cause.what}", where=cause.where) from cause
+        raise UsageFault(f"not an index: {cause.what}", code="HW-ING-46", where=cause.where) from cause
     path = place.partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
     if not isinstance(found, ClusterPlace) or not path:
-        raise BadIndex("the address names no index")
+        raise UsageFault("the address names no index", code="HW-ING-46")
     return found, path

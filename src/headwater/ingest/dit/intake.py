@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -282,13 +281,6 @@ Route = Callable[[str | None], Feed | None]
 
 Raises UsageFault: there is no such set, or it may not be announced to.
 """
-
-
-class NotForUs(UsageFault):
-    """The resource_set of a document matches no set of this source."""
-
-    code: ClassVar[str] = "HW-ING-48"
-    advice: ClassVar[str] = "Configure a set with this resource_set, or send the document to the right server."
 
 
 class DocumentRecords(Records):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import msgspec
 
@@ -20,8 +19,7 @@ from headwater.versions.store import VersionStore
 class FolderUnusable(UsageFault):
     """The folder to publish does not exist, is not a folder, or cannot be read."""
 
-    code: ClassVar[str] = "HW-ING-02"
-    advice: ClassVar[str] = "Name an existing folder that this user may read."
+    code = "HW-ING-02"
 
 
 class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from watchfiles import watch
 
@@ -40,8 +40,7 @@ _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 class CannotWatch(StoreFault):
     """The system cannot watch this folder: no such folder, too many watches, or no support by the file system."""
 
-    code: ClassVar[str] = "HW-ING-40"
-    advice: ClassVar[str] = "Changes are found by scanning instead; raise fs.inotify.max_user_watches for faster ones."
+    code = "HW-ING-40"
 
 
 class _Stop:

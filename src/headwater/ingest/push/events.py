@@ -10,7 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -77,8 +77,7 @@ Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]
 class BadEvent(UsageFault):
     """A line is not an announcement: not JSON, an unknown field, or a value that no document could have."""
 
-    code: ClassVar[str] = "HW-ING-42"
-    advice: ClassVar[str] = "docs/ingest.md describes the lines; correct this one and send it again."
+    code = "HW-ING-42"
 
 
 class AnnouncedLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,8 +216,7 @@ NOT_HELD = "the set does not hold the resource"
 class LineTooLong(BadEvent):
     """A line is longer than a record may be."""
 
-    code: ClassVar[str] = "HW-ING-43"
-    advice: ClassVar[str] = "Send one JSON object a line, with at most 500 links for a resource."
+    code = "HW-ING-43"
 
 
 def take_lines(

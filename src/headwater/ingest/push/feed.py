@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -42,13 +42,6 @@ SWEEP_EVERY = 64
 
 _batches = itertools.count(1)
 T = TypeVar("T")
-
-
-class IntakeBusy(StoreFault):
-    """Other processes kept recording in the set for too long."""
-
-    code: ClassVar[str] = "HW-ING-52"
-    advice: ClassVar[str] = "Send it again: what was recorded is not recorded twice."
 
 
 class OutcomeKind(StrEnum):
@@ -124,7 +117,7 @@ class Feed:
     def attempt(self, work: Callable[[], T]) -> T:
         """Let `work` decide and `write` by one state of the set; again, when another process has written meanwhile.
 
-        Raises what `work` raises; IntakeBusy when others have gone first for longer than we wait.
+        Raises what `work` raises; StoreFault when others have gone first for longer than we wait.
         """
         with self.lock:
             until, pause = time.monotonic() + BUSY_SECONDS, 0.001
@@ -134,7 +127,7 @@ class Feed:
                     return work()
                 except Moved as fault:
                     if time.monotonic() > until:
-                        raise IntakeBusy(fault.what, where=self.name) from fault
+                        raise StoreFault(fault.what, code="HW-ING-52", where=self.name) from fault
                 finally:
                     self._seen = None
                 time.sleep(pause * random.random())

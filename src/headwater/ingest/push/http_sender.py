@@ -13,7 +13,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
@@ -39,25 +39,10 @@ _AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _UNDER_WAY: Final = b"HW-ING-53"
 
 
-class BadAddress(UsageFault):
-    """The address for announcements is invalid."""
-
-    code: ClassVar[str] = "HW-ING-57"
-    advice: ClassVar[str] = "Give the address that accepts announcements, like https://HOST/SET/changes."
-
-
-class Refused(UsageFault):
-    """The server refuses the announcements: an unknown token, another set, or a load that is over."""
-
-    code: ClassVar[str] = "HW-ING-58"
-    advice: ClassVar[str] = "The server's message names the reason; its log and configuration have the details."
-
-
 class Unanswered(SourceFault):
     """The server for announcements cannot be reached, or has not accepted a batch in time."""
 
-    code: ClassVar[str] = "HW-ING-59"
-    advice: ClassVar[str] = "Run the same command again when the server works."
+    code = "HW-ING-59"
 
 
 class _Answer(msgspec.Struct):
@@ -101,7 +86,7 @@ class Sender:
         url, token = server.url, server.token
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise BadAddress("not the address of a server", where=url[:200])
+            raise UsageFault("not the address of a server", code="HW-ING-57", where=url[:200])
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
         self._url = url
@@ -117,7 +102,7 @@ class Sender:
         self._number = 0
 
     def send(self, lines: Sequence[Line], query: str = "") -> list[Outcome]:
-        """Announce lines as one batch; what became of each, by its number. Raises Refused, Unanswered.
+        """Announce lines as one batch; what became of each, by its number. Raises UsageFault, Unanswered.
 
         One that was too long to be read is refused here: what is sent in its place is a blank line, which is none.
         """
@@ -158,7 +143,7 @@ class Sender:
                 packed = False
                 continue
             if reply is not None and not _may_pass(reply):
-                raise Refused(f"the server answers {said}", where=self._url)
+                raise UsageFault(f"the server answers {said}", code="HW-ING-58", where=self._url)
             wait = min(pause, LONGEST_PAUSE_SECONDS) * random.uniform(0.7, 1.0)
             if reply is not None and reply.retry_after is not None:
                 wait = reply.retry_after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -22,15 +22,13 @@ _BOM: Final = b"\xef\xbb\xbf"
 class Damaged(UsageFault):
     """The compressed form of the records is damaged or cut off."""
 
-    code: ClassVar[str] = "HW-ING-55"
-    advice: ClassVar[str] = "Compress the records again and send all of them; events with the same Idempotency-Key."
+    code = "HW-ING-55"
 
 
 class TooMuch(UsageFault):
     """The records, compressed or not, exceed the size limit, or expand too much."""
 
-    code: ClassVar[str] = "HW-ING-56"
-    advice: ClassVar[str] = "Send it in several requests, or not compressed; what the answer lists was taken."
+    code = "HW-ING-56"
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):

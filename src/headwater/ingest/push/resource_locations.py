@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
@@ -29,8 +29,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class BadLocation(UsageFault):
     """A location is invalid: no absolute http(s) URL, a path outside the root, or one with `..` (DIT-A10)."""
 
-    code: ClassVar[str] = "HW-ING-49"
-    advice: ClassVar[str] = "Announce an absolute http or https URL, or a path below the set's resource_root."
+    code = "HW-ING-49"
 
 
 class Location(msgspec.Struct, frozen=True, gc=False):

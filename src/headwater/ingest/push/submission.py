@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,22 +41,19 @@ BATCH_OCTETS = 4 << 20
 class BadKey(UsageFault):
     """An Idempotency-Key is invalid, or was used for another request."""
 
-    code: ClassVar[str] = "HW-ING-44"
-    advice: ClassVar[str] = "Use a new key, such as a UUID, for each request; the same key only to repeat a request."
+    code = "HW-ING-44"
 
 
 class KeyUnderWay(UsageFault):
     """Another process is handling a request with the same Idempotency-Key."""
 
-    code: ClassVar[str] = "HW-ING-53"
-    advice: ClassVar[str] = "Repeat the request in a moment: it then gets the answer of the first request."
+    code = "HW-ING-53"
 
 
 class TooManyLines(UsageFault):
     """A request has more lines than the limit."""
 
-    code: ClassVar[str] = "HW-ING-45"
-    advice: ClassVar[str] = "Send the rest in another request; what the answer lists was taken."
+    code = "HW-ING-45"
 
 
 class Record(NamedTuple):

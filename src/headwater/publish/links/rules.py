@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -94,18 +94,11 @@ _type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullm
 _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
 
 
-class BadLinkRule(UsageFault):
-    """A rule for links is invalid."""
-
-    code: ClassVar[str] = "HW-CFG-05"
-    advice: ClassVar[str] = "docs/links.md shows each kind of rule by an example and what comes of it."
-
-
 class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The resource `record` is metadata about `content`: patterns of paths with one `{stem}`, the same in both.
 
     The two are linked `describedby` and `describes` while both are there. `profile` says what kind of metadata it is
-    (RS-REL-07). Raises BadLinkRule.
+    (RS-REL-07). Raises UsageFault.
     """
 
     content: str
@@ -117,16 +110,18 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             start, hole, end = pattern.partition(HOLE)
             parts = f"{start}x{end}".split("/")
             if not hole or not _path(start) or not _path(end) or not {"", ".", ".."}.isdisjoint(parts):
-                raise BadLinkRule(f"{name} is no path with one {HOLE}: {pattern[:200]!r}")
+                raise UsageFault(f"{name} is no path with one {HOLE}: {pattern[:200]!r}", code="HW-CFG-05")
         if self.content == self.record:
-            raise BadLinkRule(f"content and record are the same: {self.content[:200]!r}")
+            raise UsageFault(f"content and record are the same: {self.content[:200]!r}", code="HW-CFG-05")
         if self.profile is not None:
             try:
                 MarkupWriter("url").link(Link(rel="profile", href=self.profile))
             except WriteRefused as cause:
-                raise BadLinkRule(cause.what, rule=cause.rule) from cause
+                raise UsageFault(cause.what, code="HW-CFG-05", rule=cause.rule) from cause
             if not is_absolute(self.profile):
-                raise BadLinkRule(f"profile is no absolute URI: {self.profile[:200]!r}", rule="RS-REL-07")
+                raise UsageFault(
+                    f"profile is no absolute URI: {self.profile[:200]!r}", code="HW-CFG-05", rule="RS-REL-07"
+                )
 
     @property
     def allowance(self) -> Allowance:
@@ -144,22 +139,24 @@ class Variant(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def variants_of(texts: tuple[str, ...]) -> tuple[Variant, ...]:
-    """The variants that a list of suffixes and media types means, in its order. Raises BadLinkRule."""
+    """The variants that a list of suffixes and media types means, in its order. Raises UsageFault."""
     found: dict[str, Variant] = {}
     for text in texts:
         if _type(text):
             suffixes = [one[1:] for one in mimetypes.MimeTypes().guess_all_extensions(text)]
             if not suffixes:
-                raise BadLinkRule(f"no suffix is known of the media type {text}", advice="Name the suffix instead.")
+                raise UsageFault(
+                    f"no suffix is known of the media type {text}", code="HW-CFG-05", advice="Name the suffix instead."
+                )
             made = [Variant(one, text) for one in sorted(suffixes)]
         elif _suffix(text):
             made = [Variant(text)]
         else:
-            raise BadLinkRule(f"variants has neither a suffix nor a media type: {text[:200]!r}")
+            raise UsageFault(f"variants has neither a suffix nor a media type: {text[:200]!r}", code="HW-CFG-05")
         for one in made:
             found.setdefault(one.suffix, one)
     if texts and len(found) < 2:
-        raise BadLinkRule("variants has one suffix alone: there is nothing to choose from")
+        raise UsageFault("variants has one suffix alone: there is nothing to choose from", code="HW-CFG-05")
     return tuple(found.values())
 
 
@@ -282,7 +279,7 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     `href` is an absolute URL in which `{path}`, `{uri}`, `{name}` and `{stem}` stand for what they mean of the
     resource, as it is written in its URI. `match` are patterns of paths: only these resources get the link. Raises
-    BadLinkRule.
+    UsageFault.
     """
 
     rel: str
@@ -293,15 +290,19 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     def __post_init__(self) -> None:
         if self.rel in _RESERVED_RELATIONS:
-            raise BadLinkRule(f"links of the relation {self.rel[:100]} are made by Headwater itself", rule="RS-LN-01")
+            raise UsageFault(
+                f"links of the relation {self.rel[:100]} are made by Headwater itself",
+                code="HW-CFG-05",
+                rule="RS-LN-01",
+            )
         _check_pattern(self.href, self.rel)
         if self.pri is not None and not 1 <= self.pri <= 999_999:
-            raise BadLinkRule(f"pri is not within 1 to 999999: {self.pri}", rule="RS-LN-03")
+            raise UsageFault(f"pri is not within 1 to 999999: {self.pri}", code="HW-CFG-05", rule="RS-LN-03")
         try:
             _markup.link(self.link("a/b.c", "http://a/b/c"))
             Selection(self.match)
         except (WriteRefused, BadPattern) as cause:
-            raise BadLinkRule(cause.what, rule=cause.rule) from cause
+            raise UsageFault(cause.what, code="HW-CFG-05", rule=cause.rule) from cause
 
     def link(self, path: str, uri: str) -> Link:
         """The link of the resource with this path below the set's folder and this absolute URI."""
@@ -333,7 +334,7 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All rules of one set, by kind; a kind that a set has none of costs nothing.
 
     `variants` are suffixes or media types: `report.html` and `report.pdf` are representations of `report`. Raises
-    BadLinkRule.
+    UsageFault.
     """
 
     urls: tuple[UrlRule, ...] = ()
@@ -345,11 +346,13 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for count in (len(self.urls), len(self.described), len(self.variants)):
             if count > MOST_RULES:
-                raise BadLinkRule(f"{count} rules of one kind: a set has {MOST_RULES} at most")
+                raise UsageFault(f"{count} rules of one kind: a set has {MOST_RULES} at most", code="HW-CFG-05")
         variants_of(self.variants)
         ranked = Counter((one.rel, one.pri, one.match) for one in self.urls if one.pri is not None)
         if doubled := next((one for one, count in ranked.items() if count > 1), None):
-            raise BadLinkRule(f"two links of the relation {doubled[0]} have pri {doubled[1]}", rule="RS-LN-03")
+            raise UsageFault(
+                f"two links of the relation {doubled[0]} have pri {doubled[1]}", code="HW-CFG-05", rule="RS-LN-03"
+            )
 
     @property
     def allowance(self) -> Allowance:
@@ -373,18 +376,22 @@ NO_RULES: Final = LinkRules()
 
 
 def _check_pattern(pattern: str, rel: str) -> None:
-    """Raise BadLinkRule when this is no pattern of absolute URLs; a mirror or origin may be any scheme with a host."""
+    """Raise UsageFault when this is no pattern of absolute URLs; a mirror or origin may be any scheme with a host."""
     if len(pattern) > LONGEST_PATTERN:
-        raise BadLinkRule(f"href of {rel} has more than {LONGEST_PATTERN:,} characters", rule="RS-DOC-19")
+        raise UsageFault(
+            f"href of {rel} has more than {LONGEST_PATTERN:,} characters", code="HW-CFG-05", rule="RS-DOC-19"
+        )
     unknown = [one for one in _HOLE.findall(pattern) if one not in PLACEHOLDERS]
     if unknown or {"{", "}"} & set(_HOLE.sub("", pattern)):
         known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-        raise BadLinkRule(f"href of {rel} has other braces than {known}: {pattern[:200]!r}")
+        raise UsageFault(f"href of {rel} has other braces than {known}: {pattern[:200]!r}", code="HW-CFG-05")
     plain = _HOLE.sub("", pattern)
     scheme = pattern.partition(":")[0].lower()
     if scheme in _LOCAL or (rel == "duplicate" and scheme not in _MIRRORS and is_absolute(plain)):
-        raise BadLinkRule(f"href of {rel} has the scheme {scheme}, which nobody can fetch", rule="RS-REL-01")
+        raise UsageFault(
+            f"href of {rel} has the scheme {scheme}, which nobody can fetch", code="HW-CFG-05", rule="RS-REL-01"
+        )
     if not is_absolute(plain) or "{" in scheme or not plain.isascii() or not plain.isprintable() or " " in plain:
-        raise BadLinkRule(f"href of {rel} is no absolute URL: {pattern[:200]!r}", rule="RS-LN-01")
+        raise UsageFault(f"href of {rel} is no absolute URL: {pattern[:200]!r}", code="HW-CFG-05", rule="RS-LN-01")
     if escape(plain) != plain and '"' in plain:
-        raise BadLinkRule(f"href of {rel} is no absolute URL: {pattern[:200]!r}", rule="RS-LN-01")
+        raise UsageFault(f"href of {rel} is no absolute URL: {pattern[:200]!r}", code="HW-CFG-05", rule="RS-LN-01")

@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from enum import Enum, auto
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -31,20 +31,19 @@ Mark = Callable[[], str]
 class BadName(UsageFault):
     """A document name could lead out of the folder or collide with the store's own files."""
 
-    code: ClassVar[str] = "HW-STO-10"
-    advice: ClassVar[str] = "Names are relative, with `/` between plain parts, and do not end in `.gz`."
+    code = "HW-STO-10"
 
 
 class CannotWrite(StoreFault):
     """The file system refused the operation: full, read-only, no permission."""
 
-    code: ClassVar[str] = "HW-STO-11"
+    code = "HW-STO-11"
 
 
 class CannotRead(StoreFault):
     """A stored document cannot be read."""
 
-    code: ClassVar[str] = "HW-STO-12"
+    code = "HW-STO-12"
 
 
 class Coding(Enum):
