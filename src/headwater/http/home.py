@@ -115,16 +115,15 @@ class HealthHandler:
     def __init__(self, access: SourceAccess, first: Callable[[], Report] | None = None) -> None:
         self._access = access
         self._ask = first or (lambda: report(access.source))
-        self._waiting_seconds = WAITING_SECONDS if first is None else math.inf  # it is waited for there
+        self._is_first = first is None  # else it is waited for there
         self._lock = threading.Lock()
         self._asked: Future[Report] | None = None
         self._asked_at = 0.0
 
     def route(self) -> Route:
         """The row of the report."""
-        return Route(
-            name="health", pattern="/health", handler=self.answer, media_type=b"application/json", cache=NO_STORE
-        )
+        kind = b"application/json"
+        return Route(name="health", pattern="/health", handler=self.answer, media_type=kind, cache=NO_STORE)
 
     async def answer(self, request: HttpRequest) -> Response:
         """The report; 503 with what is known without the catalog, when that fails or has not answered in time."""
@@ -146,7 +145,8 @@ class HealthHandler:
             if self._asked is None or self._asked.done():
                 self._asked = self._access.askers.submit(self._ask)
                 self._asked_at = time.monotonic()
-            return self._asked, max(0.0, self._asked_at + self._waiting_seconds - time.monotonic())
+            until = self._asked_at + WAITING_SECONDS if self._is_first else math.inf
+            return self._asked, max(0.0, until - time.monotonic())
 
     def _told(self, asked: Future[Report]) -> Report:
         if not asked.done():
