@@ -15,7 +15,7 @@ from headwater.processes.limited import JobEnded, LimitedProcess
 from headwater.rdf import canonical_hash
 from headwater.rdf.canonical_hash import CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf, RdfTooCostly
-from headwater.rdf.syntaxes import N_QUADS, NAMES, TURTLE
+from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, TURTLE
 from headwater.spec.kinds import HEADWATER
 from headwater.spec.records import Entry
 from tests.source.datasets import importer
@@ -241,10 +241,10 @@ def test_the_hash_is_of_what_is_said(tmp_path: Path) -> None:
         assert empty == hashlib.sha256(b"").hexdigest()
         found = hasher.digest(RdfDocument(tmp_path, N_QUADS, NS, b"<a:b> <a:c> <a:d> .\r\n" * 2))
         assert found == hashlib.sha256(b"<a:b> <a:c> <a:d> .\n").hexdigest()
-        for name, syntax in NAMES.items():
+        for syntax in SYNTAXES:
             path = tmp_path / f"a.{syntax.suffixes[0]}"
             (tmp_path / "source.nt").write_bytes(b'_:x <http://e.org/p> "\xc3\xa9"@de .\n')
-            assert run_here("rdf", "convert", tmp_path / "source.nt", "-o", path, "--to", name).returncode == 0
+            assert run_here("rdf", "convert", tmp_path / "source.nt", "-o", path, "--to", syntax.name).returncode == 0
             form = b'_:c14n0 <http://e.org/p> "\xc3\xa9"@de .\n'
             assert hasher.digest(RdfDocument(path, syntax, NS)) == hashlib.sha256(form).hexdigest()
     finally:
