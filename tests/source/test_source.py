@@ -355,7 +355,8 @@ def test_a_folder_that_is_gone_and_versions_that_are_lost_are_not_well(
         world.put("b", b"b")
         until(lambda: stands(source) == (200, False, Exit.TRANSFERS_FAILED), what="the loss")
         run(["status", str(world.state)])
-        assert "the last 1 version could not be kept" in capsys.readouterr().out
+        out = capsys.readouterr().out  # the file may have been read in the middle of its writing as well
+        assert re.search("the last (1 version|2 versions) could not be kept", out)
         monkeypatch.undo()
         world.put("c", b"c")
         until(lambda: stands(source) == (200, True, Exit.DONE), what="the next version")
