@@ -67,6 +67,7 @@ class FakeLease:
     """A lease without a cluster: what the turn does with it is all that is looked at."""
 
     seconds = 0.3
+    turn = 0
 
     def __init__(self, role: Role, who: str) -> None:
         self.role, self.who = role, who
@@ -88,6 +89,7 @@ class FakeLease:
         self.holder = owner.who if owner else ""
         if owner is not None and owner is not self and now < owner.until:
             return False
+        self.turn += owner is not self
         self.role.owner, self.until = self, now + self.seconds
         return True
 
@@ -448,6 +450,8 @@ def test_a_turn_that_was_over_begins_anew_though_nobody_looked_meanwhile() -> No
     until(lambda: done == ["begin"])
     lease.lapse()
     until(lambda: done == ["begin", "end", "begin"])
+    lease.is_slow = True
+    until(lambda: done == ["begin", "end", "begin", "end", "begin"])
     assert leadership.halt()
 
 
@@ -456,6 +460,8 @@ class _Lapsing:
 
     seconds = 0.3
     holder = "another process"
+    turn = 0
+    is_slow = False
 
     def __init__(self) -> None:
         self._is_held = False
@@ -464,6 +470,9 @@ class _Lapsing:
         return self._is_held
 
     def take(self) -> bool:
+        if self.is_slow:  # it is over, and another one's, while this is being asked
+            self._is_held = self.is_slow = False
+        self.turn += not self._is_held
         self._is_held = True
         return True
 

@@ -104,6 +104,8 @@ class Lease(Protocol):
 
     seconds: float
     """So long after it was last renewed nobody else takes it."""
+    turn: int
+    """Another number each time it was taken, not renewed: others may have held it before."""
 
     @property
     def holder(self) -> str:

@@ -168,18 +168,18 @@ class Leadership:
     def _keep(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         lease = self._lease
         assert lease is not None
-        had = False
+        begun: int | None = None
         while not self._stopping.is_set():
-            was_over = not lease.holds()  # then it may have been another one's meanwhile, though we have it again
             has = self._ask(lease)
             if self._stopping.is_set():
                 return
-            if had and (was_over or not has):
+            turn = lease.turn if has else None
+            if begun is not None and begun != turn:  # also when it is ours again: it may have been another one's
                 end()
-                had = False
-            if has and not had:
+                begun = None
+            if turn is not None and begun is None:
                 has = self._has_begun(begin)
-            had = has
+                begun = turn if has else None
             pause = renewal_seconds(lease.seconds)
             self._stopping.wait(pause if has else min(pause, _LOOK_SECONDS))
 

@@ -50,12 +50,8 @@ class RoleLease:
         self._watch = LeaseWatch(self._token)
         self._term = LeaseTerm(seconds)
         self._beat = 0
-        self._holder = ""
-
-    @property
-    def holder(self) -> str:
-        """Who had it when it was last asked for; empty when nobody did."""
-        return self._holder
+        self.holder = ""
+        self.turn = 0
 
     def holds(self) -> bool:
         """Whether it is surely ours now: others wait for as long from a later moment on."""
@@ -69,19 +65,21 @@ class RoleLease:
             now = time.monotonic()
             found = self._documents.get(self._id)
             there = None if found is None else found.source
-            self._holder = there.who if there is not None and there.token else ""
+            self.holder = there.who if there is not None and there.token else ""
             if there is not None and (there.token, there.beat) == (self._token, self._beat):
                 break  # the answer was lost
             if found is not None and self._watch.judge(found.source.held_by, found.version, now) is not None:
                 self._term.end()
                 self._wait_for(found)
                 return False
-            waiting = there.next if there is not None and there.token == self._token else ""
+            is_renewed = there is not None and there.token == self._token
+            waiting = there.next if there is not None and is_renewed else ""
+            self.turn += not is_renewed
             asked = now
             wanted = _RoleDocument(self._role, self._token, self._who, self.seconds, self._beat, waiting)
             if self._documents.put(self._id, wanted, None if found is None else found.version) is not None:
                 break
-        self._holder = self._who
+        self.holder = self._who
         self._term.renewed(asked)
         return True
 
