@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 6_252,
-    "cli": 7_663,
+    "cli": 7_636,
     "copies": 510,
     "datasets": 590,
     "files": 1_226,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_580,
-    "sync": 27_223,
+    "sync": 27_210,
     "top": 1_136,
-    "triplestores": 951,
+    "triplestores": 946,
     "versions": 1_312,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 526
+MOST_MODULES = 520
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

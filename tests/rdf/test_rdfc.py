@@ -95,7 +95,7 @@ def test_what_is_labelled_anew_is_the_same_graph(name: str) -> None:
     assert isomorphic(before, after)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.2, "seconds"), (60.0, "share of memory")])
+@pytest.mark.parametrize(("seconds", "told"), [(0.02, "seconds"), (60.0, "share of memory")])
 def test_a_poison_clique_is_given_up(seconds: float, told: str) -> None:
     """By time or by memory, which is that of an ordinary graph of its length."""
     nodes = [f"_:n{number}" for number in range(14)]

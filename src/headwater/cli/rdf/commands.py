@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
-from headwater.cli.rdf.convert import convert
 from headwater.cli.rdf.dump import dump
 from headwater.cli.rdf.published import replay, restart
-from headwater.cli.rdf.store_query import query
 from headwater.cli.rdf.streams import (
     STANDARD,
     deliver,
@@ -33,6 +31,12 @@ if TYPE_CHECKING:
     from headwater.rdf.canonical import DatasetSummary, RdfOptions
     from headwater.rdf.differences import PatchSummary
     from headwater.rdf.syntaxes import RdfInput
+import sys
+
+from headwater.cli.output import standard_input
+from headwater.cli.rdf.streams import (
+    SYNTAX_NAMES,
+)
 
 _SHOWN = 20
 _NO_LINES = "no line of what was given as patch begins with + or -: nothing is changed by it [NQUD-02]"
@@ -250,6 +254,96 @@ def _folder(path: Path) -> Path:
 def _check_json(output: str, *, as_json: bool) -> None:
     if as_json and output == STANDARD:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+
+
+@click.command("convert", short_help="Write a dataset in another syntax.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
+@click.option(
+    "--to", type=click.Choice(SYNTAX_NAMES), help="The syntax to write.  [default: by the suffix of --output]"
+)
+@output_option
+@reads_rdf
+def convert(
+    files: Sequence[str], to: str | None, output: str, as_json: bool, syntax: str | None, base: str | None
+) -> Exit:
+    """Write the dataset of all FILEs in another syntax: the same octets for the same dataset.
+
+    What was written is read again and compared. What a syntax cannot say is refused: named graphs in most, some
+    predicates in RDF/XML. Blank nodes get the labels of RDFC-1.0.
+    """
+    from headwater.rdf.syntaxes import NAMES, syntax_of
+    from headwater.rdf.writing import write_syntax
+
+    if as_json and output == STANDARD:
+        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+    wanted = NAMES[to] if to is not None else syntax_of(None, output)
+    if wanted is None:
+        raise UsageFault("nothing says in which syntax to write", advice="Name it with --to.")
+    with scratch_folder() as scratch:
+        inputs = rdf_inputs(files, scratch, syntax, base)
+        found = write_syntax(inputs, scratch / "result", wanted, scratch=scratch)
+        deliver(scratch / "result", output)
+    if as_json:
+        json_document({"syntax": wanted.name, "media_type": wanted.media_type, **asdict(found)})
+    else:
+        click.echo(f"{counted(found.quads, 'statement')} in {wanted.title}", err=True)
+    return Exit.DONE
+
+
+_FORMS = ("tsv", "csv", "json", "xml")
+_SETS_SHOWN = 10
+
+
+@click.command("query", short_help="Query the store that follows a dataset.")
+@click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("query", metavar="QUERY")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(_FORMS),
+    default="tsv",
+    show_default=True,
+    help="How rows and answers are written; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
+)
+@click.option("--positions", is_flag=True, help="With the graph of positions, which is none of the dataset.")
+def query(store: Path, query: str, form: str, positions: bool) -> Exit:
+    """Print what the SPARQL query QUERY (or @FILE; - for standard input) finds in STORE.
+
+    STORE is what `headwater sync --store DIR` keeps for a set: DIR/SET. The command only reads, and sees the state
+    after the last change. The graph in which `sync` notes how far the store is does not count as part of the dataset;
+    a query sees it if it names it with FROM, or with --positions.
+
+    Exit statuses: 0 done; 2 usage, or no query; 6 fault of the store.
+    """
+    from headwater.triplestores.embedded_store import EmbeddedStore
+
+    folder = store / "oxigraph" if (store / "oxigraph").is_dir() else store
+    if not (folder / "CURRENT").exists():
+        sets = ", ".join(sorted(one.parent.name for one in store.glob("*/oxigraph"))[:_SETS_SHOWN])
+        raise UsageFault(
+            "there is no store in this folder" + (f", but there are those of sets: {printable(sets)}" if sets else ""),
+            where=str(store),
+            advice="Name DIR/SET, of the DIR that `headwater sync --store DIR` keeps.",
+        )
+    opened = EmbeddedStore(folder, read_only=True)
+    try:
+        found = opened.query(_text(query), form, with_positions=positions)
+    finally:
+        opened.close()
+    sys.stdout.buffer.write(found)
+    if not found.endswith(b"\n"):
+        click.echo()
+    return Exit.DONE
+
+
+def _text(query: str) -> str:
+    """The query itself, from wherever it is."""
+    try:
+        if query == "-":
+            return standard_input().read().decode()
+        return Path(query[1:]).read_text("utf-8") if query.startswith("@") else query
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageFault(f"the query cannot be read: {cause}", advice="Name a file of UTF-8 text.") from cause
 
 
 command.add_command(convert)

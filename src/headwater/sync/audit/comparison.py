@@ -1,19 +1,27 @@
-"""The comparison of one set: expected files with files on disk, apart from what has changed meanwhile (DST-Q)."""
+"""The comparison of one set: expected files with files on disk, apart from what has changed meanwhile (DST-Q).
+
+RDF documents of which only the hash of what they say is listed are read and hashed for it (docs/extensions.md).
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.progress import Notice
+from headwater.spec.extensions import CANONICAL
 from headwater.spec.hashes import STRONGEST
+from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row
-from headwater.sync.audit.document_audit import judge_documents
 from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
     BY_HASH,
+    BY_RECORD,
+    BY_TIME,
     CHANGED,
     DIFFERENT,
     EXTRA,
@@ -21,6 +29,7 @@ from headwater.sync.audit.findings import (
     SAME,
     TOLD_NO_MORE,
     UNREADABLE,
+    UNVERIFIABLE,
     ContentVerdict,
     ExpectedFile,
     Finding,
@@ -35,7 +44,8 @@ from headwater.sync.audit.findings import (
 )
 from headwater.sync.audit.inventory import Inventory
 from headwater.sync.audit.set_content import SetContent
-from headwater.sync.lists.entries import ListContext
+from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
+from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of, strongest_text
 
@@ -271,3 +281,48 @@ class SetComparison:
 
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
+
+
+_DOCUMENTS = """
+SELECT e.uri, e.path, e.hash, e.extra, e.type, coalesce(e.verdict, ?1), r.digest FROM temp.expected e
+JOIN temp.found f ON f.path = e.path LEFT JOIN resources r ON r.set_id = ?5 AND r.uri = e.uri
+WHERE instr(e.extra, ?2) AND NOT coalesce(e.newer, 0) AND coalesce(e.length, f.size) = f.size AND NOT f.errno
+AND coalesce(e.verdict, ?1) IN (?1, ?3, ?4)"""
+
+
+def judge_documents(database: Database, file: Callable[[bytes], bytes], set_id: int | None) -> Counter[str]:
+    """Replace the verdicts in `expected` on documents without a listed digest by those on what they say.
+
+    `file` is where one lies, `set_id` the set of which the copy has its own record (None: of none). Returns how many
+    more files, or fewer, are proved by what.
+    """
+    judged, proved = [], Counter[str]()
+    with database.write() as t, closing(CanonicalFixity()) as fixity:
+        wanted = SAME, CANONICAL, DIFFERENT, UNVERIFIABLE, set_id
+        for uri, path, hash_, extra, kind, before, recorded in t.rows(_DOCUMENTS, wanted):
+            listed = canonical_hash_of(extra)
+            if listed is None or digests_of(hash_):
+                continue
+            found = DocumentFixity.UNKNOWN
+            try:
+                found = fixity.judge_file(listed, uri, kind, Path(os.fsdecode(file(path)))).fixity
+                verdict = _verdict(found, before, is_recorded=recorded is not None)
+            except OSError:
+                verdict = UNREADABLE
+            otherwise = BY_RECORD if recorded is not None else BY_TIME
+            proved[otherwise] -= before == SAME
+            proved[BY_HASH if found is DocumentFixity.AS_LISTED else otherwise] += verdict == SAME
+            judged.append((None if verdict == SAME else verdict, uri))
+        if judged:
+            t.many("UPDATE temp.expected SET verdict = ? WHERE uri = ?", judged)
+    return proved
+
+
+def _verdict(found: DocumentFixity, before: str, *, is_recorded: bool) -> str:
+    """The verdict by what the document says. The hash of the empty dataset verifies nothing, and where it costs too
+    much to find out nothing is known: what is not as it was placed is different all the same."""
+    if found is DocumentFixity.AS_LISTED:
+        return SAME
+    if found is DocumentFixity.OTHER or (before == DIFFERENT and is_recorded):
+        return DIFFERENT
+    return SAME if found is DocumentFixity.NOTHING and before == SAME else UNVERIFIABLE

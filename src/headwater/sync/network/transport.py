@@ -19,11 +19,12 @@ from headwater.files.whole_writes import Room
 from headwater.quantities import human_seconds
 from headwater.retry import retry_after_seconds
 from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.authentication import SignInCredentials
+from headwater.sync.network.authentication import FIELD_NAME, Presented, SignInCredentials
 from headwater.sync.network.ca_bundle import CaBundle, ca_bundle
 from headwater.sync.network.curl_handles import (
     NOT_TAKEN,
     PAUSE,
+    PLAIN_HEADERS,
     SLOWEST_DOCUMENT,
     SLOWEST_OCTETS_PER_SECOND,
     CurlError,
@@ -33,11 +34,55 @@ from headwater.sync.network.curl_handles import (
 from headwater.sync.network.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
 from headwater.sync.network.range_requests import PartialBody
-from headwater.sync.network.request_headers import RequestHeaders
 from headwater.sync.network.response import ResponseReceiver
-from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch
+from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch, site_of
 from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer, StreamReceiver
 from headwater.sync.network.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
+
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+class RequestHeaders:
+    """Makes the lines of requests for who has these credentials, or none."""
+
+    def __init__(self, credentials: SignInCredentials | None) -> None:
+        self._credentials = credentials
+        self._trusted = site_of(credentials.origin) if credentials else None
+
+    def are_plain(self, job: ScheduledFetch) -> bool:
+        """Whether a request needs no other lines than all do."""
+        plain = not job.fetch.headers and job.fetch.body is None
+        return plain and job.site != self._trusted and job.part is None
+
+    def lines(self, job: ScheduledFetch) -> list[bytes]:
+        """The lines. A header of the fetch that is a secret does not follow a redirect to another origin either.
+
+        Raises ValueError for a header that cannot be sent.
+        """
+        secret = () if site_of(job.fetch.uri) == job.site else SECRET_HEADERS
+        fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
+        fields += job.part.headers() if job.part is not None else ()
+        names = {name.lower() for name, _ in fields}
+        if not all(map(FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
+            raise ValueError("a header that cannot be sent")
+        lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
+        if "accept-encoding" not in names:
+            lines.extend(PLAIN_HEADERS)
+        if job.fetch.body is not None:
+            lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
+        own = self.credentials_for(job)
+        return lines if own is None else lines + own.lines(names)
+
+    def credentials_for(self, job: ScheduledFetch) -> SignInCredentials | None:
+        """What may be shown to the origin that is asked now."""
+        return self._credentials if job.site == self._trusted else None
+
+    def presented(self, job: ScheduledFetch) -> Presented:
+        """What the last request said of who asks."""
+        if self._credentials is None:
+            return Presented.NOTHING
+        return self._credentials.presented if job.site == self._trusted else Presented.WITHHELD
+
 
 __all__ = [
     "FailureKind",

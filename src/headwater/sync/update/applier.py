@@ -19,7 +19,7 @@ from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
 from headwater.sync.lists.refused_entries import any_refused
-from headwater.sync.metadata.transfer_order import stages
+from headwater.sync.metadata.described_choice import stages
 from headwater.sync.network.throttling import FIRST_LIMIT
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
