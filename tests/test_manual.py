@@ -15,8 +15,9 @@ import pytest
 from tools.engines.launch import free_port
 from tools.reference import PAGE, render
 
-from headwater.errors import messages
+from headwater.errors import message, messages
 from headwater.source.config_file import read_config
+from headwater.spec.hashes import HASHLIB
 from tests.support.serving import request
 from tests.support.waiting import until
 
@@ -38,6 +39,10 @@ def test_every_code_in_the_source_is_in_the_table_and_none_is_there_for_nothing(
     for path in (ROOT / "src" / "headwater").rglob("*.py"):
         used |= set(re.findall(r"\b(?:HW-(?:[A-Z]+-)?\d+|RS-DOC-19|RS-DISC-05)\b", path.read_text("utf-8")))
     assert used == set(messages())
+
+
+def test_the_advice_on_digests_names_those_that_there_are() -> None:
+    assert message("HW-OWN-04").advice == f"Use one of {', '.join(HASHLIB)}."
 
 
 def test_the_map_names_every_room_and_nothing_that_is_not_there() -> None:

@@ -87,7 +87,6 @@ class HeadwaterError(Exception):
 
     code: ClassVar[str] = "HW-000"
     exit_status: ClassVar[Exit] = Exit.BUG
-    advice: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class HeadwaterError(Exception):
         self.what = what
         self.where = where
         self.rule = rule or known.rule
-        self.todo = advice or self.advice or known.advice
+        self.todo = advice or known.advice
 
     def __str__(self) -> str:
         """One line: what, where, the rule or code."""

@@ -41,7 +41,6 @@ class AnnouncementRefused(UsageFault):
     """A request that announces is refused before its body is read."""
 
     code: ClassVar[str] = "HW-SRV-14"
-    advice: ClassVar[str] = "The answer says what to do; docs/ingest.md describes requests and statuses."
 
 
 class _EarlyRefusal(msgspec.Struct, frozen=True):
@@ -150,7 +149,6 @@ class _BodyCutOff(UsageFault):
     """The body of a request is missing or incomplete."""
 
     code: ClassVar[str] = "HW-SRV-05"
-    advice: ClassVar[str] = "Send it again: with the same Idempotency-Key nothing is taken twice."
 
 
 class IngestEndpoint:
@@ -379,7 +377,6 @@ class WrongToken(UsageFault):
     """A document is for a set that the request's token does not permit."""
 
     code: ClassVar[str] = "HW-SRV-04"
-    advice: ClassVar[str] = "Send it with the token of its set."
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

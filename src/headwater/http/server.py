@@ -29,9 +29,6 @@ class AddressInUse(StoreFault):
     """The address to listen on is in use, or not permitted."""
 
     code: ClassVar[str] = "HW-SRV-01"
-    advice: ClassVar[str] = (
-        "Stop the other program, or choose another address (--host, --port, --listen); port 0 takes any free one."
-    )
 
 
 _RIGHTS = "Take a port from 1024 on: the system keeps those below for programs with more rights."

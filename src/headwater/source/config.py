@@ -86,17 +86,12 @@ class BadDatasetConfig(UsageFault):
     """A set with profile = "rdf-dataset" lacks what it is made of, or has a setting that does not go with it."""
 
     code: ClassVar[str] = "HW-CFG-08"
-    advice: ClassVar[str] = "docs/datasets.md has an example, and says which keys do not go with a dataset, and why."
 
 
 class BadPushConfig(UsageFault):
     """A set has none of `files`, `feed`, `copy` and `profile`, or several, or a setting of another kind."""
 
     code: ClassVar[str] = "HW-CFG-03"
-    advice: ClassVar[str] = (
-        'Give a set `files = "DIR"`, or `copy = "DEST"`, or `feed = "events"` or "dit" and what belongs to it, or'
-        ' `profile = "rdf-dataset"` and `dataset = "PATH"`.'
-    )
 
 
 @cache
@@ -109,7 +104,6 @@ class BadConfiguration(UsageFault):
     """The configuration file cannot be read, or has an invalid value."""
 
     code: ClassVar[str] = "HW-CFG-01"
-    advice: ClassVar[str] = "docs/configuration.md lists every key, its meaning and its default."
 
 
 class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

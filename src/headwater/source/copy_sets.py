@@ -33,7 +33,6 @@ class UnknownCopySet(UsageFault):
     """The copy has no set of this name, neither its own name nor the one under which it would be published."""
 
     code: ClassVar[str] = "HW-CFG-09"
-    advice: ClassVar[str] = "Name one of the sets of the copy; `headwater status DEST` shows them."
 
 
 class CopySets:

@@ -33,7 +33,6 @@ class BadNotifyConfig(UsageFault):
     """The `[notify]` table has no hub, one twice, or something that is no URL of one."""
 
     code: ClassVar[str] = "HW-CFG-06"
-    advice: ClassVar[str] = 'Write it like hubs = ["https://hub.example.org/"], with the URL that subscribers use.'
 
 
 class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +95,6 @@ class BadHubConfig(UsageFault):
     """The address or the URL of a hub cannot be used."""
 
     code: ClassVar[str] = "HW-CFG-07"
-    advice: ClassVar[str] = 'Write it like listen = "127.0.0.1:8080", base_url = "https://hub.example.org/".'
 
 
 class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

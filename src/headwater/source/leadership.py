@@ -28,14 +28,12 @@ class Locked(StoreFault):
     """Another process works on the same state folder."""
 
     code: ClassVar[str] = "HW-OWN-01"
-    advice: ClassVar[str] = "End the other process, or use another state folder."
 
 
 class StateUnusable(StoreFault):
     """The state folder cannot be made or written."""
 
     code: ClassVar[str] = "HW-OWN-02"
-    advice: ClassVar[str] = "Name a folder with --state that this user may write in."
 
 
 def make_state(folder: Path) -> None:

@@ -44,14 +44,12 @@ class HubUnreachable(SourceFault):
     """A hub does not answer, or cannot take a notification at this moment."""
 
     code: ClassVar[str] = "HW-NTF-01"
-    advice: ClassVar[str] = "Nothing, if the hub comes back: all is sent then, in order. Else look after the hub."
 
 
 class HubRefuses(SourceFault):
     """A hub does not take the notifications of a set."""
 
     code: ClassVar[str] = "HW-NTF-02"
-    advice: ClassVar[str] = "Check hubs and token of [notify], and what the hub asks of its publishers."
 
 
 STREAMS_AT_ONCE: Final = 8

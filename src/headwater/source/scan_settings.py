@@ -26,14 +26,12 @@ class FolderOverlap(UsageFault):
     """A folder to read and a folder to write are the same, or one is wrongly inside the other."""
 
     code: ClassVar[str] = "HW-OWN-03"
-    advice: ClassVar[str] = "Keep the published folder, the output and the state apart."
 
 
 class UnknownHash(UsageFault):
     """Headwater cannot compute this digest."""
 
     code: ClassVar[str] = "HW-OWN-04"
-    advice: ClassVar[str] = f"Use one of {', '.join(HASHLIB)}."
 
 
 _OF_A_TREE = "Name the folder that it was made of; the output itself is shown by any web server."

@@ -19,9 +19,6 @@ class BadToken(UsageFault):
     """A token is invalid, too short, or cannot be read."""
 
     code: ClassVar[str] = "HW-CFG-02"
-    advice: ClassVar[str] = (
-        "A token is 16 to 1,000 printable characters without spaces; `openssl rand -hex 32` makes one."
-    )
 
 
 _FILE_ADVICE: Final = (

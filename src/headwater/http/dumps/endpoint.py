@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.address_levels import client_network
 from headwater.catalog.content import ContentReader
+from headwater.errors import message
 from headwater.http import responses
 from headwater.http.dumps.package import Package, PackageSource
 from headwater.http.dumps.package_stream import DumpTimes, PackageStream
@@ -273,4 +274,4 @@ def _refused(refused: DumpRefused, limits: DumpLimits) -> Response:
     head = line(b"cache-control", NO_STORE) + _CLOSE
     if isinstance(refused, TooManyDumps):
         head += line(b"retry-after", b"2")
-    return responses.data(refused.status, body, _JSON, head)
+    return responses.data(message(refused.code).http_status or 400, body, _JSON, head)
