@@ -18,6 +18,7 @@ from headwater.source.hub_config import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
 from tests.notify.subscriber import Answer, Subscriber
 from tests.support.forward_proxy import ForwardProxy
+from tests.support.streams import stream_server
 
 SECRET = "a-s3cret"  # a word that must be found nowhere else
 
@@ -95,10 +96,11 @@ def test_what_is_secret_goes_through_a_tunnel(authority: Authority) -> None:
                 heads.append(await reader.readuntil(b"\r\n\r\n"))
                 assert await reader.readexactly(6) == b"a body"
                 writer.write(b"HTTP/1.1 204 Heard\r\n\r\n")
-            writer.close()
 
-        server = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=context)
-        at = server.sockets[0].getsockname()[:2]
+        async with stream_server(heard, tls=context) as port:
+            return await ask(("127.0.0.1", port))
+
+    async def ask(at: tuple[str, int]) -> HttpAnswer | HttpFailure:
         with ForwardProxy({"hub.invalid": at}) as proxy:
             own = {uris.origin("https://hub.invalid/"): OriginCredentials(b"Authorization: Bearer a-token\r\n")}
             named = read_proxy(proxy.url.replace("http://", "ben:p@"))
@@ -111,7 +113,6 @@ def test_what_is_secret_goes_through_a_tunnel(authority: Authority) -> None:
             assert refused.text.startswith("the certificate is not believed: ")
             assert [head.split("\r\n")[0] for head in proxy.heads] == ["CONNECT hub.invalid:443 HTTP/1.1"] * 2
             assert all("Proxy-Authorization: Basic" in head and "a-token" not in head for head in proxy.heads)
-        server.close()
         return answer
 
     answer = asyncio.run(serve())

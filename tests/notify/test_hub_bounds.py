@@ -33,6 +33,7 @@ from headwater.notify.hub.store import HubStore
 from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.source.tokens import AccessTokens
 from tests.notify.subscriber import Answer, Came, Subscriber
+from tests.support.streams import stream_server
 
 URL = "http://hub.example/"
 TOPIC = "http://8.8.8.8/t"
@@ -352,15 +353,12 @@ def test_a_topic_is_judged_by_its_head_before_its_body_is_read(
         await reader.readuntil(b"\r\n\r\n")
         writer.write(f"HTTP/1.1 {head}\r\nContent-Length: 1000000\r\n\r\n".encode())  # the body never comes
         await reader.read()
-        writer.close()
 
     async def fetch(hub: Hub) -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        found = await topics.fetch_topic(hub._context, f"http://127.0.0.1:{port}/t", is_trusted=is_trusted)
+        async with stream_server(answer) as port:
+            found = await topics.fetch_topic(hub._context, f"http://127.0.0.1:{port}/t", is_trusted=is_trusted)
         assert isinstance(found, topics.TopicFault)
         assert ("no answer within" in found.text) == is_read, found
-        server.close()
 
     with_hub(tmp_path, fetch)
 

@@ -19,6 +19,7 @@ from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber
 from tests.support.program import run_here
 from tests.support.serving import Process, request
+from tests.support.streams import stream_server
 from tests.support.waiting import until
 
 USAGE = 2
@@ -118,17 +119,14 @@ def test_a_hub_may_have_an_ipv6_address_in_place_of_a_name(authority: Authority)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
-        writer.close()
 
     async def ask() -> HttpAnswer | HttpFailure:
-        server = await asyncio.start_server(heard, "::1", 0, ssl=context)
         client = HttpClient(lambda _address: None, user_agent="test", authorities=str(authority.own.certificate))
-        try:
-            port = server.sockets[0].getsockname()[1]
-            return await client.request("POST", f"https://[::1]:{port}/", AnswerBounds(seconds=30))
-        finally:
-            client.close()
-            server.close()
+        async with stream_server(heard, "::1", context) as port:
+            try:
+                return await client.request("POST", f"https://[::1]:{port}/", AnswerBounds(seconds=30))
+            finally:
+                client.close()
 
     answer = asyncio.run(ask())
     assert isinstance(answer, HttpAnswer), answer

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Self
 
+from tests.support.streams import stream_server
+
 _SECONDS = 30.0
 _LONGEST_DELAY = 1.5
 _FAULTS = ("lost before", "lost after", "delayed", "doubled", "doubled late")
@@ -29,6 +31,7 @@ class BadProxy:
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
+        self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -37,7 +40,7 @@ class BadProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(_SECONDS)
 
     def faults(self) -> int:
@@ -46,15 +49,18 @@ class BadProxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1_000))
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.run_until_complete(self._serve())
         self._loop.close()
+
+    async def _serve(self) -> None:
+        async with stream_server(self._connected) as port:
+            self.url = f"http://127.0.0.1:{port}/"
+            self._ready.set()
+            await self._ended.wait()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
@@ -65,7 +71,6 @@ class BadProxy:
                 if answer is not None:
                     writer.write(answer)
                     await writer.drain()
-        writer.close()
 
     async def _passed(self, head: bytes, body: bytes) -> bytes | None:
         """Pass a request on, or not; the answer, or none."""
