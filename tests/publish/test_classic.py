@@ -14,13 +14,13 @@ from lxml import etree
 
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
 from headwater.progress import Notice
+from headwater.publish import classic, whole_lists
+from headwater.publish.classic import first_change
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
-from headwater.publish.views import classic, whole_lists
-from headwater.publish.views.classic import first_change
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind

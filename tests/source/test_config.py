@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.publish.links.rules import DescribedRule, UrlRule
+from headwater.publish.link_rules import DescribedRule, UrlRule
 from headwater.publish.site import BadSite
 from headwater.source.config import BadConfiguration, BadPushConfig, SetConfig, SourceConfig
 from headwater.source.config_file import read_config

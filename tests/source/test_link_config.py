@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UsageFault
-from headwater.publish.links.rules import DescribedRule, LinkRules, UrlRule
+from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
 from headwater.source.config import SourceConfig
 from headwater.source.config_file import read_config
 from headwater.source.configured_source import open_catalog

@@ -19,7 +19,7 @@ from headwater.http import responses
 from headwater.http.responses import Head, Response, line
 from headwater.http.routes import HttpRequest, Match
 from headwater.http.source_access import SourceAccess
-from headwater.publish.links.rules import Variant, generic_of, is_variant, variants_of
+from headwater.publish.link_rules import Variant, generic_of, is_variant, variants_of
 
 _LONGEST = 4_096
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}"

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Catalog, Change
+from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import head_of
 from headwater.publish.site import (

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, SetState
 from headwater.publish.capabilities import CHANNELS
-from headwater.publish.links.rules import NO_RULES
+from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 from headwater.typed_decoding import from_json
 
@@ -40,7 +40,7 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first: int = 0
     """The first segment that the index beside it names; those before it have left by retention."""
     link_octets: int = 0
-    """What links that were added at rendering (`publish/links/`) take of it at most."""
+    """What links that were added at rendering (`publish/added_links.py`) take of it at most."""
 
 
 class ChangePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -31,7 +31,8 @@ from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
-from headwater.publish.archives.renderer import Archives
+from headwater.publish.archives import Archives
+from headwater.publish.classic import ClassicLists
 from headwater.publish.dataset_documents import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset
 from headwater.publish.packages.change_contents import KeptContents
@@ -63,9 +64,8 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
+from headwater.publish.sitemap import Sitemaps
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.publish.views.classic import ClassicLists
-from headwater.publish.views.sitemap import Sitemaps
 from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import CannotWrite, ObjectStore

@@ -35,7 +35,7 @@ from headwater.publish.capabilities import (
     Channel,
     part_name,
 )
-from headwater.publish.links.rules import NO_RULES, PATCH_LINK, LinkRules
+from headwater.publish.link_rules import NO_RULES, PATCH_LINK, LinkRules
 from headwater.spec.checks import escape
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile

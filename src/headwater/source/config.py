@@ -18,7 +18,7 @@ import msgspec
 from headwater.catalog.catalog_url import anchored, is_cluster, place_of
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Locations
-from headwater.publish.links.rules import DescribedRule, LinkRules, UrlRule
+from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
 from headwater.publish.site import Count, Seconds, SetOptions, SetSettings, Share, Site, description_name
 from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hub_config import HubConfig, NotifyConfig

@@ -21,7 +21,7 @@ from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.files.whole_writes import free_octets
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
-from headwater.publish.links.rules import NO_RULES
+from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SourceConfig
 from headwater.source.copy_sets import CopySets

@@ -12,9 +12,9 @@ import pytest
 
 from headwater.catalog.interface import Delete
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish import plan
-from headwater.publish.archives import documents
-from headwater.publish.archives.documents import within_bounds
+from headwater.publish import archive_documents as documents
+from headwater.publish import plan, whole_lists
+from headwater.publish.archive_documents import within_bounds
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     ArchivedChangeDump,
@@ -29,7 +29,6 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site, change_segment_name
-from headwater.publish.views import whole_lists
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry
 from headwater.storage.objects.folder_store import FolderStore

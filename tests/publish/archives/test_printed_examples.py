@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.archives.documents import archive_documents, archived_name
+from headwater.publish.archive_documents import archive_documents, archived_name
 from headwater.publish.capabilities import (
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,

@@ -10,9 +10,9 @@ import pytest
 from headwater.catalog.entry_size import FIXED_OCTETS, LONGEST_URI, weight
 from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resource, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.publish.links import added_links
-from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
-from headwater.publish.links.rules import Allowance, LinkRules, UrlRule
+from headwater.publish import added_links
+from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.link_rules import Allowance, LinkRules, UrlRule
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering import documents, pages

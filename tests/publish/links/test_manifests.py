@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.spec.records import ChangeKind
 from tests.publish.change_history import ChangingCatalog
 from tests.publish.packed_catalog import PackedCatalog

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.publish.links.rules import DescribedRule, LinkRules, UrlRule, generic_of, partners, variants_of
+from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule, generic_of, partners, variants_of
 from headwater.publish.publisher import PublishResult
 from headwater.publish.site import SetSettings
 from headwater.spec.records import Link

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from headwater.catalog.state import StateUpdate
-from headwater.publish.links import added_links
-from headwater.publish.links import rules as link_rules
-from headwater.publish.links.rules import LinkRules, UrlRule
+from headwater.publish import added_links, link_rules
+from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.publish.patches import PublishedPatch
 from headwater.publish.site import SetSettings
 from headwater.spec.kinds import PATCH

@@ -42,7 +42,7 @@ from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import not_published
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.trusted_proxies import TrustedProxies
-from headwater.publish.links.added_links import AddedLinks
+from headwater.publish.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource
 from headwater.spec.extensions import DumpLimits

@@ -18,7 +18,7 @@ from headwater.deflate import FAST_LEVEL, deflate_whole
 from headwater.http.dumps.request import TooMuchAsked
 from headwater.http.dumps.selection import SelectedResources, StatesOf, absolute_uri
 from headwater.packages.member_paths import MANIFEST
-from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.packages.builder import (
     PackageBounds,
     PackageBuilder,

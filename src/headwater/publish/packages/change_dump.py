@@ -21,8 +21,8 @@ from headwater import notices
 from headwater.catalog.content import NoContent
 from headwater.catalog.interface import Change, Metadata, Segment, SetSnapshot
 from headwater.progress import Notice, Progress, of_set
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CHANGE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import PackageBuilder, bounds_of, entry_octets
 from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.packages.packer import DumpPacker, Made

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 import msgspec
 
 from headwater.catalog.interface import SetSnapshot
-from headwater.publish.archives.documents import archive_names
+from headwater.publish.archive_documents import archive_names
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import PublicationNotes, decode_publication
 from headwater.publish.rendering.renderer import PublishContext

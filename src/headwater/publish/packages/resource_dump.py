@@ -28,8 +28,8 @@ from headwater.catalog.interface import Page, Resource, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.progress import Notice, Progress
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP, Capability
-from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import (
     PackageBuilder,
     bounds_of,

@@ -16,8 +16,8 @@ import msgspec
 from headwater.catalog.interface import Change, Segment, SetSnapshot
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
+from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.capabilities import CHANGE_LIST, Capability
-from headwater.publish.links.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState

@@ -24,7 +24,7 @@ from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.files.whole_writes import write_all
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
-from headwater.publish.links.added_links import AddedLinks, EntryPlace
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageRound
 from headwater.publish.rendering import documents

@@ -15,9 +15,9 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Page, Rendered, SetSnapshot
 from headwater.progress import Progress
+from headwater.publish.added_links import partner_finder
 from headwater.publish.capabilities import RESOURCE_LIST, Capability
-from headwater.publish.links.added_links import partner_finder
-from headwater.publish.links.rules import LinkRules
+from headwater.publish.link_rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents

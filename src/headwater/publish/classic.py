@@ -30,7 +30,7 @@ from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.publish.views.whole_lists import ListForm, Times, follows_pages, write_whole_list
+from headwater.publish.whole_lists import ListForm, Times, follows_pages, write_whole_list
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone
 from headwater.spec.records import Document, Entry, Link

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import Capability, part_name
-from headwater.publish.links.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageViewState, ViewPart
 from headwater.publish.rendering.documents import resource_entries, resource_list

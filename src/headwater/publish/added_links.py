@@ -20,7 +20,7 @@ from headwater.catalog.interface import Catalog, Change, Limits, Resource
 from headwater.catalog.state import StateRow
 from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
 from headwater.files.patterns import Selection
-from headwater.publish.links.rules import (
+from headwater.publish.link_rules import (
     NO_RULES,
     ROOM,
     DescribedRule,

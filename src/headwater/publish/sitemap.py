@@ -14,7 +14,7 @@ from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import Site
-from headwater.publish.views.whole_lists import ListForm, Times, follows_pages, write_whole_list
+from headwater.publish.whole_lists import ListForm, Times, follows_pages, write_whole_list
 from headwater.spec.markup import SITEMAP_HEAD, plain_entries, sitemap_index
 
 

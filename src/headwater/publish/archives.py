@@ -19,8 +19,8 @@ from typing import ClassVar
 import msgspec
 
 from headwater.catalog.interface import Change, Segment, SetSnapshot
-from headwater.publish.archives import documents
-from headwater.publish.archives.documents import within_bounds, without
+from headwater.publish import archive_documents as documents
+from headwater.publish.archive_documents import within_bounds, without
 from headwater.publish.capabilities import ARCHIVES, RESOURCE_LIST_ARCHIVE, Capability
 from headwater.publish.patches import patches_between
 from headwater.publish.plan import Refresh
@@ -39,7 +39,7 @@ from headwater.publish.rendering.documents import change_entries, head_of, set_l
 from headwater.publish.rendering.renderer import PublicationJob, RenderResult
 from headwater.publish.site import Site, change_segment_name
 from headwater.publish.store_writer import DocumentMark, decode_mark, render_document, render_entries
-from headwater.publish.views.whole_lists import ListForm, Times, write_whole_list
+from headwater.publish.whole_lists import ListForm, Times, write_whole_list
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter

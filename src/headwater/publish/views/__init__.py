@@ -1,1 +1,0 @@
-"""Lists that show what others show already, in other forms: for old harvesters and for search engines."""
