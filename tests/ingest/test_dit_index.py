@@ -19,7 +19,6 @@ from headwater.ingest.dit.index import (
     fitting,
     index_at,
     index_credentials,
-    read_position,
 )
 from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice
@@ -249,26 +248,6 @@ def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
     fed.close()
 
 
-def test_documents_of_others_are_passed_over(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.ingest.dit.index.WINDOW", 20)
-    harvester = Harvester(cluster, "harvest-passed", "modern", 1)
-    fed = PushSet(tmp_path)
-    harvester.post(resource("a", 1), change("a", "created", 1))
-    harvester.post(*(resource(f"o{number}", 1, resource_set="other") for number in range(50)))
-    harvester.refresh()
-    followed(fed, harvester).poll()
-    index = Index(cluster, harvester.name)
-    (shard,) = index.shards()
-    assert read_position(fed.feed.position(shard.feed)).next == 51 - 20
-    harvester.post(resource("b", 2), change("b", "created", 2))
-    harvester.refresh()
-    assert index.newest_of_others(shard, ShardPosition(52), frozenset({"s"})) == -1  # some are ours
-    assert index.newest_of_others(shard, ShardPosition(52), None) == -1
-    followed(fed, harvester).poll()
-    assert fed.log() == [("created", "a"), ("created", "b")]
-    fed.close()
-
-
 def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     """What comes into it later is news."""
     harvester = Harvester(cluster, "harvest-empty", "none", 2)
@@ -372,7 +351,7 @@ def test_answers_that_are_none_are_the_server_s_fault(body: str) -> None:
     index = Index(Liar(SHARDS, body), "i")
     (shard,) = index.shards()
     with failing("HW-ING-47"):
-        index.page(shard, ShardPosition())
+        index.look(shard, ShardPosition())
 
 
 @pytest.mark.parametrize("body", ['{"i":{}}', '{"i":{"settings":{"index":{"uuid":"u"}}}}', '{"i":7}', "7"])

@@ -59,16 +59,6 @@ def test_a_position_stays_small() -> None:
     assert position.next == 2_000_000_001
 
 
-def test_passing_over_keeps_asking_for_what_may_be_under_way() -> None:
-    position = ShardPosition()
-    position.take([3, 9], 1)
-    assert not position.is_far_behind(WINDOW + 10)
-    assert position.is_far_behind(WINDOW + 11)
-    position.pass_over(WINDOW + 50)
-    assert [position.is_new(number) for number in (5, 9, 49, 50, WINDOW + 50)] == [False, False, False, True, True]
-    assert read_position(write_position(position)) == position
-
-
 def test_a_page_of_numbers_far_apart_costs_no_more_than_one_window() -> None:
     position = ShardPosition()
     position.take(range(0, 100 * WINDOW, 1_000), 1)

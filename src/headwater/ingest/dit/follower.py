@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -28,111 +27,50 @@ from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.times import to_microseconds
 
-MARGIN_SECONDS: Final = 1.0
-"""Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
-LONGEST_SECONDS: Final = 60.0
-"""A change is held back for so long at most, whatever the interval is."""
-PROMPT_SECONDS: Final = 0.5
-"""So much of the time of one look counts: an engine that answers later stands still, and shows nothing new."""
-
-_SHARE = 0.9
-"""Of a page that was cut: writers at work at the same time are a little out of order, also across its end."""
-_FIRST = dt.datetime.min.replace(tzinfo=dt.UTC)
-_LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
+_SHARE: Final = 0.9
+"""Of a full page: writers at work at the same time are a little out of order, also across its end."""
+_FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+_LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
+MOST_PAGES: Final = 5
+"""Of one shard in one poll …"""
+_FEWEST: Final = 50
+"""… and so many documents of it at least, however many shards share a page."""
 
 
 class ShardPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard shows beyond its position: the numbers of documents and, of changes, when they happened.
+    """What one shard shows beyond its position: numbers of documents and, of changes, when they happened.
 
-    Numbers below `next` were late to be seen; those up to `mark` have been to be seen for long enough. `is_full`:
-    there may be more after them.
+    Numbers below `next` were late to be seen. `is_full`: there may be more after them.
     """
 
     numbers: Sequence[int]
     times: Sequence[dt.datetime | None]
     next: int
-    mark: int
     is_full: bool
 
     @property
-    def is_cut(self) -> bool:
-        """Whether there may be more that has been to be seen for long enough."""
-        return self.is_full and self.numbers[-1] <= self.mark
-
-    def end(self, share: float) -> dt.datetime:
-        """The time up to which this share of its changes lies: what comes after the page is hardly earlier."""
+    def end(self) -> dt.datetime:
+        """The time up to which most of its changes lie: what comes after the page is hardly earlier."""
         times = sorted(at for at in self.times if at is not None)
-        return times[max(0, int(share * len(times)) - 1)] if times else _FIRST
+        return times[max(0, int(_SHARE * len(times)) - 1)] if times else _FIRST
 
 
 def ready(pages: Sequence[ShardPage]) -> list[int]:
-    """How many documents of each page may be taken now, from its beginning; some at least if one page was cut."""
-    seen = [
-        at
-        for page in pages
-        for number, at in zip(page.numbers, page.times, strict=True)
-        if number <= page.mark and at is not None
-    ]
-    shown = max(seen, default=_FIRST)
-    counts: list[int] = []
-    for share in (_SHARE, 1.0):  # if the first change of all shards is out of order, a page is taken as a whole
-        end = min((page.end(share) for page in pages if page.is_cut), default=_LAST)
-        counts = [_ready(page, end, shown) for page in pages]
-        if any(counts):
-            break
+    """How many documents of each page are taken, from its beginning, to merge the shards in the order of time."""
+    full = [page for page in pages if page.is_full]
+    end = min((page.end for page in full), default=_LAST)
+    counts = [_until(page, end) for page in pages]
+    if full and not any(counts):  # the first change of every page is out of order
+        first = min(full, key=lambda page: page.end)
+        return [len(page.numbers) if page is first else 0 for page in pages]
     return counts
 
 
-def _ready(page: ShardPage, end: dt.datetime, shown: dt.datetime) -> int:
-    count = 0
-    for place, (number, at) in enumerate(zip(page.numbers, page.times, strict=True), 1):
-        is_old = number < page.next or number <= page.mark
-        if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
-            count = place if is_old else count
-        elif number < page.next or (at <= end and (is_old or at <= shown)):
-            count = place
-        else:
-            break
-    return count
-
-
-def held_seconds(refresh_seconds: Sequence[float]) -> float:
-    """How long a change is held back, by the intervals at which the shards show what is new (0: all at once)."""
-    longest = max(refresh_seconds, default=0.0)
-    if len(refresh_seconds) < 2 or not longest:
-        return 0.0
-    return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
-
-
-class Look(msgspec.Struct, frozen=True):
-    """When a look at the index was answered, and how many seconds it took, with those before it that failed."""
-
-    second: float
-    took: float
-
-
-def long_enough_ago(looks: Sequence[Look], held: float) -> int | None:
-    """Which look was `held` seconds before the last one, or None; of a look that took long, PROMPT_SECONDS count."""
-    age = 0.0
-    for place in range(len(looks) - 1, -1, -1):
-        if age >= held:
-            return place
-        look = looks[place]
-        age += look.second - looks[place - 1].second - max(0.0, look.took - PROMPT_SECONDS)
-    return None
-
-
-MOST_PAGES: Final = 5
-"""Of one shard in one poll …"""
-_FEWEST: Final = 50
-"""… and so many documents of it at least, however many shards share a page."""
-_HELD_PAUSE: Final = 0.2
-_APART_SECONDS: Final = 0.02
-"""Between the looks at several shards that tell what can be seen and those that take it."""
-_seconds: Final = time.monotonic
-_EVERYTHING: Final = 1 << 63
-PASS_EVERY: Final = 60
-"""In one of so many polls, what belongs to other sets is passed over: or every search would look at more of it."""
+def _until(page: ShardPage, end: dt.datetime) -> int:
+    """How many documents come before the first new change after `end`; a resource has no place in the order."""
+    found = enumerate(zip(page.numbers, page.times, strict=True))
+    later = (place for place, (number, at) in found if number >= page.next and at is not None and at > end)
+    return next(later, len(page.numbers))
 
 
 class DitFollower:
@@ -151,14 +89,8 @@ class DitFollower:
         self.tally = Tally()
         self.index = index
         self.resource_sets = resource_sets
-        self._polls = 0
         self._listener = listener
         self._stop = stop
-        self._marks: list[_Mark] = []
-        self._look_began: float | None = None
-        """When the look began that has not been answered yet, however often it was repeated."""
-        self.read_until: float | None = None
-        """What could be seen then (monotonic seconds) was taken; None when there was more, or that is not known."""
 
     def poll(self) -> int:
         """Take what is new, the snapshot first when the set is loading; returns how many documents were taken.
@@ -167,30 +99,19 @@ class DitFollower:
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
         server and the catalog raise.
         """
-        self._look_began = _seconds() if self._look_began is None else self._look_began
         shards = self.index.shards()
         before = self.tally.documents
         if not self.feed.is_open:
             self._load(shards)
-            self._look_began = _seconds()
         if self.feed.is_open:
-            self.read_until = self._follow(shards)
-            if self._polls % PASS_EVERY == 0:
-                for shard in shards:
-                    self._pass_over(shard)
-            self._polls += 1
+            self._follow(shards)
         return self.tally.documents - before
 
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
-        began = _seconds()
-        while not self._stop():
-            found = self.poll()
-            if self.read_until is not None and self.read_until >= began:
-                settle(self.feed, self.feed.clock())
-                return
-            if not found:
-                time.sleep(_HELD_PAUSE)
+        while self.poll() and not self._stop():
+            pass
+        settle(self.feed, self.feed.clock())
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
@@ -219,61 +140,22 @@ class DitFollower:
             if self._stop():
                 return
 
-    def _follow(self, shards: Sequence[Shard]) -> float | None:
-        """Take what is new from all shards, in the order of `datetime`.
-
-        Returns since when all that could be seen has been taken; None when there is more, or none is known to be.
-        """
+    def _follow(self, shards: Sequence[Shard]) -> None:
+        """Take what is new from all shards, in the order of `datetime` as far as they show it."""
         most = max(_FEWEST, PAGE // max(1, len(shards)))
         positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
-        mark = None
-        for number in range(MOST_PAGES):
-            read = self._look(positions, most)
-            if not number:
-                mark = self._mark(read)
-                if len(shards) > 1 and any(one.found for one in read):  # one was looked at before the other
-                    time.sleep(_APART_SECONDS)
-                    read = self._look(positions, most)
-            pages = [one.page(mark) for one in read]
-            counts = ready(pages)
-            if any(counts):
-                self._take(read, counts)
-            if self._stop():
-                return None
-            if not any(page.is_cut for page in pages):
-                return None if mark is None else mark.look.second
-        return None
+        for _ in range(MOST_PAGES):
+            read = [self._look(shard, position, most) for shard, position in positions.items()]
+            pages = [one.page() for one in read]
+            if any(page.numbers for page in pages):
+                self._take(read, ready(pages))
+            if self._stop() or not any(page.is_full for page in pages):
+                return
 
-    def _look(self, positions: Mapping[Shard, ShardPosition], most: int) -> list[_Read]:
-        """What each shard has beyond its position; the position moves when it is taken."""
-        reads = []
-        for shard, position in positions.items():
-            found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
-            reads.append(_Read(shard, position, found, is_full=is_full))
-        return reads
-
-    def _mark(self, read: Sequence[_Read]) -> _Mark | None:
-        """What could be seen long enough ago, and how late that may have been; what can be seen now is kept in mind."""
-        held, now = held_seconds([one.shard.refresh_seconds for one in read]), _seconds()
-        newest = {one.shard.feed: self._newest(one) for one in read} if len(read) > 1 else None
-        took, self._look_began = now - (self._look_began or now), None
-        self._marks.append(_Mark(Look(now, took), newest))
-        place = long_enough_ago([one.look for one in self._marks], held)
-        self._marks = self._marks[place or 0 :]
-        return None if place is None else self._marks[0]
-
-    def _newest(self, read: _Read) -> int:
-        if read.is_full:
-            return self.index.newest(read.shard)
-        return max(read.position.next - 1, read.found[-1].number if read.found else -1)
-
-    def _pass_over(self, shard: Shard) -> None:
-        """Move on past documents of other sets, which no page shows."""
-        position = read_position(self.feed.position(shard.feed))
-        newest = self.index.newest_of_others(shard, position, self.resource_sets)
-        if position.is_far_behind(newest):
-            position.pass_over(newest)
-            take_documents(self.feed, [], positions={shard.feed: write_position(position)})
+    def _look(self, shard: Shard, position: ShardPosition, most: int) -> _Read:
+        """What a shard has beyond its position; the position moves when it is taken."""
+        found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
+        return _Read(shard, position, found, is_full=is_full)
 
     def documents(self, found: Sequence[IndexDocument]) -> list[tuple[int, DitDocument]]:
         """The documents of the set among those found."""
@@ -302,17 +184,6 @@ class DitFollower:
         self._listener(Progress("documents", self.tally.documents))
 
 
-class _Mark(msgspec.Struct, frozen=True):
-    """What could be seen at a moment: the newest number of each shard; None where nothing has to be held back."""
-
-    look: Look
-    newest: Mapping[str, int] | None
-
-    def of(self, shard: Shard) -> int:
-        """The newest number that the shard has shown."""
-        return _EVERYTHING if self.newest is None else self.newest.get(shard.feed, -1)
-
-
 class _Read:
     """What one shard has shown, beyond the position that was read before."""
 
@@ -329,13 +200,12 @@ class _Read:
         """The documents, or why they are none."""
         return [parse(one.wrapped) for one in self.found]
 
-    def page(self, mark: _Mark | None) -> ShardPage:
+    def page(self) -> ShardPage:
         """As those see it who decide how much of it to take."""
         return ShardPage(
             numbers=[one.number for one in self.found],
             times=[one.at if isinstance(one, ChangeDocument) else None for one in self.parsed],
             next=self.position.next,
-            mark=-1 if mark is None else mark.of(self.shard),
             is_full=self.is_full and bool(self.found),
         )
 
@@ -417,8 +287,8 @@ def _compared(follower: DitFollower) -> array[int]:
     marks = array("Q")
     for shard in follower.index.shards():
         position, until = ShardPosition(), follower.index.newest(shard)
-        while found := follower.index.page(shard, position, until, follower.resource_sets):
-            position = ShardPosition(found[-1].number + 1)  # in one look at what is there, nothing is under way
+        for found in follower.index.pages(shard, position, until, follower.resource_sets):
+            position.next = found[-1].number + 1  # in one look at what is there, nothing is under way
             documents = [one for one in follower.documents(found) if isinstance(one[1], ResourceDocument)]
             take_documents(follower.feed, documents, snapshot=True)
             marks.extend(_marks(follower.feed, documents))

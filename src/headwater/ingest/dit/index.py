@@ -55,14 +55,6 @@ class ShardPosition(msgspec.Struct, array_like=True):
             self.next = number + 1
         self.gaps = {gap: since for gap, since in self.gaps.items() if gap >= self.next - WINDOW}
 
-    def is_far_behind(self, newest: int) -> bool:
-        """Whether nothing that was passed over can still be under way, when `newest` is to be seen."""
-        return newest - WINDOW > self.next
-
-    def pass_over(self, newest: int) -> None:
-        """Move on where nothing up to `newest` is left to take; the numbers below it are asked for again."""
-        self.next, self.gaps = newest - WINDOW, {}
-
     def forget(self, second: int) -> None:
         """Drop the gaps that have been asked for long enough."""
         self.gaps = {gap: since for gap, since in self.gaps.items() if second - since < OVERLAP_SECONDS}
@@ -83,11 +75,6 @@ PAGE: Final = 1_000
 PAGE_OCTETS: Final = 16 << 20
 """… and what its answer should not be much longer than."""
 
-REFRESH_SECONDS: Final = 1.0
-"""How often a shard shows what is new, unless the index has an interval of its own."""
-
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:_+-][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
@@ -121,8 +108,6 @@ class Shard(msgspec.Struct, frozen=True):
     number: int
     set_field: str | None = None
     """The field by which the engine knows a document's resource_set, where the mapping has one that it can search."""
-    refresh_seconds: float = REFRESH_SECONDS
-    """How often it shows what is new; 0 when somebody else has all shards do so at once."""
 
     @property
     def feed(self) -> str:
@@ -150,8 +135,7 @@ class Index:
     def shards(self) -> list[Shard]:
         """Every shard of every index behind the name. Raises UsageFault when there is none."""
         filters = (
-            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.settings.index.refresh_interval,"
-            "*.mappings.properties.resource_set"
+            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.mappings.properties.resource_set"
         )
         answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
         if answer.status == 404:
@@ -165,8 +149,8 @@ class Index:
                 raise SourceFault(
                     "the settings of an index say neither uuid nor shards", code="HW-ING-47", where=index
                 ) from cause
-            field, pause = _set_field(told), _seconds(settings.get("refresh_interval"))
-            found += [Shard(index, uuid, number, field, pause) for number in range(count)]
+            field = _set_field(told)
+            found += [Shard(index, uuid, number, field) for number in range(count)]
         if not found:
             raise UsageFault("there is no such index", code="HW-ING-46", where=self._name)
         return found
@@ -177,15 +161,6 @@ class Index:
         hits = self._search(shard, body)
         return max((one.number for one in hits), default=-1)
 
-    def page(
-        self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
-    ) -> list[IndexDocument]:
-        """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
-
-        Those of other sets than `sets` are left out as far as the engine can tell; whoever takes them looks again.
-        """
-        return self.look(shard, position, sets, until)[0]
-
     def look(
         self,
         shard: Shard,
@@ -194,7 +169,11 @@ class Index:
         until: int | None = None,
         most: int = PAGE,
     ) -> tuple[list[IndexDocument], bool]:
-        """As `page`, `most` of them at most, and whether there may be more."""
+        """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
+
+        `most` of them at most, and whether there may be more. Those of other sets than `sets` are left out as far as
+        the engine can tell; whoever takes them looks again.
+        """
         size = min(self._size, most)
         after: dict[str, int] = {"gte": position.next} | ({"lte": until} if until is not None else {})
         wanted: list[dict[str, Any]] = [{"range": {"_seq_no": after}}]
@@ -209,29 +188,8 @@ class Index:
         self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
     ) -> Iterator[list[IndexDocument]]:
         """Page after page to the end; whoever takes one moves the position before asking for the next."""
-        while found := self.page(shard, position, until, sets):
+        while found := self.look(shard, position, sets, until)[0]:
             yield found
-
-    def newest_of_others(self, shard: Shard, position: ShardPosition, sets: frozenset[str] | None) -> int:
-        """The highest number of a document when all from `position` on are of other sets, or -1.
-
-        One search, for one copy of the shard to answer it from one state: another may show less.
-        """
-        if (others := _of_others(shard.set_field, sets)) == []:
-            return -1
-        body = {
-            "query": {"range": {"_seq_no": {"gte": position.next}}},
-            "sort": _sorted("desc"),
-            "size": 1,
-            "_source": False,
-            "aggs": {"ours": {"filter": {"bool": {"must_not": others}}}},
-        }
-        answer = self._answer(shard, body)
-        try:
-            ours = answer["aggregations"]["ours"]["doc_count"]
-        except (KeyError, TypeError) as cause:
-            raise SourceFault("a search without the count that it was asked for", code="HW-ING-47") from cause
-        return max((_found(hit).number for hit in _hits(answer)), default=-1) if ours == 0 else -1
 
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
         return [_found(hit) for hit in _hits(self._answer(shard, body))]
@@ -254,14 +212,6 @@ def fitting(size: int, octets: int) -> int:
 def _sorted(order: str) -> list[dict[str, Any]]:
     """By number; an index without mappings, because it has no document yet, does not even know its own fields."""
     return [{"_seq_no": {"order": order, "unmapped_type": "long"}}]
-
-
-def _seconds(interval: object) -> float:
-    """The `refresh_interval` of an index: 0 for one that does nothing of itself."""
-    if interval is None:
-        return REFRESH_SECONDS
-    found = _INTERVAL.match(str(interval))
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
 
 
 def _set_field(told: dict[str, Any]) -> str | None:
