@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 6_230,
-    "ingest": 9_209,
+    "ingest": 8_905,
     "notify": 4_528,
     "packages": 2_194,
     "patches": 861,

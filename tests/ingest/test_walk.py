@@ -261,23 +261,3 @@ def test_very_deep_folders(root: bytes) -> None:
     deep = b"/".join([b"d" * 100] * 35)
     put(root, deep + b"/file")
     assert uris(Walk(root, Selection())) == [quote(deep + b"/file")]
-
-
-def test_by_names_only_the_same_files_are_found(root: bytes) -> None:
-    put(root, *ODD_NAMES, *(b"folder/" + name for name in ODD_NAMES), b"deep/er/file")
-    os.symlink(b"folder/plain", root + b"/link")
-    os.symlink(b"deep", root + b"/link.d")
-    os.symlink(b"/etc/passwd", root + b"/out")
-    os.mkfifo(root + b"/pipe")
-    whole, names = (list(Walk(root, Selection(), names_only=only).everything()) for only in (False, True))
-    assert [(one.uri, one.path) for one in names] == [(one.uri, one.path) for one in whole]
-    looked_at = {one.uri for one in names if isinstance(one, FileEntry) and one.stat is not None}
-    assert looked_at == {"link"}, "what the folder says is a file is not looked at, what it says is none is"
-    assert all(isinstance(one, FileEntry) and one.stat is not None for one in whole)
-
-
-def test_a_selection_looks_at_every_file(root: bytes) -> None:
-    put(root, b"a.txt", b"b.pdf")
-    (one,) = Walk(root, Selection(("*.pdf",)), names_only=True).everything()
-    assert isinstance(one, FileEntry)
-    assert (one.uri, one.stat is not None) == ("b.pdf", True)

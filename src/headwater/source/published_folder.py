@@ -180,7 +180,7 @@ class PublishedFolder(Intake):
         folder = self._folder
         try:
             walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url)
-            return placement.complete(walk) if placement.torn else placement.verify(walk)
+            return placement.complete(walk)
         except RootFault:
             return 0  # the scan has said that the folder is not there
 

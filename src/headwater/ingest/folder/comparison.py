@@ -12,13 +12,10 @@ import os
 import struct
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import cast
 
 import msgspec
 
-from headwater.files.hashing import state_of
-from headwater.files.nofollow import FileState
-from headwater.ingest.folder.walk import FileEntry, UnreadableEntry, WalkEntry
+from headwater.ingest.folder.walk import UnreadableEntry, WalkEntry
 
 TICK_NS = 100_000_000
 """Longer than any kernel's timer tick (at most 10 ms), with a margin for the delay between clock and stamp."""
@@ -76,38 +73,22 @@ def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: i
     return pack(mark, size, mtime_ns, ctime_ns, inode)
 
 
-def recorded_state(memo: bytes) -> FileState | None:
-    """Size, mtime and ctime (their low 64 bits, nanoseconds) and inode of a note; None for one that matches nothing."""
-    if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
-        return None
-    return cast("FileState", _STATE.unpack_from(memo, _STATE_AT))
-
-
-def outline(memo: bytes) -> tuple[int, int, int] | None:
-    """Size, mtime (its low 64 bits, nanoseconds) and inode that a note speaks of; None for one that matches nothing."""
-    state = recorded_state(memo)
-    return None if state is None else (state[0], state[1], state[3])
-
-
 def is_outlined(memo: bytes, stat: os.stat_result, *, by_inode: bool) -> bool:
     """Whether a placed file is the one of a note: the same inode (`by_inode`) or a copy with its time; and its size."""
-    found = outline(memo)
-    if found is None or found[0] != stat.st_size:
+    if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
         return False
-    return (by_inode and found[2] == stat.st_ino) or found[1] == stat.st_mtime_ns & _BITS
+    size, mtime_ns, _ctime_ns, inode = _STATE.unpack_from(memo, _STATE_AT)
+    is_same = (by_inode and inode == stat.st_ino) or mtime_ns == stat.st_mtime_ns & _BITS
+    return bool(size == stat.st_size and is_same)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI.
-
-    `state` is the one in which the walk found it, where that was kept.
-    """
+    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI."""
 
     uri: str
     path: bytes
     octets: int
     known: bool = False
-    state: FileState | None = None
 
 
 class MissingResource(msgspec.Struct, frozen=True, gc=False):
@@ -198,25 +179,16 @@ def compare(
         tally.found += 1
         known = uri == here
         if known:
-            unchanged = memo == _note(mark, one)
+            unchanged = memo == note(mark, one.stat)
             uri, memo = next(rows, _END)
             if unchanged:
                 tally.unchanged += 1
                 continue
-        state = None if one.stat is None else state_of(one.stat)
-        yield Candidate(here, one.path, 0 if state is None else state[0], known, state)
+        yield Candidate(here, one.path, one.stat.st_size, known)
     while uri is not None:
         if not closed.keeps(uri):
             yield MissingResource(uri)
         uri, memo = next(rows, _END)
-
-
-def _note(mark: int, one: FileEntry) -> bytes | None:
-    """The note of a file as it is; None when it cannot be told: whoever reads the file finds out why."""
-    try:
-        return note(mark, one.stat or os.lstat(one.path))
-    except OSError:
-        return None
 
 
 class _Closed:

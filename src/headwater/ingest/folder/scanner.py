@@ -214,7 +214,7 @@ class FolderScanner:
         self.links.clear()
         self.links |= walk.links
 
-    def _walk(self, *, names_only: bool = False) -> Walk:
+    def _walk(self) -> Walk:
         folder = self._folder
         return Walk(
             folder.root,
@@ -222,7 +222,6 @@ class FolderScanner:
             avoid=folder.avoid,
             base_url=folder.base_url,
             warn=self._warnings.add,
-            names_only=names_only,
         )
 
     @contextmanager
@@ -443,7 +442,7 @@ class FolderScanner:
         gone: list[str] = []
         with self._pass(result, whole=True):
             try:
-                walk = self._walk(names_only=self._folder.place is None)
+                walk = self._walk()
                 self._hooks.before_change()
                 seen = walk.everything()
                 candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)

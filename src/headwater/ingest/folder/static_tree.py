@@ -21,15 +21,13 @@ from headwater.catalog.interface import Catalog
 from headwater.files import hashing
 from headwater.files.file_placement import COPY
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.comparison import is_outlined, outline
+from headwater.ingest.folder.comparison import is_outlined
 from headwater.ingest.folder.event_builder import PlaceFault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
 from headwater.typed_decoding import from_json
 
 _ROWS = 5_000
-_MANY = 1_000
-"""With more wrong places than this it is quicker to walk the whole folder than to look for each file."""
 
 
 class _Completed(msgspec.Struct, frozen=True):
@@ -68,39 +66,12 @@ class SetTree:
     def complete(self, walk: Walk) -> int:
         """Place what has no place yet, or the wrong one; returns how many files that were. Raises PlaceFault.
 
-        Only files that are as the catalog has recorded them: all others have just been placed by the scan, or wait
-        for the next one.
+        Only files that are in the catalog: all others have just been placed by the scan, or wait for the next one. Of a
+        tree that was complete each place is looked at, and the file itself only where the catalog does not agree.
         """
-        placed = 0
-        held = (uri for uri, _memo in self._rows())
-        uri = next(held, None)
-        try:
-            for one in walk.everything():
-                while uri is not None and uri < one.uri:
-                    uri = next(held, None)
-                if isinstance(one, FileEntry) and uri == one.uri:
-                    placed += self._check(one)
-        except RootFault:
-            pass  # the scan has said so
-        return placed
-
-    def verify(self, walk: Walk) -> int:
-        """Restore what is missing or damaged in a tree that was complete; returns how many files that were.
-
-        One look at each place, by what the catalog knows of its file; the folder itself is looked at only where that
-        does not agree. Raises PlaceFault.
-        """
-        wrong: list[str] = []
-        linked = self.mode != COPY and _device(self.place) == walk.state.st_dev
-        listing = InodeListing(self.place) if linked else None
-        for uri, memo in self._rows():
-            if (listing is None or not _is_listed(listing, uri, memo)) and not self._is_right(uri, memo):
-                wrong.append(uri)
-                if len(wrong) > _MANY:
-                    return self.complete(walk)
-        found = (next(walk.at(path_of(uri)), None) for uri in wrong)
-        pairs = zip(wrong, found, strict=True)
-        return sum(self._check(one) for uri, one in pairs if isinstance(one, FileEntry) and one.uri == uri)
+        wrong = (uri for uri, memo in self._rows() if self.torn or not self._is_right(uri, memo))
+        found = ((uri, next(walk.at(path_of(uri)), None)) for uri in wrong)
+        return sum(self._check(one) for uri, one in found if isinstance(one, FileEntry) and one.uri == uri)
 
     def _is_right(self, uri: str, memo: bytes) -> bool:
         try:
@@ -113,7 +84,6 @@ class SetTree:
         place = os.path.join(self.place, path_of(one.uri))
         with suppress(OSError):
             there = os.lstat(place)
-            assert one.stat is not None, "a walk for placing looks at every file"
             same = (there.st_dev, there.st_ino) == (one.stat.st_dev, one.stat.st_ino)
             alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
             if same != (self.mode == COPY) and (same or alike):
@@ -183,55 +153,6 @@ class SetTree:
         while rows := self._catalog.memos(self._name, after, _ROWS):
             yield from rows
             after = rows[-1][0]
-
-
-class InodeListing:
-    """The inodes of the files of a tree as its folders list them, which costs a fraction of looking at each.
-
-    Asked in the order of URIs it lists each folder once, and holds only those above the last path.
-    """
-
-    def __init__(self, root: bytes) -> None:
-        self._root = root
-        self._folder = b""
-        self._files: dict[bytes, int] = {}
-        self._above: list[tuple[bytes, dict[bytes, int]]] = []
-
-    def inode(self, relative: bytes) -> int | None:
-        """The inode of the regular file at this path; None where the listing shows none."""
-        folder, _, name = relative.rpartition(b"/")
-        if folder != self._folder or not self._above:
-            self._enter(folder)
-        return self._files.get(name)
-
-    def _enter(self, folder: bytes) -> None:
-        above = self._above
-        while above and above[-1][0] != folder and not folder.startswith(above[-1][0] + b"/" if above[-1][0] else b""):
-            above.pop()
-        if not above or above[-1][0] != folder:
-            above.append((folder, _inodes(os.path.join(self._root, folder))))
-        self._folder, self._files = above[-1]
-
-
-def _inodes(folder: bytes) -> dict[bytes, int]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name: entry.inode() for entry in entries if entry.is_file(follow_symlinks=False)}
-    except OSError:
-        return {}  # each of its places is then looked at by itself
-
-
-def _is_listed(listing: InodeListing, uri: str, memo: bytes) -> bool:
-    """Whether the place is listed with the inode of the file itself: then it is that file, and cannot be damaged."""
-    found = outline(memo)
-    return found is not None and found[2] == listing.inode(path_of(uri))
-
-
-def _device(folder: bytes) -> int | None:
-    try:
-        return os.stat(folder).st_dev
-    except OSError:
-        return None
 
 
 def _sync_folder(folder: Path) -> None:

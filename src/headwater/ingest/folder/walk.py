@@ -122,14 +122,11 @@ _PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
-    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state.
-
-    `stat` is None where the walk was told to look at names alone: whoever reads the file sees its state anyway.
-    """
+    """A file of the set: its relative URI, the path to read it at (no link in it below the root), its state."""
 
     uri: str
     path: bytes
-    stat: os.stat_result | None
+    stat: os.stat_result
 
 
 class UnreadableEntry(msgspec.Struct, frozen=True, gc=False):
@@ -176,15 +173,13 @@ def path_of(uri: str) -> bytes:
 class _Frame:
     """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
 
-    `keys` is None until the folder is listed, which a look at a single path never needs. `odd` are those keys that are
-    no files by the folder's own word.
+    `keys` is None until the folder is listed, which a look at a single path never needs.
     """
 
-    __slots__ = ("keys", "links", "odd", "path", "prefix", "relative")
+    __slots__ = ("keys", "links", "path", "prefix", "relative")
 
     def __init__(self, path: bytes, prefix: str = "", relative: bytes = b"", links: int = 0) -> None:
         self.keys: list[str] | None = None
-        self.odd: frozenset[str] = frozenset()
         self.path = path
         self.prefix = prefix
         self.relative = relative
@@ -196,9 +191,6 @@ class Walk:
     publish) and files, these also by other names (hard links).
 
     Copies of the source at `base_url` are not entered either.
-
-    With `names_only` the state of plain files is not asked for where the folder says that they are files: for a first
-    load, which reads every file.
     """
 
     def __init__(
@@ -209,9 +201,7 @@ class Walk:
         avoid: Iterable[bytes] = (),
         base_url: str | None = None,
         warn: Callable[[ScanWarning], None] = lambda _warn: None,
-        names_only: bool = False,
     ) -> None:
-        self._names_only = names_only
         self.links: dict[bytes, bytes] = {}
         """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
         self._selection = selection
@@ -235,7 +225,7 @@ class Walk:
         """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
         root = _Frame(self._root)
         try:
-            root.keys, root.odd = self._list(self._root)
+            root.keys = self._list(self._root)
         except OSError as cause:
             raise RootFault from cause
         yield from self._descend([root])
@@ -273,7 +263,6 @@ class Walk:
             yield from self._closed(frame.prefix + quote(last), path, cause)
             return
         frame.keys = [quote(last) + "/" if is_folder else quote(last)]
-        frame.odd = frozenset(frame.keys)
         yield from self._descend(frames)
 
     def still_there(self) -> bool:
@@ -284,23 +273,22 @@ class Walk:
             return False
         return (now.st_dev, now.st_ino) == (self.state.st_dev, self.state.st_ino)
 
-    def _list(self, folder: bytes) -> tuple[list[str], frozenset[str]]:
-        """The keys in a folder, last first, and those of them that are no files. Raises OSError; ELOOP for a link."""
+    def _list(self, folder: bytes) -> list[str]:
+        """The keys in a folder, last first. Raises OSError; ELOOP for a link."""
         descriptor = open_unlinked(folder, _LIST)
         try:
             with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
                 listed = self._publishable(folder, list(entries))
             names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
-            others = []
-            if len(names) < len(listed):
-                others = [one for one in listed if not one.is_file(follow_symlinks=False)]
-            odd = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+            others = (
+                [one for one in listed if not one.is_file(follow_symlinks=False)] if len(names) < len(listed) else []
+            )
+            keys = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
         finally:
             os.close(descriptor)
-        keys = _quoted(names)
-        keys += odd
+        keys += _quoted(names)
         keys.sort(reverse=True)
-        return keys, frozenset(odd)
+        return keys
 
     def _publishable(self, folder: bytes, listed: list[os.DirEntry[bytes]]) -> list[os.DirEntry[bytes]]:
         """The entries of a folder without those that are hidden, or files of ours."""
@@ -338,7 +326,7 @@ class Walk:
             frame = frames[-1]
             if frame.keys is None:
                 try:
-                    frame.keys, frame.odd = self._list(frame.path)
+                    frame.keys = self._list(frame.path)
                 except OSError as cause:
                     frames.pop()
                     yield from self._unlisted(frame, cause)
@@ -352,16 +340,12 @@ class Walk:
     def _files(self, frame: _Frame, keys: list[str]) -> Generator[WalkEntry, None, str | None]:
         """The files up to the next folder, which is returned; None when there is no more."""
         lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
-        names_only, odd = self._names_only, frame.odd
         while keys:
             key = keys.pop()
             if key[-1] == "/":
                 return key
             if simple:  # nearly every file of nearly every folder: no more is done for it than must be
                 path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
-                if names_only and key not in odd:
-                    yield FileEntry(prefix + key, path, None)
-                    continue
                 try:
                     state = lstat(path)
                 except OSError:
