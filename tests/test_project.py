@@ -35,27 +35,27 @@ LINES = {
     "copies": 510,
     "datasets": 590,
     "files": 1_226,
-    "http": 6_230,
+    "http": 6_224,
     "ingest": 8_905,
-    "notify": 4_528,
+    "notify": 4_392,
     "packages": 2_194,
     "patches": 861,
     "processes": 499,
     "publish": 7_578,
     "rdf": 2_606,
     "simulate": 994,
-    "source": 5_715,
+    "source": 5_713,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_580,
-    "sync": 27_210,
+    "sync": 27_175,
     "top": 1_135,
     "triplestores": 946,
     "versions": 1_312,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 517
+MOST_MODULES = 498
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

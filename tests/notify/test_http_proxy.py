@@ -11,9 +11,15 @@ import pytest
 from tools.engines.certificates import Authority
 
 from headwater.errors import UsageFault
-from headwater.notify.http_client import HttpClient, OriginCredentials
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.http_proxy import HttpProxy, read_proxy
+from headwater.notify.http_client import (
+    AnswerBounds,
+    HttpAnswer,
+    HttpClient,
+    HttpFailure,
+    HttpProxy,
+    OriginCredentials,
+    read_proxy,
+)
 from headwater.source.hub_config import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
 from tests.notify.subscriber import Answer, Subscriber

@@ -20,17 +20,14 @@ from headwater.http import hub as endpoint
 from headwater.http.hub import HubApplication, HubEndpoint
 from headwater.http.responses import AccessRecord
 from headwater.notify import http_client
-from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
+from headwater.notify.hub import delivery, topics, verification
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.outgoing import delivery, topics, verification
-from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits
-from headwater.notify.hub.records import Intent, Payload, stranger
-from headwater.notify.hub.records import subscriber as subscriber_names
+from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits, TrustedProxies
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
-from headwater.notify.hub.store import HubStore
-from headwater.notify.hub.trusted_proxies import TrustedProxies
+from headwater.notify.hub.store import HubStore, Intent, Payload, stranger
+from headwater.notify.hub.store import subscriber as subscriber_names
 from headwater.source.tokens import AccessTokens
 from tests.notify.subscriber import Answer, Came, Subscriber
 from tests.support.streams import stream_server

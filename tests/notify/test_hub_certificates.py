@@ -12,8 +12,7 @@ import pytest
 from tools.engines.certificates import Authority, Certificate
 from tools.engines.launch import free_port
 
-from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.source.config_file import read_config
 from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber

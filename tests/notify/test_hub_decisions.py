@@ -12,15 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
-from headwater.notify.hub.outgoing.callbacks import denial_url, link_header, verification_url
-from headwater.notify.hub.outgoing.delivery import DeliveryJudgement, judged
-from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.retries import LONGEST_SECONDS, pause_seconds
-from headwater.notify.hub.outgoing.verification import is_confirmed, may_try_again
-from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, lease_bounds
+from headwater.notify.http_client import HttpAnswer, HttpFailure
+from headwater.notify.hub.delivery import LONGEST_SECONDS, DeliveryJudgement, judged, link_header, pause_seconds
+from headwater.notify.hub.fair_queue import FairQueue
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
-from headwater.notify.hub.trusted_proxies import TrustedProxies
+from headwater.notify.hub.verification import denial_url, is_confirmed, may_try_again, verification_url
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.topic_links import topic_links
 from tests.support.failing import failing

@@ -9,9 +9,17 @@ import msgspec
 import pytest
 
 from headwater.notify.hub.policy import HubLimits
-from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, HubCounts, Intent, Message, Payload, TopicCounts
 from headwater.notify.hub.requests import SubscriptionRequest
-from headwater.notify.hub.store import HubStore
+from headwater.notify.hub.store import (
+    AddedMessage,
+    DeliveryOutcome,
+    HubCounts,
+    HubStore,
+    Intent,
+    Message,
+    Payload,
+    TopicCounts,
+)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tools.engines.certificates import Authority
 from headwater import SyncOptions, cli, sync_folder
 from headwater.errors import Exit, UsageFault
 from headwater.sync.connection import credentials_of
-from headwater.sync.network.authentication import challenged
+from headwater.sync.network.access import challenged
 from headwater.sync.network.fetch import TransportOptions
 from tests.support.copying import DONE, tree
 from tests.support.fake_source import Reply, Site, Source, redirect

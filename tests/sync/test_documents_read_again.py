@@ -9,8 +9,7 @@ import pytest
 
 from headwater.progress import silent
 from headwater.sync.lists.documents import Documents
-from headwater.sync.network.streaming import StreamBroken
-from headwater.sync.network.transport import Transport, TransportOptions
+from headwater.sync.network.transport import StreamBroken, Transport, TransportOptions
 from headwater.sync.run import utcnow
 from tests.support.copying import DONE, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, reset, sometimes, truncated

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.network.fetch import Fetch, Fetched, TransportOptions
-from headwater.sync.network.range_requests import StoredPart, strong_validator
+from headwater.sync.network.response import StoredPart, strong_validator
 from headwater.sync.network.transport import Transport
 from tests.support.scripted_server import answer, scripted
 

@@ -11,7 +11,7 @@ import pytest
 from headwater.address_levels import Level, level_of
 from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
-from headwater.sync.network.internal_addresses import AddressGuard, proxy_places
+from headwater.sync.network.access import AddressGuard, proxy_places
 from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport

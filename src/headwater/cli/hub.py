@@ -108,7 +108,7 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
     """Show how a hub stands, whether it runs or not."""
-    from headwater.notify.hub.schema import FILE
+    from headwater.notify.hub.store import FILE
 
     folder = state or (context.obj or {}).get("state") or default_state()
     if not (folder / FILE).exists():

@@ -73,7 +73,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     """
     from headwater.cli.destination.copy_status import copy_at
     from headwater.cli.source.catalog_argument import CatalogArgument, existing
-    from headwater.notify.hub.schema import FILE as HUB
+    from headwater.notify.hub.store import FILE as HUB
 
     if os.path.isfile(os.path.join(place, HUB)):
         return _hub(Path(place), names, watch, max_age, as_json=as_json)

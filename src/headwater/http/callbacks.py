@@ -17,11 +17,9 @@ from headwater.http.responses import Response, line
 from headwater.http.server import ServerLimits, UvicornServer, event_loop, make_server
 from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.requests import RequestRefusal
-from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, TOO_LONG
-from headwater.notify.subscriber.intents import read_intent
-from headwater.notify.subscriber.records import NotificationChannel
-from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
-from headwater.notify.subscriber.subscriber import USER_AGENT, Subscriber
+from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
+from headwater.notify.subscriber.store import NotificationChannel
+from headwater.notify.subscriber.subscriber import USER_AGENT, SubscribedCopy, Subscriber
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

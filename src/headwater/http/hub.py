@@ -24,8 +24,7 @@ from headwater.http.responses import AccessRecord, Head, Response, access_record
 from headwater.http.server import UvicornServer, event_loop, make_server
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate
-from headwater.notify.hub.records import Payload
+from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate, TrustedProxies
 from headwater.notify.hub.requests import (
     FORM_OCTETS,
     ChangedTopics,
@@ -33,7 +32,7 @@ from headwater.notify.hub.requests import (
     objection_to_url,
     read_form,
 )
-from headwater.notify.hub.trusted_proxies import TrustedProxies
+from headwater.notify.hub.store import Payload
 from headwater.source.tokens import AccessTokens
 from headwater.spec.discovery import HeaderLink, parse_link_header
 

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from headwater.address_levels import Level, level_of
-from headwater.notify.http_client import OriginCredentials, check_authorities
-from headwater.notify.http_proxy import HttpProxy, read_proxy
+from headwater.notify.http_client import HttpProxy, OriginCredentials, check_authorities, read_proxy
 from headwater.spec import uris
 from headwater.sync.connection import credentials_of, proxy_for
 from headwater.sync.run import SyncTask

@@ -24,9 +24,8 @@ from headwater.http.callbacks import CallbackListener
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
-from headwater.notify.subscriber.records import NotificationChannel, QueuedDelivery
-from headwater.notify.subscriber.store import MODE, SubscriberStore
-from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
+from headwater.notify.subscriber.store import MODE, NotificationChannel, QueuedDelivery, SubscriberStore
+from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
 from headwater.storage.database_pool import DatabasePool

@@ -1,31 +1,353 @@
 """The HTTP/1.1 client of hub, publisher and subscriber: thousands of requests at a time, each to a judged address.
 
 Written for the hub: many kept-alive connections in one event loop, the address judged and then connected to (no name is
-looked up twice), redirects never followed, and what a stranger answers bounded in size and time.
-"""
+looked up twice), redirects never followed, what a stranger answers bounded in size and time, and a forward proxy where
+one is named (RFC 9110, 9.3.6)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
 import ssl
 import time
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
+import httptools
 import msgspec
 
 from headwater.address_levels import literal_address
 from headwater.errors import UsageFault
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpConnection, HttpFailure
-from headwater.notify.http_proxy import HttpProxy, connect_first, connection_fault, open_tunnel, tls_fault
 from headwater.spec import uris
+
+_HEAD_OCTETS: Final = 64 << 10
+
+
+class HttpFailure(msgspec.Struct, frozen=True):
+    """There is no answer that can be used: why. `is_final`: another try will not help.
+
+    `host` is one that leads to an address which is not connected to: `text` has the address, `public_text` never.
+    """
+
+    text: str
+    is_final: bool = False
+    is_too_long: bool = False
+    host: str = ""
+
+    @property
+    def public_text(self) -> str:
+        """Why, for strangers."""
+        return f"{self.host} leads to an address that is not public" if self.host else self.text
+
+
+class AnswerBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer may take: seconds, name and connection too, and octets of its body.
+
+    With `max_octets` 0, or where `wants_body` says so of the head, the body is not waited for; else a longer one is a
+    failure. `has_room` is told of octets of the body that came; where it says no, the answer is given up.
+    """
+
+    seconds: float
+    max_octets: int = 0
+    has_room: Callable[[int], bool] = lambda _octets: True
+    wants_body: Callable[[HttpAnswer], bool] = lambda _head: True
+
+
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """An answer: names of headers are in lower case, several of one name joined by commas."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        """A 2xx."""
+        return 200 <= self.status < 300
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection, with one request at a time."""
+
+    def __init__(self, opened: set[HttpConnection]) -> None:
+        self._opened = opened
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
+        self._bounds = AnswerBounds(seconds=0)
+        self._heard = False
+        self._came = 0
+        self._clear()
+        self.used_at = 0.0
+        self.is_usable = True
+
+    def _clear(self) -> None:
+        self._headers: dict[str, str] = {}
+        self._head_octets = 0
+        self._body: list[bytes] = []
+        self._octets = 0
+        self._has_head = self._is_complete = self._reads_body = False
+
+    async def ask(self, message: tuple[bytes, ...], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
+        """Send a request and wait for the answer; None when the connection ended before a single octet came."""
+        assert self._transport is not None
+        self._clear()
+        self._heard = False
+        self._came = 0
+        self._bounds = bounds
+        self._answer = asyncio.get_running_loop().create_future()
+        for block in message:
+            self._transport.write(block)
+        try:
+            return await self._answer
+        except BaseException:
+            self.is_usable = False  # what it is at is not known
+            raise
+        finally:
+            self._answer = None
+            self._body.clear()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.is_usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- what the event loop calls ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is there."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none of asyncio's
+        self._opened.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended; so has an answer whose length is that of the connection."""
+        self.is_usable = False
+        self._opened.discard(self)
+        if not self._heard:
+            self._end(None)
+        elif self._has_head and exc is None and self._ends_by_closing():
+            self._end(self._whole())
+        else:
+            self._end(HttpFailure("the answer was cut off"))
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what comes."""
+        if self._answer is None:  # nobody has asked
+            self.abort()
+            return
+        self._heard = True
+        self._came += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _AnswerTooLongError) as error:
+            self.is_usable = False
+            if isinstance(error.__context__, _NoRoomError):
+                self._end(HttpFailure(str(error.__context__)))
+                return
+            cause = error.__context__ or error if isinstance(error, httptools.HttpParserError) else error
+            said, is_too_long = str(cause)[:200], isinstance(cause, _AnswerTooLongError)
+            self._end(HttpFailure(f"the answer cannot be read: {said}", is_final=True, is_too_long=is_too_long))
+            return
+        if self._is_complete:
+            self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
+            self._end(self._whole())
+        elif self._has_head and not self._reads_body:
+            self.is_usable = False  # the rest of the body is not waited for
+            self._end(self._whole())
+        elif self._came > 2 * (
+            _HEAD_OCTETS + self._bounds.max_octets
+        ):  # words of 1xx without end, extensions of chunks
+            self.is_usable = False
+            self._end(HttpFailure("the answer has no end", is_final=True))
+
+    def _end(self, answer: HttpAnswer | HttpFailure | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _whole(self) -> HttpAnswer:
+        return HttpAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body))
+
+    def _ends_by_closing(self) -> bool:
+        return "content-length" not in self._headers and "transfer-encoding" not in self._headers
+
+    # -- what the parser calls ----------------------------------------------------------------------------------------
+
+    def on_status(self, status: bytes) -> None:
+        """The reason phrase."""
+        self._grow(len(status))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._grow(len(name) + len(value) + 32)
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        held = self._headers.get(key)
+        self._headers[key] = text if held is None else f"{held}, {text}"
+
+    def on_headers_complete(self) -> None:
+        """The head is there; one of a 1xx is only word that the answer comes."""
+        self._has_head = self._parser.get_status_code() >= 200
+        self._reads_body = self._has_head and bool(self._bounds.max_octets) and self._bounds.wants_body(self._whole())
+
+    def on_body(self, body: bytes) -> None:
+        """Octets of the body."""
+        if not self._reads_body:
+            return
+        self._octets += len(body)
+        if self._octets > self._bounds.max_octets:
+            raise _AnswerTooLongError(f"the body has more than {self._bounds.max_octets:,} octets")
+        if not self._bounds.has_room(len(body)):
+            raise _NoRoomError("too many answers come at this moment")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is there to its end."""
+        if self._has_head:
+            self._is_complete = True
+        else:
+            self._clear()
+
+    def _grow(self, octets: int) -> None:
+        self._head_octets += octets
+        if self._head_octets > _HEAD_OCTETS:
+            raise _AnswerTooLongError(f"the head has more than {_HEAD_OCTETS:,} octets")
+
+
+class _AnswerTooLongError(Exception):
+    """The answer is longer than it may be."""
+
+
+class _NoRoomError(Exception):
+    """There is no room for the answer now."""
+
+
+_PORT: Final = 1_080  # as libcurl has it
+_PROXY_HEAD_OCTETS: Final = 64 << 10
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+
+
+class HttpProxy(msgspec.Struct, frozen=True):
+    """Where a proxy is, and the header line that signs us in there: told to it and to no other."""
+
+    host: str
+    port: int
+    head: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"HttpProxy({self.host!r}, {self.port})"
+
+
+def read_proxy(text: str) -> HttpProxy:
+    """The proxy that a URI names. Raises UsageFault, which does not show it: it may have a password."""
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        port = parts.port or _PORT
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme.lower() != "http" or not parts.hostname or not text.isprintable():
+        raise UsageFault(
+            "hubs and topics are asked by a proxy that is named as http://HOST:PORT, not by SOCKS or https",
+            advice="Name one by http; a destination without --push may have any.",
+        )
+    head = b""
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        head = b"Proxy-Authorization: Basic %s\r\n" % b64encode(user)
+    return HttpProxy(parts.hostname, port, head)
+
+
+class _Tunnelling(asyncio.Protocol):
+    """The beginning of a connection by a proxy, up to the proxy's word on it."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._came = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Collect the head of the proxy's answer; nothing may follow it unasked."""
+        self._came += data
+        head, end, rest = self._came.partition(b"\r\n\r\n")
+        if (end or len(self._came) > _PROXY_HEAD_OCTETS) and not self.said.done():
+            self.said.set_result(head if end and not rest else b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended before."""
+        if not self.said.done():
+            self.said.set_result(b"")
+
+
+async def open_tunnel(
+    proxy: HttpProxy, addresses: list[str], target: tuple[str, int], tls: ssl.SSLContext, opened: set[HttpConnection]
+) -> HttpConnection | HttpFailure:
+    """A connection with `target` (host and port) by TLS through a proxy at one of these addresses.
+
+    Raises OSError (of TLS, too) where that cannot be.
+    """
+    loop, (host, port) = asyncio.get_running_loop(), target
+    transport, protocol = await connect_first(addresses, proxy.port, _Tunnelling)
+    is_made = False
+    try:
+        at = f"{host}:{port}".encode("latin-1")
+        transport.write(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at, at, proxy.head))
+        said = (await protocol.said).split(b"\r\n", 1)[0].split(b" ", 2)
+        if len(said) < 2 or not said[0].startswith(b"HTTP/1.") or not said[1].startswith(b"2"):
+            return HttpFailure(_refusal(said))
+        connection = HttpConnection(opened)
+        secure = await loop.start_tls(transport, connection, tls, server_hostname=host.strip("[]"))
+        if secure is None:
+            return HttpFailure("the proxy has closed the connection")
+        connection.connection_made(secure)
+        is_made = True
+        return connection
+    finally:
+        if not is_made:
+            transport.abort()
+
+
+async def connect_first(
+    addresses: list[str], port: int, protocol: Callable[[], _Protocol]
+) -> tuple[asyncio.Transport, _Protocol]:
+    """Connect to the first of some addresses that can be connected to. Raises OSError where none can."""
+    loop, failure = asyncio.get_running_loop(), OSError("it has no address")
+    for address in addresses:
+        try:
+            transport, made = await loop.create_connection(protocol, address, port)
+        except OSError as error:
+            failure = error
+        else:
+            return transport, made
+    raise failure
+
+
+def connection_fault(error: OSError | ValueError) -> str:
+    """Why nothing can be connected to, in the words of the system; asyncio's have numbers and internals in them."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error)[:200]
+
+
+def tls_fault(error: ssl.SSLError) -> str:
+    """Why TLS cannot be spoken; of a certificate what is wrong with it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not believed: {error.verify_message.rstrip('.')}"
+    return f"TLS: {error.reason or error}"
+
+
+def _refusal(said: list[bytes]) -> str:
+    if len(said) < 2 or not said[1].isdigit():
+        return "the proxy does not answer as a proxy does"
+    status = said[1].decode()
+    advice = ": give it with user and password" if status == "407" else ""
+    return f"the proxy refuses to connect, with HTTP status {status[:3]}{advice}"
+
 
 _IDLE_SECONDS: Final = 20.0
 _IDLE_OF_ORIGIN: Final = 256

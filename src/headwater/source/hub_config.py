@@ -15,10 +15,9 @@ import msgspec
 
 from headwater.address_levels import Level, level_of, literal_address
 from headwater.errors import UsageFault
-from headwater.notify.http_proxy import HttpProxy, read_proxy
-from headwater.notify.hub.policy import AddressPolicy, HubLimits, lease_bounds
+from headwater.notify.http_client import HttpProxy, read_proxy
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import objection_to_url
-from headwater.notify.hub.trusted_proxies import TrustedProxies
 from headwater.publish.site import BadSite, check_url
 from headwater.source.tokens import AccessTokens, BadToken, token_texts
 

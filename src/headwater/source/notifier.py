@@ -21,8 +21,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.notify.http_client import HttpClient, check_authorities
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure, check_authorities
 from headwater.notify.payload_post import (
     PayloadPost,
     PostOutcome,

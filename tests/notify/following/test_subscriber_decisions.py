@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.notify.http_connection import HttpAnswer, HttpFailure
+from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.signatures import SignatureMethod, signature
-from headwater.notify.subscriber import leases
-from headwater.notify.subscriber.deliveries import PAYLOAD_OCTETS, judge, judge_early
-from headwater.notify.subscriber.discovery import MOST_HUBS, discovered
-from headwater.notify.subscriber.hub_client import FailingHubs
-from headwater.notify.subscriber.hub_requests import RequestOutcome, outcome_of, subscribe_form, unsubscribe_form
-from headwater.notify.subscriber.intents import IntentOutcome, answer, read_intent
+from headwater.notify.subscriber import hub_client as leases
+from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, IntentOutcome, answer, judge, judge_early, read_intent
+from headwater.notify.subscriber.hub_client import (
+    MOST_HUBS,
+    FailingHubs,
+    RequestOutcome,
+    discovered,
+    outcome_of,
+    subscribe_form,
+    unsubscribe_form,
+)
 from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
-from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.subscriber.store import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.topic_links import TopicLinks
 from headwater.spec.kinds import Kind
 

@@ -10,12 +10,10 @@ import msgspec
 import pytest
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber.discovery import DiscoveredTopic
-from headwater.notify.subscriber.intents import IntentQuery
-from headwater.notify.subscriber.records import NotificationChannel, Subscription, SubscriptionState
-from headwater.notify.subscriber.store import SubscriberStore
-from headwater.notify.subscriber.subscribed_copy import SubscribedCopy
-from headwater.notify.subscriber.subscriber import Subscriber
+from headwater.notify.subscriber.answers import IntentQuery
+from headwater.notify.subscriber.hub_client import DiscoveredTopic
+from headwater.notify.subscriber.store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
+from headwater.notify.subscriber.subscriber import SubscribedCopy, Subscriber
 from tests.notify.following.pushing import Hub
 from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
 from tests.support.fake_source import Source

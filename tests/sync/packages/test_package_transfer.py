@@ -13,7 +13,7 @@ from headwater import cli
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
-from headwater.sync.network.authentication import SignInCredentials
+from headwater.sync.network.access import SignInCredentials
 from headwater.sync.packages.package_transfer import merged_ways
 from headwater.sync.reports import TransferWay
 from tests.support.copying import IMPATIENT, Ran, go

@@ -40,8 +40,7 @@ from headwater.http.requests import Receive, Scope
 from headwater.http.responses import Response, line
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import not_published
-from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.trusted_proxies import TrustedProxies
+from headwater.notify.hub.policy import ClientShares, TrustedProxies
 from headwater.publish.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource

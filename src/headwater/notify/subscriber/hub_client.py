@@ -5,17 +5,165 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.notify.http_client import HttpClient
-from headwater.notify.http_connection import AnswerBounds
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
+from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.subscriber.discovery import DiscoveredTopic, discover
-from headwater.notify.subscriber.hub_requests import ANSWER_OCTETS, FORM_HEAD, RequestOutcome, outcome_of
-from headwater.notify.subscriber.records import NotificationChannel
+from headwater.notify.subscriber.store import NotificationChannel, Subscription
+from headwater.notify.topic_links import TopicLinks, topic_links
 from headwater.retry import Backoff
 from headwater.spec import uris
+
+WANTED_SECONDS: Final = 86_400
+"""The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
+
+LONGEST_SECONDS: Final = 2_678_400
+"""A longer lease that a hub claims to grant is taken for this one (RS-NT-11)."""
+
+ASSUMED_SECONDS: Final = 300
+"""What a lease is taken for that a hub does not state as a positive number."""
+
+_FIRST_VERIFICATION: Final = 5.0
+_LONGEST_VERIFICATION: Final = 600.0
+
+DENIED_SECONDS: Final = 86_400.0
+"""How long a denial holds, before the hub is asked once more (WS-S-13)."""
+
+_FIRST_PAUSE: Final = 0.6
+_LONGEST_PAUSE: Final = 600.0
+_LEAST_RENEWAL: Final = 1.0
+_MOST_DIGITS: Final = 12
+
+
+def granted_seconds(text: str | None) -> int:
+    """The lease that `hub.lease_seconds` of a verification grants, in seconds from 1 to the longest (RS-NT-13)."""
+    text = (text or "").strip()
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
+        return ASSUMED_SECONDS
+    digits = text.lstrip("0")
+    return LONGEST_SECONDS if len(digits) > _MOST_DIGITS else min(int(digits), LONGEST_SECONDS)
+
+
+def renewal_seconds(lease: float, chance: float) -> float:
+    """After how many seconds of a lease it is renewed: at 50 to 80 % of it, by `chance` in 0 to 1 (WS-S-08)."""
+    return max(_LEAST_RENEWAL, lease * (0.5 + 0.3 * chance))
+
+
+def verification_seconds(failures: int, chance: float) -> float:
+    """How long a hub may take to verify what it has accepted, before it is asked again: longer each time."""
+    return Backoff(_FIRST_VERIFICATION, _LONGEST_VERIFICATION).seconds(failures + 1, chance)
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """The pause before a request is made again that has failed so many times in a row."""
+    return Backoff(_FIRST_PAUSE, _LONGEST_PAUSE).seconds(failures, chance)
+
+
+MOST_HUBS: Final = 3
+"""Of several hubs so many are subscribed at: where one is dead another delivers."""
+
+_SECONDS: Final = 10.0
+_OCTETS: Final = 12 << 20
+_TOPIC_BOUNDS: Final = AnswerBounds(seconds=_SECONDS, max_octets=_OCTETS)
+_TOPIC_REDIRECTS: Final = 5
+
+
+class DiscoveredTopic(msgspec.Struct, frozen=True):
+    """Where to subscribe, and to which topic (WS-S-03)."""
+
+    topic: str
+    hubs: tuple[str, ...]
+
+
+async def discover(client: HttpClient, channel: NotificationChannel) -> DiscoveredTopic:
+    """Ask the topic; where it does not answer, or says nothing, what the Capability List says holds.
+
+    An address that the topic gives as its own counts only where it is of the same origin as the one that was asked.
+    """
+    url, found = channel.topic, TopicLinks()
+    for _ in range(_TOPIC_REDIRECTS + 1):
+        answer = await client.request("GET", url, _TOPIC_BOUNDS)
+        if not isinstance(answer, HttpAnswer):
+            break
+        if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
+            target = uris.resolve(url, answer.headers["location"])
+            if objection_to_url(target) or (url.startswith("https:") and not target.startswith("https:")):
+                break
+            url = target
+            continue
+        if answer.ok:
+            media_type = answer.headers.get("content-type", "")
+            found = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
+        break
+    return discovered(channel, found, url)
+
+
+def discovered(channel: NotificationChannel, found: TopicLinks, url: str) -> DiscoveredTopic:
+    """What holds, of what the Capability List and the topic at `url` say: hubs of the topic first, https first."""
+    topic = channel.topic
+    if found.canonical is not None and not objection_to_url(found.canonical):
+        origins = {uris.origin(channel.topic), uris.origin(url)}
+        topic = found.canonical if uris.origin(found.canonical) in origins else topic
+    usable = [hub for hub in dict.fromkeys((*found.hubs, *channel.hubs)) if not objection_to_url(hub)]
+    secure = {hub.partition(":")[2] for hub in usable if hub.startswith("https:")}
+    kept = [hub for hub in usable if hub.startswith("https:") or hub.partition(":")[2] not in secure]  # WS-S-14
+    return DiscoveredTopic(topic, tuple(kept[:MOST_HUBS]))
+
+
+FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
+ANSWER_OCTETS: Final = 4_096
+_PASSING: Final = frozenset({408, 425, 429})
+
+
+class RequestOutcome(msgspec.Struct, frozen=True):
+    """What has become of a request: accepted, to be made at another address (WS-H-03), or failed, and why."""
+
+    is_accepted: bool = False
+    location: str | None = None
+    fault: str | None = None
+    is_down: bool = False
+    """The hub does not answer anybody at this moment."""
+
+    wait_seconds: float = 0.0
+    """It was not made: the hub does not answer, and is asked by another one until then."""
+
+
+def subscribe_form(wanted: Subscription) -> bytes:
+    """The form that asks for a subscription."""
+    told = {
+        "hub.callback": wanted.callback,
+        "hub.mode": "subscribe",
+        "hub.topic": wanted.topic,
+        "hub.lease_seconds": str(WANTED_SECONDS),
+        "hub.secret": wanted.secret.decode(),
+    }
+    return urlencode(told).encode()
+
+
+def unsubscribe_form(held: Subscription) -> bytes:
+    """The form that asks for the end of a subscription."""
+    told = {"hub.callback": held.callback, "hub.mode": "unsubscribe", "hub.topic": held.topic}
+    return urlencode(told).encode()
+
+
+def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcome:
+    """What a hub's answer means; `asked_at` is the address that was asked. Any 2xx is an acceptance (as AMB-31)."""
+    if isinstance(answer, HttpFailure):
+        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}", is_down=not answer.is_final)
+    if answer.ok:
+        return RequestOutcome(is_accepted=True)
+    if answer.status in (307, 308) and "location" in answer.headers:
+        target = uris.resolve(asked_at, answer.headers["location"])
+        downgraded = asked_at.startswith("https:") and not target.startswith("https:")
+        why = objection_to_url(target) or ("from https to http" if downgraded else None)
+        return RequestOutcome(fault=f"the hub redirects: {why}") if why else RequestOutcome(location=target)
+    said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
+    fault = f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
+    return RequestOutcome(fault=fault, is_down=answer.status in _PASSING or answer.status >= 500)
+
 
 HUB_SECONDS: Final = 15.0
 _BOUNDS: Final = AnswerBounds(seconds=HUB_SECONDS, max_octets=ANSWER_OCTETS)
@@ -25,8 +173,8 @@ _AT_ONCE: Final = 8
 _REDIRECTS: Final = 3
 _MOST_PLACES: Final = 10_000
 """Of hosts and hubs that were asked: a hub that names another one at each renewal fills no memory."""
-_FIRST_PAUSE: Final = 0.6
-_LONGEST_PAUSE: Final = 15.0
+_FIRST_DOWN_PAUSE: Final = 0.6
+_LONGEST_DOWN_PAUSE: Final = 15.0
 
 
 class _Failing(msgspec.Struct):
@@ -62,7 +210,7 @@ class FailingHubs:
         if known is not None and asked_at <= known.failed_at:
             return
         failures = 1 if known is None else known.failures + 1
-        pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE).seconds(failures, chance)
+        pause = Backoff(_FIRST_DOWN_PAUSE, _LONGEST_DOWN_PAUSE).seconds(failures, chance)
         if len(self._failing) >= _MOST_PLACES and known is None:
             del self._failing[next(iter(self._failing))]
         self._failing[hub] = _Failing(failures, now, now + pause)

@@ -15,7 +15,7 @@ from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import origin
 from headwater.sync.faults import Unreachable, advice_for
-from headwater.sync.network.authentication import REFUSED, Presented, challenged
+from headwater.sync.network.access import REFUSED, Presented, challenged
 from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
 from headwater.sync.source_times import strong_last_modified
 

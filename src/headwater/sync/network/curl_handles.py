@@ -15,10 +15,8 @@ from typing import Any
 import pycurl
 
 from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.authentication import SignInCredentials
-from headwater.sync.network.ca_bundle import CaBundle
+from headwater.sync.network.access import AddressGuard, CaBundle, SignInCredentials
 from headwater.sync.network.fetch import FailureKind, FetchFailure, TransportOptions
-from headwater.sync.network.internal_addresses import AddressGuard
 from headwater.sync.network.response import ResponseReceiver
 from headwater.sync.network.scheduler import ScheduledFetch, host_of
 from headwater.sync.network.throttling import BandwidthLimit

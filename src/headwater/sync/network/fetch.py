@@ -13,11 +13,11 @@ import msgspec
 from headwater.address_levels import Level, level_of
 from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
-from headwater.sync.network.authentication import Presented, SignInCredentials
+from headwater.sync.network.access import Presented, SignInCredentials
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.sync.network.range_requests import PartStore
+    from headwater.sync.network.response import PartStore
 
 
 class DeadlineMet(HeadwaterError):
@@ -120,7 +120,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     `octets_per_second` what comes of all bodies together.
     `authorities` is a file of certificate authorities that are believed beside those of the machine, `proxy` the URI of
     the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
-    others are judged (`internal_addresses`), save those of `named_hosts`. A failed request is tried `retries` times
+    others are judged (`access`), save those of `named_hosts`. A failed request is tried `retries` times
     more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but returned. Once `stopped` says so, whatever
     is under way is given up (`Interrupted`); so it is `deadline_seconds` after the beginning (`DeadlineMet`). The last
     five are for tests: time that passes, time of day, sleep, chance (0 to 1), and how far inside an address lies.

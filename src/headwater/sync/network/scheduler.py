@@ -34,7 +34,7 @@ from headwater.sync.network.throttling import (
 )
 
 if TYPE_CHECKING:
-    from headwater.sync.network.range_requests import PartialBody
+    from headwater.sync.network.response import PartialBody
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

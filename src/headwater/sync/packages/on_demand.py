@@ -22,8 +22,7 @@ from headwater.spec.hashes import Digest
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.network.fetch import Fetch
-from headwater.sync.network.streaming import OpenedStream, StreamBroken, StreamedAnswer
-from headwater.sync.network.transport import Transport
+from headwater.sync.network.transport import OpenedStream, StreamBroken, StreamedAnswer, Transport
 from headwater.sync.packages.cost_model import LARGE_OCTETS
 from headwater.sync.packages.large_member import LargeMember
 from headwater.sync.packages.members import read_stream

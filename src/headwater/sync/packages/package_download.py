@@ -17,10 +17,9 @@ from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import free_octets
 from headwater.quantities import human_octets
 from headwater.sync.network.fetch import FailureKind, Fetch, Objection
-from headwater.sync.network.range_requests import PartialBody, misfit, strong_validator
+from headwater.sync.network.response import PartialBody, misfit, strong_validator
 from headwater.sync.network.scheduler import site_of
-from headwater.sync.network.streaming import StreamBroken, StreamedAnswer
-from headwater.sync.network.transport import Transport
+from headwater.sync.network.transport import StreamBroken, StreamedAnswer, Transport
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.source_times import strong_last_modified
 from headwater.sync.state.validators import Validators

@@ -12,7 +12,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import ConditionalRequest
 from headwater.sync.network.fetch import Fetched
-from headwater.sync.network.streaming import StreamedAnswer
+from headwater.sync.network.transport import StreamedAnswer
 from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import SOURCE, validators

@@ -24,7 +24,7 @@ from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.lists.entries import canonical_hash_of, links_of
-from headwater.sync.network.authentication import REFUSED, Presented
+from headwater.sync.network.access import REFUSED, Presented
 from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified

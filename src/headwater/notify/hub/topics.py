@@ -10,15 +10,12 @@ from typing import Final
 import msgspec
 
 from headwater.errors import as_fault
-from headwater.notify.http_client import KNOWN
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext
-from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.http_client import KNOWN, AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.hub.context import HubContext, TaskGroup
+from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.records import ChangedTopic, Payload, stranger
 from headwater.notify.hub.requests import objection_to_url
-from headwater.notify.hub.store import host_of
+from headwater.notify.hub.store import ChangedTopic, Payload, host_of, stranger
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.topic_links import are_in_head, topic_links
 from headwater.spec import uris

@@ -12,16 +12,14 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headwater.errors import as_fault
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext
-from headwater.notify.hub.outgoing.callbacks import link_header
-from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.retries import pause_seconds
-from headwater.notify.hub.outgoing.task_group import TaskGroup
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.hub.context import HubContext, TaskGroup
+from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.records import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
+from headwater.notify.hub.store import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.signatures import signature
+from headwater.retry import Backoff
 
 SECONDS: Final = 8.0
 """A subscriber has so long to take a delivery."""
@@ -34,6 +32,23 @@ _SENT_OCTETS, _TOPIC_SENT_OCTETS = 256 << 20, 64 << 20
 _CROWDED_SECONDS: Final = 0.5
 _FLUSH_SECONDS: Final = 0.02
 _GONE: Final = 410
+
+
+FIRST_SECONDS: Final = 0.6
+LONGEST_SECONDS: Final = 1_800.0
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """The pause after so many failures in a row: it doubles from 0.6 s up to half an hour, a quarter less or more.
+
+    `chance` is from 0 to 1. The first is less than a second.
+    """
+    return Backoff(FIRST_SECONDS, LONGEST_SECONDS).seconds(failures, chance)
+
+
+def link_header(hub: str, topic: str, others: tuple[str, ...] = ()) -> str:
+    """The one `Link` header of a delivery: `hub`, `self`, and what the publisher added (WS-H-11, RS-NT-14)."""
+    return ", ".join((f'<{hub}>; rel="hub"', f'<{topic}>; rel="self"', *others))
 
 
 class DeliveryJudgement(msgspec.Struct, frozen=True):

@@ -7,17 +7,15 @@ import random
 import secrets
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 
 from headwater.errors import as_fault
-from headwater.notify.http_connection import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext
-from headwater.notify.hub.outgoing.callbacks import denial_url, verification_url
-from headwater.notify.hub.outgoing.fair_queue import FairQueue
-from headwater.notify.hub.outgoing.retries import VERIFICATION_PAUSES
-from headwater.notify.hub.outgoing.task_group import TaskGroup
-from headwater.notify.hub.records import DueSubscription, Intent
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
+from headwater.notify.hub.context import HubContext, TaskGroup
+from headwater.notify.hub.fair_queue import FairQueue
+from headwater.notify.hub.store import DueSubscription, Intent
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.spec import uris
 
@@ -26,6 +24,26 @@ SECONDS: Final = 5.0
 _ANSWER_OCTETS: Final = 4_096
 _BOUNDS: Final = AnswerBounds(seconds=SECONDS, max_octets=_ANSWER_OCTETS)
 _SLOTS, _HOST_SLOTS = 512, 32
+_PAUSES: Final = (0.6, 3.0)
+"""Before a callback that did not answer at all is asked again for its intent; then the request has failed."""
+
+
+def verification_url(callback: str, *, mode: str, topic: str, challenge: str, lease_seconds: int | None) -> str:
+    """Where intent is verified: the callback's own query is kept, and what is asked is appended (WS-H-05, WS-H-07)."""
+    asked = {"hub.mode": mode, "hub.topic": topic, "hub.challenge": challenge}
+    if lease_seconds is not None:
+        asked["hub.lease_seconds"] = str(lease_seconds)
+    return _appended(callback, asked)
+
+
+def denial_url(callback: str, *, topic: str, reason: str) -> str:
+    """Where a subscriber is told that the subscription is denied (WS-H-06)."""
+    return _appended(callback, {"hub.mode": "denied", "hub.topic": topic, "hub.reason": reason})
+
+
+def _appended(callback: str, asked: dict[str, str]) -> str:
+    joint = "" if callback.endswith(("?", "&")) else "&" if "?" in callback else "?"
+    return f"{callback}{joint}{urlencode(asked)}"
 
 
 def is_confirmed(answer: HttpAnswer, challenge: str) -> bool:
@@ -35,7 +53,7 @@ def is_confirmed(answer: HttpAnswer, challenge: str) -> bool:
 
 def may_try_again(answer: HttpAnswer | HttpFailure, tries: int) -> bool:
     """Whether a callback that has not confirmed after so many tries is asked again: it has not answered at all."""
-    if tries > len(VERIFICATION_PAUSES):
+    if tries > len(_PAUSES):
         return False
     if isinstance(answer, HttpFailure):
         return not answer.is_final
@@ -101,7 +119,7 @@ class Verifications:
             await self._ask(intent)
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
             self._context.on_fault(as_fault(error))
-            self._queue.add(intent.host, intent, monotonic_unix_time() + VERIFICATION_PAUSES[-1])
+            self._queue.add(intent.host, intent, monotonic_unix_time() + _PAUSES[-1])
         finally:
             self._queue.done(intent.host)
 
@@ -160,7 +178,7 @@ class Verifications:
 
 def _pause_seconds(tries: int, chance: float) -> float:
     """The pause after so many tries, spread by a `chance` from 0 to 1."""
-    return VERIFICATION_PAUSES[tries - 1] * (0.75 + chance / 2)
+    return _PAUSES[tries - 1] * (0.75 + chance / 2)
 
 
 def _pair(intent: Intent) -> tuple[str, str]:

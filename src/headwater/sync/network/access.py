@@ -1,20 +1,26 @@
-"""Protection against requests to internal addresses (SSRF): none further inside than the source itself (DST-S12).
+"""What may be asked, and as whom: internal addresses (SSRF), credentials of one origin, authorities, proxies (DST-S12).
 
 What a source lists, links to or redirects to must not make a destination ask services that only the destination can
 reach. Names are no protection, because whoever owns one says where it leads; so it is the address that counts, asked
 before each connection. Hosts that the user has named may be anywhere, but none that was seen in public may be found
-inside later (DNS rebinding), be it in a later run.
-"""
+inside later (DNS rebinding), be it in a later run. Whatever is secret goes to the origin it was given for, and to no
+other: not where that redirects, not to mirrors (RFC 9110, 11; RFC 7617; RFC 6750)."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from enum import StrEnum
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from headwater.address_levels import Level, level_of, literal_address
+from headwater.errors import UsageFault
 
 Place = tuple[str, int]
 """A host or an address, and a port."""
@@ -119,3 +125,101 @@ class AddressGuard:
             found = ((address, port) for host, port in self._proxies() for address in self._resolve(host))
             self._proxy_addresses = set(found)
         return self._proxy_addresses
+
+
+FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+
+REFUSED = (401, 403)
+"""Answers to who is not let in (DST-F2)."""
+
+_SCHEME = r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)"
+
+
+class Presented(StrEnum):
+    """Which credentials a request carried."""
+
+    NOTHING = "nothing"
+    TOKEN = "the token that was given"  # noqa: S105
+    PASSWORD = "the name and password that were given"  # noqa: S105
+    OTHER = "the credentials given"
+    WITHHELD = "withheld"
+    """There was something, but for another origin than that which was asked at last."""
+
+
+class SignInCredentials(msgspec.Struct, frozen=True):
+    """What is sent to the origin of the URI `origin`: an `Authorization` header's value, further headers, and the files
+    of a client certificate and its key (PEM). Nothing of it is shown by `repr`.
+    """
+
+    origin: str
+    authorization: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    certificate: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.origin!r})"
+
+    @property
+    def presented(self) -> Presented:
+        """What this is called."""
+        value = self.authorization or next((v for n, v in self.headers if n.lower() == "authorization"), "")
+        scheme = value.partition(" ")[0].lower()
+        return {"bearer": Presented.TOKEN, "basic": Presented.PASSWORD}.get(scheme, Presented.OTHER)
+
+    def lines(self, names: set[str]) -> list[bytes]:
+        """The header lines of a request that has these headers (names in lower case) of its own."""
+        fields = [("Authorization", self.authorization)] if self.authorization else []
+        fields += [(name, value) for name, value in self.headers]
+        return [f"{name}: {value}".encode("latin-1") for name, value in fields if name.lower() not in names]
+
+
+def challenged(value: str | None) -> tuple[str, ...]:
+    """The authentication schemes that a `WWW-Authenticate` header names, in lower case."""
+    return tuple(dict.fromkeys(name.lower() for name in re.findall(_SCHEME, value or "")))
+
+
+_RED_HAT = "/etc/pki/tls/certs/ca-bundle.crt"
+_MOST_OCTETS = 16 << 20
+_CERTIFICATE = re.compile(rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----")
+
+
+class CaBundle(NamedTuple):
+    """A file and a folder of certificates; None where there is none (libcurl's own default then holds).
+
+    `octets` is the content of a file, in its place.
+    """
+
+    file: str | None
+    folder: str | None
+    octets: bytes | None = None
+
+
+def ca_bundle(more: str | None = None) -> CaBundle:
+    """The authorities of the environment (`CURL_CA_BUNDLE`, `SSL_CERT_FILE`, `SSL_CERT_DIR`) or of the machine.
+
+    Those of the file `more` are believed beside them. Raises UsageFault when it cannot be read.
+    """
+    import ssl  # imported here: only https needs it
+
+    paths = ssl.get_default_verify_paths()
+    file = os.environ.get("CURL_CA_BUNDLE") or paths.cafile or _RED_HAT
+    folder = paths.capath
+    known = file if os.path.isfile(file) else None
+    return CaBundle(
+        known, folder if folder and os.path.isdir(folder) else None, None if more is None else _joined(known, more)
+    )
+
+
+def _joined(known: str | None, more: str) -> bytes:
+    try:
+        with open(more, "rb") as given:
+            octets = given.read(_MOST_OCTETS)
+        if not _CERTIFICATE.search(octets):
+            raise UsageFault("there is no certificate in PEM form", where=more)
+        if known is not None:
+            with open(known, "rb") as machine:
+                octets += b"\n" + machine.read(_MOST_OCTETS)
+    except OSError as cause:
+        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=more) from cause
+    return octets

@@ -1,1 +1,0 @@
-"""The requests that a hub makes: verifications, deliveries, topics that are fetched."""
