@@ -101,7 +101,7 @@ def test_one_round(world: WatchedSource) -> None:
         assert source.is_published("files")
         assert source.is_site_published()
         assert world.is_current()
-        assert source.survey("files").unchanged + source.survey("files").changed == 1
+        assert source.survey("files").unchanged + source.survey("files").updated == 1
         assert source.run_once()[0].published is not None
     assert sorted(path.name for path in world.state.iterdir()) == [
         ".headwater-state",

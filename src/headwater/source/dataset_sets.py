@@ -16,7 +16,7 @@ from headwater.source.worker import SetResult, SetWorker, SourceContext
 if TYPE_CHECKING:  # with it come the parsers, which other sets do not need
     from headwater.ingest.datasets.inputs import DatasetInput
     from headwater.ingest.datasets.intake import DatasetIntake
-    from headwater.ingest.folder.dry_run import DryRun
+    from headwater.ingest.folder.event_builder import ScanResult
     from headwater.source.published_dataset import PublishedDataset
     from headwater.source.scheduler import Scheduler
 
@@ -49,14 +49,14 @@ class DatasetSets:
         """Bring each set up to date once. Raises whatever is wrong with one."""
         return [SetWorker(context, self._published(context, one, waits=True)).once() for one in self._configs]
 
-    def survey(self, context: SourceContext, name: str) -> DryRun:
+    def survey(self, context: SourceContext, name: str) -> ScanResult:
         """Whether `run_once` would read the dataset of a set, by what is known without reading it."""
-        from headwater.ingest.folder.dry_run import DryRun
+        from headwater.ingest.folder.event_builder import ScanResult
 
         intake = self._intake(context, next(one for one in self._configs if one.name == name), lambda: False)
         if intake.state is None:
-            return DryRun(new=1)
-        return DryRun(unchanged=1) if intake.is_unchanged() else DryRun(changed=1)
+            return ScanResult(created=1, read=1)
+        return ScanResult(unchanged=1) if intake.is_unchanged() else ScanResult(updated=1, read=1)
 
     def _published(
         self,

@@ -23,7 +23,7 @@ from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_en
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
 from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, Omission
-from headwater.ingest.folder.comparison import is_outlined
+from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.event_builder import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
@@ -239,7 +239,7 @@ class CopyTree(SetTree):
         Raises PlaceFault.
         """
         placed = left = 0
-        for uri, memo in self._rows():
+        for uri, memo in memos_of(self._catalog, self._name):
             if self._is_right(uri, memo):
                 continue
             one = self._file(uri, memo)

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +20,12 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog import catalog_url
-from headwater.catalog.interface import Resource, SetState
+from headwater.catalog.interface import SetState
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.dry_run import DryRun, dry_run
+from headwater.ingest.folder.comparison import memos_of
+from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.scanner import dry_run
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.packages.change_contents import KeptContents
@@ -227,7 +229,7 @@ class Source(ConfiguredSource):
             text = "what an earlier run placed stays, and is no longer kept current"
             self._listener(Notice(notices.LEFT_RESOURCES, text, str(left)))
 
-    def survey(self, name: str) -> DryRun:
+    def survey(self, name: str) -> ScanResult:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
         if name not in self._folders:
             return self.dataset_sets.survey(self._context, name)
@@ -235,13 +237,7 @@ class Source(ConfiguredSource):
         count = self.catalog.state(name).count if known else 0
         folder = self._folders[name]
         guard = DeletionGuard(self.catalog, name, folder.max_delete, self._clock)
-        return dry_run(folder, self._rows(name) if known else (), count, self._listener, guard)
-
-    def _rows(self, name: str) -> Iterator[Resource]:
-        after = ""
-        while rows := self.catalog.resources(name, after):
-            yield from rows
-            after = rows[-1].uri
+        return dry_run(folder, memos_of(self.catalog, name) if known else (), count, self._listener, guard)
 
     def _render_pool(self) -> RenderPool:
         """Processes can print what is in a file, at the system's time."""

@@ -31,7 +31,7 @@ from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
-    from headwater.ingest.folder.dry_run import DryRun
+    from headwater.ingest.folder.event_builder import ScanResult
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.scan_settings import StaticTree
     from headwater.source.worker import SetResult
@@ -365,8 +365,8 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         json_document({"sets": sets} if whole else sets[0])
     for name, result in {} if as_json else found.items():
         click.echo(
-            f"{name}: would read {counted(result.new + result.changed, 'file')}, {human_octets(result.octets)}:"
-            f" {result.new:,} new, {result.changed:,} perhaps changed; delete {result.vanished:,};"
+            f"{name}: would read {counted(result.read, 'file')}, {human_octets(result.octets)}:"
+            f" {result.created:,} new, {result.updated:,} perhaps changed; delete {result.deleted:,};"
             f" leave {result.unchanged + result.kept:,}"
         )
         if result.held_back:
@@ -375,25 +375,26 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     return Exit.TRANSFERS_FAILED if is_incomplete else Exit.DONE
 
 
-def _forecast(name: str, result: DryRun) -> dict[str, object]:
+def _forecast(name: str, result: ScanResult) -> dict[str, object]:
     """What a run would do, under the names that `_summary` has for it; `updated` are those that may have changed."""
     return {
         "set": name,
         "dry_run": True,
-        "created": result.new,
-        "updated": result.changed,
-        "deleted": result.vanished,
+        "created": result.created,
+        "updated": result.updated,
+        "deleted": result.deleted,
         "unchanged": result.unchanged,
         "kept": result.kept,
-        "files_read": result.new + result.changed,
+        "files_read": result.read,
         "octets_read": result.octets,
         "held_back": str(result.held_back) if result.held_back else None,
         "notices": result.warnings,
     }
 
 
-def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun]:
-    from headwater.ingest.folder.dry_run import DryRun, dry_run
+def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, ScanResult]:
+    from headwater.ingest.folder.event_builder import ScanResult
+    from headwater.ingest.folder.scanner import dry_run
     from headwater.source.configured_source import CATALOG
     from headwater.source.scan_settings import scan_settings
     from headwater.source.source import Source
@@ -406,4 +407,4 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, DryRun
         scanned = [one for one in config.sets if one.is_scanned]
         folders = {one.name: scan_settings(one, config.site(), tree, config) for one in scanned}
         found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
-        return found | {one.name: DryRun(new=1) for one in config.sets if one.is_dataset}
+        return found | {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}

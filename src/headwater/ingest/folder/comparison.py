@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 
+from headwater.catalog.interface import Catalog
 from headwater.ingest.folder.walk import UnreadableEntry, WalkEntry
 
 TICK_NS = 100_000_000
@@ -144,6 +145,17 @@ class ComparisonCounts:
         self.unchanged = 0
         self.kept = 0
         self.unreadable = UnreadableFiles() if unreadable is None else unreadable
+
+
+_ROWS = 5_000
+
+
+def memos_of(catalog: Catalog, name: str) -> Iterator[tuple[str, bytes]]:
+    """The URIs of a set's resources with their memos, in order."""
+    after = ""
+    while rows := catalog.memos(name, after, _ROWS):
+        yield from rows
+        after = rows[-1][0]
 
 
 MOST_PLACES = 1_000

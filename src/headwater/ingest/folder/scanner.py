@@ -27,8 +27,15 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
-from headwater.ingest.folder.comparison import Candidate, ComparisonCounts, DifferenceQueue, MissingResource, compare
-from headwater.ingest.folder.event_builder import BATCH, EventBuilder, ScanResult, batched, unreadable
+from headwater.ingest.folder.comparison import (
+    Candidate,
+    ComparisonCounts,
+    DifferenceQueue,
+    MissingResource,
+    compare,
+    rules_mark,
+)
+from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, ScanResult, batched, unreadable
 from headwater.ingest.folder.folder_settings import Folder, FolderUnusable, ScanHooks
 from headwater.ingest.folder.walk import (
     FileEntry,
@@ -471,6 +478,51 @@ class FolderScanner:
                 result.add(batch)
                 self._listener(Progress("read", result.read, None, result.octets))
                 self._pause()
+
+
+def dry_run(
+    folder: Folder,
+    held: Iterable[tuple[str, bytes]],
+    count: int,
+    listener: Listener = silent,
+    guard: DeletionGuard | None = None,
+) -> ScanResult:
+    """What a scan would find to do, without reading a file or recording anything. Raises FolderUnusable.
+
+    `held` are the `count` resources of the set, sorted by URI, with their memos. Whether a file has changed is told by
+    its state, not by its octets.
+    """
+    result = ScanResult()
+    tally = ComparisonCounts()
+    warnings = WarningLog(listener)
+    warnings.begin()
+    path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
+    left_out = 0
+
+    def closed(one: UnreadableEntry) -> None:
+        warnings.add(unreadable(one.path, one.error))
+
+    try:
+        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url, warn=warnings.add)
+        for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), tally, closed):
+            if isinstance(one, MissingResource):
+                result.deleted += 1
+                left_out += not path_filter.takes(path_of(one.uri))
+                continue
+            result.octets += one.octets
+            result.updated += one.known
+            result.created += not one.known
+    except RootFault as fault:
+        raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
+    result.read = result.created + result.updated
+    result.unchanged, result.kept = tally.unchanged, tally.kept
+    if guard is not None:
+        result.held_back = guard.judge(count - left_out, result.deleted - left_out, tally.found)
+    if result.held_back is not None:  # as in a scan: what was excluded goes nevertheless
+        result.kept += result.held_back.vanished
+        result.deleted = left_out
+    result.warnings = warnings.end(whole=True)
+    return result
 
 
 def _is_acceptable(uri: str) -> bool:

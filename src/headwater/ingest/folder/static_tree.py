@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from headwater.catalog.interface import Catalog
 from headwater.files import hashing
 from headwater.files.file_placement import COPY
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.comparison import is_outlined
+from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.event_builder import PlaceFault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
@@ -69,7 +68,7 @@ class SetTree:
         Only files that are in the catalog: all others have just been placed by the scan, or wait for the next one. Of a
         tree that was complete each place is looked at, and the file itself only where the catalog does not agree.
         """
-        wrong = (uri for uri, memo in self._rows() if self.torn or not self._is_right(uri, memo))
+        wrong = (uri for uri, memo in memos_of(self._catalog, self._name) if self.torn or not self._is_right(uri, memo))
         found = ((uri, next(walk.at(path_of(uri)), None)) for uri in wrong)
         return sum(self._check(one) for uri, one in found if isinstance(one, FileEntry) and one.uri == uri)
 
@@ -107,7 +106,7 @@ class SetTree:
     def sweep(self) -> int:
         """Take away everything that is not a resource of the set; returns how many files that were."""
         removed = 0
-        held = (uri for uri, _memo in self._rows())
+        held = (uri for uri, _memo in memos_of(self._catalog, self._name))
         uri = next(held, None)
         with suppress(RootFault):  # there is no tree yet
             for one in Walk(self.place, Selection()).everything():
@@ -147,12 +146,6 @@ class SetTree:
         with suppress(OSError):
             if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
                 os.sync()
-
-    def _rows(self) -> Iterator[tuple[str, bytes]]:
-        after = ""
-        while rows := self._catalog.memos(self._name, after, _ROWS):
-            yield from rows
-            after = rows[-1][0]
 
 
 def _sync_folder(folder: Path) -> None:
