@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.errors import StoreFault
 from headwater.ingest.copy.intake import chosen
-from headwater.ingest.copy.position import CopyPosition, CopyStep, next_step, position_at
+from headwater.ingest.copy.position import CopyPosition, leads_to, position_at
 from headwater.ingest.copy.statement import (
     NOT_OURS,
     leads_home,
@@ -119,27 +119,23 @@ EARLIER = msgspec.structs.replace(HERE, seq=20, path=b"q")
 PARTIAL = msgspec.structs.replace(HERE, is_partial=True)
 
 STEPS = [
-    ("new", None, END, SET, None, False, CopyStep.LOAD),
-    ("cut off while it was loaded", EARLIER, END, SET, b"q", False, CopyStep.LOAD),
-    ("at the end", HERE, END, SET, b"p", True, CopyStep.FOLLOW),
-    ("behind", EARLIER, END, SET, b"q", True, CopyStep.FOLLOW),
-    ("open and no position: recorded by something else", None, END, SET, None, True, CopyStep.COMPARE),
-    ("another state", HERE, msgspec.structs.replace(END, id="two"), SET, b"p", True, CopyStep.COMPARE),
+    ("at the end", HERE, END, SET, b"p", True),
+    ("behind", EARLIER, END, SET, b"q", True),
+    ("another state", HERE, msgspec.structs.replace(END, id="two"), SET, b"p", False),
     (
         "the state was brought back, and is older",
         HERE,
         msgspec.structs.replace(END, last=40),
         SET,
         None,
-        True,
-        CopyStep.COMPARE,
+        False,
     ),
-    ("the same, and went on", EARLIER, END, SET, b"other", True, CopyStep.COMPARE),
-    ("the journal has dropped entries", msgspec.structs.replace(HERE, seq=9), END, SET, None, True, CopyStep.COMPARE),
-    ("another number", HERE, END, SET._replace(id=2), b"p", True, CopyStep.COMPARE),
-    ("deletions wait, and the baseline has ended", PARTIAL, END, SET, b"p", True, CopyStep.COMPARE),
-    ("deletions wait", PARTIAL, END, SET._replace(is_whole=0), b"p", True, CopyStep.FOLLOW),
-    ("forgotten by the copy", HERE, END, None, b"p", True, CopyStep.FOLLOW),
+    ("the same, and went on", EARLIER, END, SET, b"other", False),
+    ("the journal has dropped entries", msgspec.structs.replace(HERE, seq=9), END, SET, None, False),
+    ("another number", HERE, END, SET._replace(id=2), b"p", False),
+    ("deletions wait, and the baseline has ended", PARTIAL, END, SET, b"p", False),
+    ("deletions wait", PARTIAL, END, SET._replace(is_whole=0), b"p", True),
+    ("forgotten by the copy", HERE, END, None, b"p", True),
     (
         "an empty journal",
         msgspec.structs.replace(HERE, seq=0, path=None),
@@ -147,18 +143,17 @@ STEPS = [
         SET,
         None,
         True,
-        CopyStep.FOLLOW,
     ),
 ]
 
 
-Found = tuple[str, CopyPosition | None, JournalEnd, CopiedSet | None, bytes | None, bool, CopyStep]
+Found = tuple[str, CopyPosition, JournalEnd, CopiedSet | None, bytes | None, bool]
 
 
 @pytest.mark.parametrize("found", STEPS, ids=[row[0] for row in STEPS])
 def test_what_leads_from_a_position_to_what_is_held(found: Found) -> None:
-    _name, position, end, copied, noted, is_open, step = found
-    assert next_step(position, end, copied, noted, is_open=is_open) is step
+    _name, position, end, copied, noted, is_followed = found
+    assert leads_to(position, end, copied, noted) is is_followed
 
 
 def test_which_set_of_a_copy_is_meant() -> None:

@@ -35,7 +35,7 @@ from headwater.copies.copy_state import (
     path_noted,
 )
 from headwater.errors import StoreFault
-from headwater.ingest.copy.position import KEY, CopyPosition, CopyStep, next_step, position_at, read_position
+from headwater.ingest.copy.position import KEY, CopyPosition, leads_to, position_at, read_position
 from headwater.ingest.copy.statement import acceptable, leads_home, metadata_of, relative_path, relative_uri
 from headwater.ingest.folder.comparison import note
 from headwater.processes.pool import Stopped
@@ -215,19 +215,17 @@ class CopyIntake:
             copied = chosen(copied_sets(t), self._wanted, self.name, position)
             noted = path_noted(t, position.seq) if position is not None else None
         where = str(state.root)
-        if copied is None and (position is None or position.journal != end.id):
+        is_open = seen.opened_at is not None
+        if copied is None and (position is None or position.journal != end.id or not is_open):
             raise StoreFault(f"the copy has no set {self._wanted or self.name!r} so far", code="HW-CPY-03", where=where)
         if copied is not None and copied.folder != self._rules.folder:
             raise StoreFault("the set lies in another folder of the copy now: restart", code="HW-CPY-03", where=where)
-        step = next_step(position, end, copied, noted, is_open=seen.opened_at is not None)
         outcome = CopyOutcome()
         if copied is not None:
             self.set_id = copied.id
-        if step is CopyStep.LOAD and copied is not None:
-            self._load(state, end, copied, outcome)
-        elif step is CopyStep.COMPARE:
+        if position is None or not is_open or not leads_to(position, end, copied, noted):
             self._compare(state, end, copied, outcome)
-        elif step is CopyStep.FOLLOW and position is not None:
+        else:
             self._follow(state, position, outcome)
         return outcome
 
@@ -241,41 +239,10 @@ class CopyIntake:
         row = self._catalog.rows(self.name, [KEY]).get(KEY)
         return None if row is None else read_position(row.value)
 
-    # A set that is new
-
-    def _load(self, state: CopyStateReader, end: JournalEnd, copied: CopiedSet, outcome: CopyOutcome) -> None:
-        """Take all that is held, unpublished, by URI; a load that was cut off goes on where it was."""
-        began = self._clock()
-        before = self._read_position()
-        start = position_at(end, copied, str(state.root))
-        if before is not None and before.loaded is not None and before.journal == end.id:
-            start = before
-            if before.set_id != copied.id or before.seq < end.first - 1:
-                start = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=True)
-        elif before is not None:
-            start = msgspec.structs.replace(start, is_partial=True)
-        after = start.loaded or ""
-        while files := self._files_after(state, copied.id, after):
-            batch = compare([one.path for one in files], {one.path: one for one in files}, {}, self._rules)
-            after = files[-1].uri
-            seen = self._catalog.state(self.name)
-            position = msgspec.structs.replace(start, loaded=after)
-            self._put(batch, {}, position, seen)
-            outcome.taken += len(batch.events)
-            outcome.left_out.add_all(batch.left_out)
-            self._listener(Progress("read", outcome.taken))
-        self.may_record()
-        seen = self._catalog.state(self.name)
-        done = msgspec.structs.replace(start, loaded=None)
-        self._catalog.load(self.name, (), after=seen, state=StateUpdate(put=(done.row(),)))
-        self._catalog.open(self.name, began)
-
     def _files_after(self, state: CopyStateReader, set_id: int, uri: str) -> list[CopiedFile]:
         self._pause()
         with state.read() as t:
             return files_after(t, set_id, uri, BATCH)
-
-    # A set that is known
 
     def _follow(self, state: CopyStateReader, position: CopyPosition, outcome: CopyOutcome) -> None:
         seq = position.seq
@@ -297,19 +264,22 @@ class CopyIntake:
                 position = moved
 
     def _compare(self, state: CopyStateReader, end: JournalEnd, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
-        """Compare everything. What is missing is deleted once a baseline of the copy has come to its end.
+        """Compare everything, and open a set that is new.
 
-        Of a set that this very copy has forgotten, nothing is held any more.
+        What is missing is deleted once a baseline of the copy has come to its end. Of a set that this very copy has
+        forgotten, nothing is held any more.
         """
         outcome.is_compared = True
+        began, seen = self._clock(), self._catalog.state(self.name)
         after, before = "", self._read_position()
         while copied is not None and (files := self._files_after(state, copied.id, after)):
             after = files[-1].uri
             self._record([one.path for one in files], {one.path: one for one in files}, None, None, outcome)
-        is_whole = copied is None or copied.is_whole
-        if is_whole:
+            self._listener(Progress("read", outcome.held))
+        is_whole = copied is None or bool(copied.is_whole) or seen.opened_at is None
+        if is_whole and seen.count:
             self._delete_missing(state, copied, outcome)
-        elif copied is not None:
+        elif not is_whole:
             outcome.is_held_back = self._catalog.state(self.name).count > outcome.held
         if copied is not None:
             position = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=not is_whole)
@@ -318,6 +288,8 @@ class CopyIntake:
             assert before is not None
             position = msgspec.structs.replace(before, seq=end.last, path=end.path, is_partial=False)
         self._write([], position, self._catalog.state(self.name))
+        if seen.opened_at is None:
+            self._catalog.open(self.name, began)
 
     def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
         after = ""
@@ -383,7 +355,7 @@ class CopyIntake:
         self.may_record()
         rows = [] if position is None else [position.row()]
         update = StateUpdate(put=rows)
-        if seen is not None and seen.opened_at is None:
+        if (seen or self._catalog.state(self.name)).opened_at is None:
             if self.keep is not None and (self.predecessors is not None or self.history is not None):
                 lost = self.keep(events)
                 update = update if self.history is None else self.history.loading(events, lost, update)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from enum import Enum, auto
 
 import msgspec
 
@@ -27,9 +26,8 @@ KEY: RowKey = (KIND, "position")
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a set has been read: entry `seq`, of `path`, of the journal of this id, for the copy's set `set_id`.
 
-    `loaded`: up to which URI a first load has come; None when it is complete. `is_partial`: what is not held has not
-    been looked for yet, so a comparison has to follow. `origin` is the Capability List of the set at its source,
-    `place` the copy's folder, for who wants to know.
+    `is_partial`: what is not held has not been looked for yet, so a comparison has to follow. `origin` is the
+    Capability List of the set at its source, `place` the copy's folder, for who wants to know.
     """
 
     journal: str
@@ -39,7 +37,6 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     place: str = ""
     seq: int
     path: bytes | None = None
-    loaded: str | None = None
     is_partial: bool = False
 
     def row(self) -> StateRow:
@@ -65,37 +62,18 @@ def position_at(end: JournalEnd, copied: CopiedSet, place: str = "") -> CopyPosi
     )
 
 
-class CopyStep(Enum):
-    """What is to be done with a copy."""
+def leads_to(position: CopyPosition, end: JournalEnd, copied: CopiedSet | None, noted: bytes | None) -> bool:
+    """Whether the journal leads from a position to what a copy now holds; else all of it is compared.
 
-    LOAD = auto()
-    """Take all that is held, from the beginning or from where a load was cut off: nothing is published yet."""
-    COMPARE = auto()
-    """Compare all that is held with all that is published: the journal does not lead from the one to the other."""
-    FOLLOW = auto()
-    """Take what the journal has noted since."""
-
-
-def next_step(
-    position: CopyPosition | None,
-    end: JournalEnd,
-    copied: CopiedSet | None,
-    noted: bytes | None,
-    *,
-    is_open: bool,
-) -> CopyStep:
-    """What leads from a position to what a copy now holds; `noted` is the path of the position's entry, if it is kept.
-
-    A set that the copy has forgotten (`copied` None) is followed by the journal to its end.
+    `noted` is the path of the position's entry, if it is kept. A set that the copy has forgotten (`copied` None) is
+    followed by the journal to its end.
     """
-    continues = position is not None and leads_on(position, end, noted)
-    if copied is not None and position is not None and (copied.id, copied.folder) != (position.set_id, position.folder):
-        continues = False
-    if not is_open:
-        return CopyStep.LOAD
-    if not continues or (position is not None and position.is_partial and copied is not None and copied.is_whole):
-        return CopyStep.COMPARE
-    return CopyStep.FOLLOW
+    if copied is not None:
+        if (copied.id, copied.folder) != (position.set_id, position.folder):
+            return False
+        if position.is_partial and copied.is_whole:
+            return False
+    return leads_on(position, end, noted)
 
 
 def leads_on(position: CopyPosition, end: JournalEnd, noted: bytes | None) -> bool:
