@@ -85,19 +85,10 @@ class PlaceFault(StoreFault):
 
 
 class EventBatch(msgspec.Struct, kw_only=True):
-    """What came of some files: events to record, notes to remember, and counts."""
+    """What came of some files: events to record, and notes to remember."""
 
     events: list[Event] = msgspec.field(default_factory=list)
     memos: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
-    created: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    kept: int = 0
-    read: int = 0
-    octets: int = 0
-    unreadable: list[str] = msgspec.field(default_factory=list)
-    unsettled: list[bytes] = msgspec.field(default_factory=list)
-    racy: list[bytes] = msgspec.field(default_factory=list)
     replaced: list[tuple[Metadata, Upsert]] = msgspec.field(default_factory=list)
     """Updates, each with what was stated before."""
     versions: BatchVersions | None = None
@@ -133,14 +124,16 @@ class EventBuilder:
         self,
         candidates: Iterable[Candidate],
         held: Callable[[list[str]], dict[str, Resource]],
+        result: ScanResult,
         size: int = BATCH,
         overtaken: Container[str] = (),
         aside: bytes | None = None,
     ) -> Iterator[EventBatch]:
-        """The files in batches of `size` or a little more, in order; `held` tells what the set says of some URIs.
+        """The files in batches of `size` or a little more, in order, counted in `result`.
 
-        What is `overtaken` when its batch is made was recorded by somebody who has looked later, and is left alone.
-        With `aside`, octets are set aside in that folder; the batch says which are needed. Raises Stopped, PlaceFault.
+        `held` tells what the set says of some URIs. What is `overtaken` when its batch is made was recorded by
+        somebody who has looked later, and is left alone. With `aside`, octets are set aside in that folder; the batch
+        says which are needed. Raises Stopped, PlaceFault.
         """
         pool = HashPool(
             self._folder.place_mode if self._folder.place is not None else None,
@@ -157,10 +150,10 @@ class EventBuilder:
                 items += block
                 results += found
                 if len(items) >= size:
-                    yield self._batch(items, results, held, overtaken, keeps=keeps)
+                    yield self._batch(items, results, held, result, overtaken, keeps=keeps)
                     items, results = [], []
             if items:
-                yield self._batch(items, results, held, overtaken, keeps=keeps)
+                yield self._batch(items, results, held, result, overtaken, keeps=keeps)
 
     @contextmanager
     def _document_hashes(self) -> Iterator[None]:
@@ -181,6 +174,7 @@ class EventBuilder:
         items: list[Candidate],
         results: list[HashResult],
         held: Callable[[list[str]], dict[str, Resource]],
+        result: ScanResult,
         overtaken: Container[str],
         *,
         keeps: bool,
@@ -192,10 +186,12 @@ class EventBuilder:
             batch.versions.names = [found[6] for found in results if found[6]]
         for one, found in zip(items, results, strict=True):
             if one.uri in overtaken:
-                batch.kept += one.uri in known
-                batch.unsettled.append(path_of(one.uri))
+                result.kept += one.uri in known
+                result.unsettled.append(path_of(one.uri))
+            elif found[0] != hashing.READ:
+                self._not_read(one, found, result, is_known=one.uri in known)
             else:
-                self._take(one, found, known.get(one.uri), batch, now)
+                self._take(one, found, known.get(one.uri), batch, result, now)
         return batch
 
     def _request(self, one: Candidate) -> HashRequest:
@@ -204,32 +200,32 @@ class EventBuilder:
         return one.path, folder.algorithms, place
 
     def _take(
-        self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime
+        self,
+        one: Candidate,
+        found: HashResult,
+        known: Resource | None,
+        batch: EventBatch,
+        result: ScanResult,
+        now: dt.datetime,
     ) -> None:
-        outcome, error, state, read_at_ns, changed_ns, digests, _aside = found
-        if outcome != hashing.READ:
-            batch.kept += known is not None
-            self._not_read(one, outcome, error, batch)
-            if known is not None and outcome in (hashing.VANISHED, hashing.SPECIAL):
-                batch.unsettled.append(path_of(one.uri))  # gone since it was found: another look judges deletions
-            return
-        batch.read += 1
-        batch.octets += state[0]
+        _outcome, _error, state, read_at_ns, changed_ns, digests, _aside = found
+        result.read += 1
+        result.octets += state[0]
         memo = settled_note(self.mark, state, read_at_ns, changed_ns)
-        if memo == RACY and changed_ns < read_at_ns + TICK_NS:  # a time in the future would never settle
-            batch.racy.append(path_of(one.uri))
+        if memo == RACY and changed_ns < read_at_ns + TICK_NS and len(result.racy) < RACY_MOST:
+            result.racy.append(path_of(one.uri))  # a time in the future would never settle
         was = known.metadata if known is not None else None
         metadata = describe(one.uri, state, digests, was, now)
         if self._documents is not None:
             metadata = self._documents.stated(one.path, one.uri, metadata)
         event = Upsert(one.uri, metadata, memo)
         if known is None:
-            batch.created += 1
+            result.created += 1
         elif known.metadata != event.metadata:
-            batch.updated += 1
+            result.updated += 1
             batch.replaced.append((known.metadata, event))
         else:
-            batch.unchanged += 1
+            result.unchanged += 1
             if self._keeps_present and known.memo != event.memo:  # versions are kept from now on: this one as well
                 self._keep(one, found, event, batch)
             if known.memo != event.memo:
@@ -249,19 +245,21 @@ class EventBuilder:
         elif digest:
             batch.versions.needed.append(SetAside(digest, found[6], found[2][0]))
 
-    def _not_read(self, one: Candidate, outcome: int, error: int, batch: EventBatch) -> None:
+    def _not_read(self, one: Candidate, found: HashResult, result: ScanResult, *, is_known: bool) -> None:
+        outcome, error = found[0], found[1]
+        result.kept += is_known
         if outcome == hashing.UNPLACED:
             raise PlaceFault.at(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
         if outcome == hashing.UNREADABLE:
-            batch.unreadable.append(one.uri)
+            result.unreadable.add(one.uri, 1)
             self._warn(unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.UNFINISHED:
-            batch.unsettled.append(path_of(one.uri))
             text = "is being written: it is left as it is until it is closed, or has been at rest for a while"
             self._warn(ScanWarning(notices.BEING_WRITTEN, text, one.path))
         elif outcome == hashing.CHANGED:
-            batch.unsettled.append(path_of(one.uri))
             self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is read again", one.path))
+        if outcome in (hashing.UNFINISHED, hashing.CHANGED) or (is_known and outcome != hashing.UNREADABLE):
+            result.unsettled.append(path_of(one.uri))  # one that has gone since it was found: a deletion is judged anew
 
 
 def _sha256(digests: str) -> str:
@@ -313,16 +311,3 @@ class ScanResult(msgspec.Struct, kw_only=True):
     def changes(self) -> int:
         """How many changes were recorded; resources, when the set was loaded."""
         return self.created + self.updated + self.deleted
-
-    def add(self, batch: EventBatch) -> None:
-        """Count one batch in."""
-        self.created += batch.created
-        self.updated += batch.updated
-        self.unchanged += batch.unchanged
-        self.kept += batch.kept
-        self.read += batch.read
-        self.octets += batch.octets
-        for uri in batch.unreadable:
-            self.unreadable.add(uri, 1)
-        self.unsettled += batch.unsettled
-        self.racy += batch.racy[: RACY_MOST - len(self.racy)]

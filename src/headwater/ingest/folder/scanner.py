@@ -7,8 +7,8 @@ A pass over an open set has four steps, and each may be killed and repeated:
 3. Record deletions, each after a second look, so that a name is free before it is taken (a file becomes a folder).
 4. Read the new and the changed files, and record them in batches.
 
-A set that is still being loaded has nothing to lose: what the walk finds is read and loaded as it comes, then the set
-is opened as of the start of that walk. An interrupted load goes on where it was, because loaded files have notes.
+A set that is still being loaded has nothing to lose: no deletion is judged, and the set is opened at the end, as of the
+start of the walk. An interrupted load goes on where it was, because loaded files have notes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import chain, takewhile
 from headwater import notices
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.ingest.folder.comparison import (
     Candidate,
@@ -114,7 +114,7 @@ LONG_URI = 2_047
 """RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
 
 LOAD_BATCH = 10_000
-"""Files of one transaction of the first load at most; as many where versions are kept: each waits for the disk."""
+"""Files of one transaction of the first load, at most; so many where versions are kept, as each waits for the disk."""
 
 _ROWS = 5_000
 _BREATH = 1_000
@@ -148,6 +148,7 @@ class FolderScanner:
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
         self._breathe_at = 0.0
+        self._is_loading = False
         self._overtaken: set[str] = set()
         self._overtakes: set[str] | None = None
         self._event_builder = EventBuilder(
@@ -171,23 +172,31 @@ class FolderScanner:
         Raises Stopped, FolderUnusable (new sets only: a known set is kept as it is and the pass says `held_back`),
         PlaceFault, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
         """
-        if self._catalog.create(self._name).opened_at is None:
-            return self._scan_new()
+        is_new = self._is_loading = self._catalog.create(self._name).opened_at is None
         self._overtaken.clear()
-        result = ScanResult(at=self._catalog.mark(self._name, self._clock()))
+        began = self._clock()
+        result = ScanResult(opened=is_new, at=None if is_new else self._catalog.mark(self._name, began))
         with self._pass(result, whole=True), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
                 walk = self._walk()
-                self._look(walk.everything(), self._rows(), queue, result, total)
+                self._look(walk.everything(), self._rows(), queue, result, None if is_new else total)
             except RootFault as fault:
+                if is_new:
+                    where = os.fsdecode(self._folder.root)
+                    raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
                 self._hold_back(_reason(fault), total, total, result)
                 return result
             vanished = queue.vanished - queue.left_out
             if vanished and not walk.still_there():
                 self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out, result)
-            self._settle(walk, queue, result, total)
+            if not is_new:
+                self._judge(walk, queue, result, total)
+            self._settle(walk, queue, result)
             self._remember(walk)
+        if is_new:
+            result.at = self._catalog.open(self._name, began).opened_at
+            self._is_loading = False
         return result
 
     def rescan(self, paths: Iterable[bytes], *, is_apart: bool = False) -> ScanResult:
@@ -212,7 +221,8 @@ class FolderScanner:
                 memos = [(one.uri, one.memo) for one in exact.values()]
                 self._look(here, memos, queue, result, None)
                 self._look(below, self._rows(uri + "/"), queue, result, None)
-            self._settle(walk, queue, result, total, is_whole=False, is_apart=is_apart)
+            self._judge(walk, queue, result, total, is_whole=False)
+            self._settle(walk, queue, result, is_apart=is_apart)
             self.links |= walk.links
         return result
 
@@ -316,41 +326,40 @@ class FolderScanner:
 
     # Steps 2 and 3: judge and record deletions
 
-    def _settle(
-        self,
-        walk: Walk,
-        queue: DifferenceQueue,
-        result: ScanResult,
-        total: int,
-        *,
-        is_whole: bool = True,
-        is_apart: bool = False,
+    def _judge(
+        self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int, *, is_whole: bool = True
     ) -> None:
-        if result.held_back is None:
-            vanished = queue.vanished - queue.left_out
-            if is_whole and vanished and self._catalog.state(self._name).count != total:
-                vanished = self._still_held(queue)  # hints have come in between, and are counted by the guard
-            found = total - queue.vanished + queue.candidates
-            moved = self._device is not None and self._device != walk.state.st_dev
-            held = total - queue.left_out
-            verdict = self.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
-            if verdict is not None:
-                self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
+        if result.held_back is not None:
+            return
+        vanished = queue.vanished - queue.left_out
+        if is_whole and vanished and self._catalog.state(self._name).count != total:
+            vanished = self._still_held(queue)  # hints have come in between, and are counted by the guard
+        found = total - queue.vanished + queue.candidates
+        moved = self._device is not None and self._device != walk.state.st_dev
+        held = total - queue.left_out
+        verdict = self.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
+        if verdict is not None:
+            self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
+
+    def _settle(self, walk: Walk, queue: DifferenceQueue, result: ScanResult, *, is_apart: bool = False) -> None:
         returned = self._delete(walk, queue, result)
         candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
-        if not is_apart and (most := self._hooks.apart_octets) is not None:
+        known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
+        size, versions = BATCH, self._hooks.versions
+        if self._is_loading:
+            known, versions = _nothing_known, versions if self._hooks.keeps_first else None
+            size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
+        elif not is_apart and (most := self._hooks.apart_octets) is not None:
             candidates = _without_large(candidates, most, result.large)
-        known = partial(self._catalog.get, self._name)
         changing = self._changing(chain(returned, candidates))
-        with version_keeping(self._hooks.versions, self._not_kept) as keeping:
+        with version_keeping(versions, self._not_kept) as keeping:
             aside = keeping.folder
-            for batch in self._event_builder.batches(changing, known, overtaken=self._overtaken, aside=aside):
+            for batch in self._event_builder.batches(changing, known, result, size, self._overtaken, aside):
                 lost = keeping.keep(batch.versions)
                 self._record(batch.events, batch.replaced, lost)
                 if batch.memos:
                     self._tell_overtaken(uri for uri, _memo in batch.memos)
                     self._catalog.remember(self._name, batch.memos)
-                result.add(batch)
                 self._listener(Progress("read", result.read, queue.candidates, result.octets))
                 self._pause()
 
@@ -394,8 +403,8 @@ class FolderScanner:
                     gone.append(Delete(uri))
                 returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
             withdrawn = [held[one.uri] for one in gone if self._is_left_out(one.uri)]
-            update = self.guard.counted(len(gone) - len(withdrawn))
-            if withdrawn:
+            update = NO_UPDATE if self._is_loading else self.guard.counted(len(gone) - len(withdrawn))
+            if withdrawn and not self._is_loading:
                 state = self._catalog.state(self._name)
                 until = to_microseconds(state.last_at or state.opened_at or self._clock())
                 pages = dict.fromkeys(one.page for one in withdrawn)
@@ -413,7 +422,13 @@ class FolderScanner:
     ) -> tuple[str, ...]:
         if not events:
             return ()
-        noted = self._hooks.predecessors
+        history, noted = self._hooks.history, self._hooks.predecessors
+        if self._is_loading:
+            self._hooks.before_change()
+            self._catalog.load(
+                self._name, events, state=NO_UPDATE if history is None else history.loading(events, lost)
+            )
+            return ()
         if noted is not None:
             update = StateUpdate(update.put, update.delete, noted.notes(replaced))
         self._hooks.before_change()
@@ -422,7 +437,7 @@ class FolderScanner:
         while True:
             try:
                 after, now = self._hooks.seen(), self._clock()
-                rows = update if self._hooks.history is None else self._hooks.history.update(events, lost, update)
+                rows = update if history is None else history.update(events, lost, update)
                 return self._catalog.record(self._name, events, now, after=after, state=rows).ignored
             except Moved:  # rows of the set were written since it was seen; a fence does not go away
                 failed += 1
@@ -439,45 +454,6 @@ class FolderScanner:
         result.at = None
         text = f"deletions are held back: {result.held_back}"
         self._warnings.add(ScanWarning(notices.HELD_BACK, text, self._folder.root))
-
-    # A set that is new
-
-    def _scan_new(self) -> ScanResult:
-        began = self._clock()
-        result = ScanResult(opened=True)
-        tally = ComparisonCounts(result.unreadable)
-        gone: list[str] = []
-        with self._pass(result, whole=True):
-            try:
-                walk = self._walk()
-                self._hooks.before_change()
-                seen = walk.everything()
-                candidates = _candidates(self._differences(seen, self._rows(), tally, None), gone)
-                self._load(candidates, result)
-            except RootFault as fault:
-                where = os.fsdecode(self._folder.root)
-                raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
-            for uris in batched(gone, BATCH):
-                self._catalog.load(self._name, [Delete(uri) for uri in uris])
-        result.unchanged += tally.unchanged
-        result.kept += tally.kept
-        result.at = self._catalog.open(self._name, began).opened_at
-        self._remember(walk)
-        return result
-
-    def _load(self, candidates: Iterable[Candidate], result: ScanResult) -> None:
-        first = self._hooks.versions if self._hooks.keeps_first else None
-        with version_keeping(first, self._not_kept) as keeping:
-            size = LOAD_BATCH if keeping.folder is not None else min(LOAD_BATCH, self._catalog.load_batch)
-            for batch in self._event_builder.batches(candidates, lambda _uris: {}, size, aside=keeping.folder):
-                lost = keeping.keep(batch.versions)
-                self._hooks.before_change()
-                history = self._hooks.history
-                rows = NO_UPDATE if history is None else history.loading(batch.events, lost)
-                self._catalog.load(self._name, batch.events, state=rows)
-                result.add(batch)
-                self._listener(Progress("read", result.read, None, result.octets))
-                self._pause()
 
 
 def dry_run(
@@ -534,13 +510,9 @@ def _is_acceptable(uri: str) -> bool:
     return True
 
 
-def _candidates(differences: Iterable[Candidate | MissingResource], gone: list[str]) -> Iterator[Candidate]:
-    """The candidates; what has vanished is put aside."""
-    for one in differences:
-        if isinstance(one, MissingResource):
-            gone.append(one.uri)
-        else:
-            yield one
+def _nothing_known(_uris: list[str]) -> dict[str, Resource]:
+    """What a set says that is being loaded: whatever is read is loaded."""
+    return {}
 
 
 def _without_large(candidates: Iterable[Candidate], most: int, large: list[bytes]) -> Iterator[Candidate]:
