@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 6_224,
-    "ingest": 8_905,
+    "ingest": 8_774,
     "notify": 4_392,
     "packages": 2_194,
     "patches": 861,
@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_578,
     "rdf": 2_606,
     "simulate": 994,
-    "source": 5_713,
+    "source": 5_709,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_580,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 498
+MOST_MODULES = 497
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

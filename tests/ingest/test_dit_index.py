@@ -14,7 +14,6 @@ from headwater.catalog.catalog_url import Credentials
 from headwater.ingest.dit.follower import DitFollower, IndexAuditResult, _delete, audit
 from headwater.ingest.dit.index import (
     Index,
-    SearchServer,
     ShardPosition,
     fitting,
     index_at,
@@ -266,7 +265,7 @@ def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_p
 def test_what_is_no_name_of_an_index_is_not_asked_for(name: str) -> None:
     """An engine takes some of them for all indices, or for all but one."""
     with failing("HW-ING-46"):
-        Index(cast(SearchServer, None), name)
+        Index(cast(Cluster, None), name)
 
 
 def test_an_index_that_is_not_there_is_said(cluster: Cluster) -> None:
@@ -318,7 +317,7 @@ def test_large_documents_are_asked_for_a_few_at_a_time(size: int, octets: int, f
     assert fitting(size, octets) == following
 
 
-class Liar:
+class Liar(Cluster):
     """A server that answers with something else."""
 
     def __init__(self, *bodies: str) -> None:

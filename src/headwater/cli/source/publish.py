@@ -404,7 +404,6 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, ScanRe
             with Source(config, tree=tree, listener=listener) as source:
                 looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
                 return {name: source.survey(name) for name in looked_at}
-        scanned = [one for one in config.sets if one.is_scanned]
-        folders = {one.name: scan_settings(one, config.site(), tree, config) for one in scanned}
+        folders = {one.name: scan_settings(one, config.site(), tree, config) for one in config.sets if one.is_scanned}
         found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
         return found | {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +27,9 @@ from headwater.ingest.dit.documents import BadDocument
 from headwater.ingest.dit.texts import Unwrapper, Wrapped, decoded
 from headwater.progress import Listener, silent
 from headwater.typed_decoding import from_json
+
+if TYPE_CHECKING:
+    from headwater.storage.cluster import Cluster
 
 WINDOW: Final = 10_000
 """Gaps so far below the newest number, at most, are taken for operations under way."""
@@ -78,28 +81,6 @@ PAGE_OCTETS: Final = 16 << 20
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:_+-][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
-class SearchAnswer(Protocol):
-    """The part of an answer that is read."""
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        ...
-
-    @property
-    def body(self) -> str:
-        """The JSON text."""
-        ...
-
-
-class SearchServer(Protocol):
-    """What is needed of a search server: `storage.cluster.Cluster` has it."""
-
-    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: tuple[int, ...] = ()) -> SearchAnswer:
-        """The answer to one request; a failure that is not in `accept` is raised."""
-        ...
-
-
 class Shard(msgspec.Struct, frozen=True):
     """One shard of one index as it is now: an index that is made anew under the same name has another `uuid`."""
 
@@ -125,7 +106,7 @@ class IndexDocument(msgspec.Struct, frozen=True):
 class Index:
     """The index, alias or list of indices `name` on a search server."""
 
-    def __init__(self, server: SearchServer, name: str) -> None:
+    def __init__(self, server: Cluster, name: str) -> None:
         if not all(_NAME.match(one) for one in name.split(",")):
             raise UsageFault(f"not the name of an index: {name[:200]!a}", code="HW-ING-46")
         self._server = server

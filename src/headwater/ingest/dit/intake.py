@@ -78,11 +78,12 @@ def take_documents(
             taken.outcomes.append(refusal(line, fault))
 
     def take() -> None:
-        effects = Effects(positions=dict(positions or {}))
         if feed.next_seq() is None:
-            _load(feed, items, effects, taken)
+            _load(feed, items, Effects(positions=dict(positions or {})), taken)
         else:
-            _record(feed, join(items, _known(feed, items), feed.clock(), snapshot=snapshot), effects, taken)
+            joined = join(items, _known(feed, items), feed.clock(), snapshot=snapshot)
+            joined.effects.positions = dict(positions or {})
+            _record(feed, joined, taken)
 
     feed.attempt(take)
     taken.outcomes.sort(key=lambda one: one.line)
@@ -118,9 +119,9 @@ def settle(feed: Feed, until: dt.datetime | None) -> int:
         rows = feed.state.due(until, BATCH)
         if not rows or feed.next_seq() is None:
             return 0
-        known = _known(feed, [], rows)
-        effects = Effects(aside=dict.fromkeys(rows))
-        _record(feed, join([], known, feed.clock()), effects, IntakeResult())
+        joined = join([], _known(feed, [], rows), feed.clock())
+        joined.effects.aside = dict.fromkeys(rows) | joined.effects.aside
+        _record(feed, joined, IntakeResult())
         return len(rows)
 
     total = 0
@@ -198,13 +199,10 @@ def _present(resource: Resource) -> Present:
     return Present(resource.metadata, read_note(resource.memo))
 
 
-def _record(feed: Feed, joined: JoinedBatch, effects: Effects, taken: IntakeResult) -> None:
-    effects.seen |= joined.seen
-    effects.gone |= joined.gone
-    effects.aside |= joined.aside
+def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:
     first = feed.next_seq()
     assert first is not None
-    newest = feed.write(joined.drafts, effects)
+    newest = feed.write(joined.drafts, joined.effects)
     if joined.notes:
         notes = [(uri, note.memo()) for uri, note in joined.notes.items()]
         feed.catalog.remember(feed.name, notes, newest=newest)

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.push.ingest_state import AsideRow, ResourceChange, ResourceState
+from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import INVERSE, Draft, Statement, with_links
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
@@ -114,9 +114,7 @@ class JoinedBatch(msgspec.Struct, kw_only=True):
     drafts: list[Draft] = msgspec.field(default_factory=list)
     fates: dict[int, tuple[Fate, int | None]] = msgspec.field(default_factory=dict)
     """By the line of a document: its fate, and the index of its event."""
-    aside: dict[str, AsideRow | None] = msgspec.field(default_factory=dict)
-    seen: set[bytes] = msgspec.field(default_factory=set)
-    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    effects: Effects = msgspec.field(default_factory=Effects)
     notes: dict[str, Note] = msgspec.field(default_factory=dict)
     """Notes of resources that change without an event."""
     merged: list[str] = msgspec.field(default_factory=list)
@@ -171,6 +169,7 @@ class _Joining:
 
     def __init__(self, known: KnownState, now: dt.datetime, *, snapshot: bool) -> None:
         self.joined = JoinedBatch()
+        self._effects = self.joined.effects
         self._known = known
         self._now = now
         self._snapshot = snapshot
@@ -184,10 +183,10 @@ class _Joining:
         for uri, row in self._known.aside.items():
             if row.state is not None and row.state.doubted_until is None:
                 items.append(replace(row.state, order=-1, line=0))
-                self.joined.aside[uri] = None
+                self._effects.aside[uri] = None
             if row.happening is not None:
                 items.append(replace(row.happening, order=-1, line=0, again=True))
-                self.joined.aside[uri] = None
+                self._effects.aside[uri] = None
         return items
 
     def take(self, items: Sequence[ResourceState | ResourceChange]) -> None:
@@ -256,8 +255,8 @@ class _Joining:
     def _is_repeated(self, state: ResourceState, present: Present | None) -> bool:
         """Whether it says what has been replaced or deleted since (DIT-A12)."""
         key, uri = key_of_state(state.uri, state.metadata), state.uri
-        is_gone = uri in self._known.gone or uri in self.joined.gone
-        is_known = key in self._known.seen or key in self.joined.seen
+        is_gone = uri in self._known.gone or uri in self._effects.gone
+        is_known = key in self._known.seen or key in self._effects.seen
         return is_known and may_be_repeated(state, present, is_gone=is_gone)
 
     def _is_before_a_deletion(self, state: ResourceState) -> bool:
@@ -270,16 +269,16 @@ class _Joining:
 
     def _set_aside(self, uri: str, state: ResourceState | None) -> None:
         if state is None and uri not in self._known.aside:
-            self.joined.aside.pop(uri, None)
+            self._effects.aside.pop(uri, None)
             return
         until = self._now + ASIDE
         kept = None if state is None else replace(state, doubted_until=until, line=0)
-        self.joined.aside[uri] = None if kept is None else AsideRow(due=until, state=kept, since=self._now)
+        self._effects.aside[uri] = None if kept is None else AsideRow(due=until, state=kept, since=self._now)
 
     def _aside(self, change: ResourceChange) -> ResourceState | None:
         """The state that was set aside and has the change's `lastmod`."""
         known = self._known.aside.get(change.uri)
-        row = self.joined.aside.get(change.uri, known)
+        row = self._effects.aside.get(change.uri, known)
         state = None if row is None or row.due < self._now else row.state
         return state if state is not None and state.metadata.lastmod == change.lastmod else None
 
@@ -289,10 +288,10 @@ class _Joining:
         key = key_of(change)
         if key is None:
             return True
-        if key in self._known.seen or key in self.joined.seen:
+        if key in self._known.seen or key in self._effects.seen:
             self._tell(change.line, Fate.DUPLICATE)
             return False
-        self.joined.seen.add(key)
+        self._effects.seen.add(key)
         return True
 
     def _changes_something(self, change: ResourceChange, *, is_last: bool) -> bool:
@@ -308,11 +307,11 @@ class _Joining:
         if change.change is not ChangeKind.DELETED:
             if present is not None and present.note.ahead:
                 return True
-            is_known = again in self._known.seen or again in self.joined.seen
+            is_known = again in self._known.seen or again in self._effects.seen
             return is_last and is_known and (present is None or self._aside(change) is not None)
         if not is_last or present is None or present.note.ahead:
             return False
-        self.joined.seen.add(again)
+        self._effects.seen.add(again)
         return True
 
     def _upsert(self, change: ResourceChange, state: ResourceState | None) -> None:
@@ -362,11 +361,11 @@ class _Joining:
             self._tell(change.line, Fate.SUPERSEDED)
             return
         self._deletions.setdefault(uri, []).append(change)
-        self.joined.gone[uri] = max(at_us, self._gone(uri))
+        self._effects.gone[uri] = max(at_us, self._gone(uri))
         if present is None:
             self._tell(change.line, Fate.UNKNOWN)
             return
-        self.joined.seen.add(key_of_state(uri, present.metadata))
+        self._effects.seen.add(key_of_state(uri, present.metadata))
         self._remember_ahead(uri, present)
         self._act(Draft(uri=uri, metadata=None, statements=(), at=change.at), change.line)
         self._present[uri] = None
@@ -408,7 +407,7 @@ class _Joining:
     def _put(self, state: ResourceState, note: Note, at: dt.datetime | None, *lines: int) -> None:
         metadata, present = self._whole(state), self._held(state.uri)
         if present is not None and present.metadata.lastmod == metadata.lastmod:
-            self.joined.seen.add(key_of_state(state.uri, present.metadata))
+            self._effects.seen.add(key_of_state(state.uri, present.metadata))
         self._set_aside(state.uri, None)
         self._hold(Draft(uri=state.uri, metadata=metadata, statements=state.statements, at=at), note, *lines)
 
@@ -449,7 +448,7 @@ class _Joining:
         return self._present[uri] if uri in self._present else self._known.present.get(uri)
 
     def _gone(self, uri: str) -> int:
-        return self.joined.gone.get(uri, self._known.gone.get(uri, NEVER_US))
+        return self._effects.gone.get(uri, self._known.gone.get(uri, NEVER_US))
 
 
 def _matched(
