@@ -158,7 +158,6 @@ KEPT: list[tuple[str, list[tuple[SetHead, tuple[int, int]]], tuple[int, int] | N
     ("the newer one", [(HEAD, (1, 1)), (HEAD, (5, 1))], (5, 1)),
     ("not one that was read before another was written", [(HEAD, (5, 1)), (HEAD, (1, 1))], (5, 1)),
     ("that of a newer primary", [(HEAD, (5, 1)), (HEAD, (4, 2)), (HEAD, (9, 1))], (4, 2)),
-    ("none that nobody is to see", [(replace(HEAD, hidden=True), (1, 1))], None),
 ]
 
 

@@ -167,7 +167,7 @@ def test_the_documented_privileges_are_enough(secured: Secured) -> None:
 def test_who_only_looks_needs_no_right_to_write(elastic: Secured) -> None:
     catalog = opened(elastic.place(elastic.home), elastic.permitted(elastic.home, {*TO_MAKE, "write", "monitor"}))
     assert len(catalog.resources("s")) == 301
-    assert len(list(catalog.dump("s"))) > 1
+    assert len(list(catalog.page("s", 0))) > 1
     assert verify(catalog, "s") == []
     assert catalog.newest()["s"] == 1
     with pytest.raises(ClusterRefused, match="write"):

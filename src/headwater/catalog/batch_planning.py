@@ -9,14 +9,13 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Change, Event, Limits, Metadata, Part, Resource, Segment, SetState, Upsert
+from headwater.catalog.interface import Event, Limits, Metadata, SetState, Upsert
 from headwater.catalog.state import (
     LARGEST_VALUE,
     LONGEST_KEY,
@@ -55,8 +54,6 @@ def to_optional(moment: dt.datetime | None) -> int | None:
 
 
 NO_METADATA = Metadata()
-
-T = TypeVar("T", Resource, Change, StateRow)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -277,7 +274,7 @@ def load(places: Places, events: Sequence[Event]) -> None:
     largest = places.limits.page_octets
     for event in events:
         if isinstance(event, Upsert):
-            places.upsert(event, octets_of(event, largest), 0, None)
+            places.upsert(event, octets_of(event, largest), event.seq, None)
         elif places.known(event.uri):
             places.delete(event.uri, None)
 
@@ -312,47 +309,6 @@ def octets_of(event: Upsert, largest: int) -> int:
     if octets > largest:
         raise Unacceptable(f"an entry of up to {octets} octets: a document has room for {largest}", where=event.uri)
     return octets
-
-
-def placed(resources: Iterable[Resource]) -> Iterator[Put]:
-    """Resources of a set that comes from another catalog, their slots counted anew. Raises Unacceptable."""
-    for slot, one in enumerate(resources):
-        if not one.uri:
-            raise Unacceptable("an empty URI")
-        event = Upsert(one.uri, one.metadata, one.memo)
-        yield Put(event, Place(slot, one.page, weight(one.uri, one.metadata)), one.seq)
-
-
-def logged(changes: Iterable[Change]) -> Iterator[Logged]:
-    """Changes of a set that comes from another catalog. Raises Unacceptable."""
-    for one in changes:
-        if not one.uri:
-            raise Unacceptable("an empty URI")
-        octets = weight(one.uri, one.metadata)
-        yield Logged(one.seq, to_microseconds(one.at), one.uri, one.change, one.metadata, octets)
-
-
-def as_run(segment: Segment) -> Run:
-    """The segment as a batch writes it."""
-    until_us, from_us = to_optional(segment.until), to_microseconds(segment.from_)
-    return Run(segment.number, segment.first, segment.last, from_us, segment.weight, until_us)
-
-
-def parts_by_kind(parts: Iterator[Part]) -> tuple[Iterator[Resource], Iterator[Change], Iterator[StateRow]]:
-    """What follows the snapshot of a set that moves: each of the three is to be taken to its end before the next.
-
-    Of resources, changes and rows each stands together, in this order.
-    """
-    ahead: list[Part] = []
-
-    def of(kind: type[T]) -> Iterator[T]:
-        for part in itertools.chain([ahead.pop()] if ahead else (), parts):
-            if not isinstance(part, kind):
-                ahead.append(part)
-                return
-            yield part
-
-    return of(Resource), of(Change), of(StateRow)
 
 
 def uris_of(events: Sequence[Event]) -> list[str]:

@@ -1,10 +1,12 @@
 """A portable dump: whole sets as lines, counted and digested, so that no part is taken for the whole.
 
-Each line is one JSON object whose `kind` says what it is, in version 3 of the format. A reader refuses keys that it
-does not know: what is added later raises the version. Version 1 had no rows, and version 2 no attributes of other
-namespaces (`extra`). Times have a zone, octets (`notes`, `memo`, `value`) are base64, attributes that a resource does
-not have are left out. A dump is written and read once from its beginning to its end, with one set's state, pages and
-segments in memory, never its resources or changes.
+A set moves as its resources and its rows, and is loaded from them. Its numbers of changes go on, its log begins anew:
+so rows that name changes by number name what is no longer listed, and destinations compare what they have by hash.
+
+Each line is one JSON object whose `kind` says what it is. A reader refuses keys that it does not know: what is added
+later raises the version of the format. Times have a zone, octets (`memo`, `value`) are base64, attributes that a
+resource does not have are left out. A dump is written and read once from its beginning to its end, with a batch of
+resources in memory.
 """
 
 from __future__ import annotations
@@ -17,30 +19,34 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, NoReturn, Protocol, cast
+from typing import Annotated, BinaryIO, Final, NoReturn, cast
 
 import msgspec
 from msgspec.structs import asdict
 
-from headwater.catalog.batch_planning import row_writes
-from headwater.catalog.interface import Change, Metadata, Page, Part, Resource, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.errors import StoreFault, UsageFault
-from headwater.spec.records import ChangeKind, Extra, Link
+from headwater.errors import StoreFault, Undetermined, UsageFault
+from headwater.spec.kinds import RULES, Kind
 from headwater.storage.durable import sync_descriptor, sync_folder
 from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
 from headwater.typed_decoding import from_json, json_decoder
 
 _FORMAT: Final = "headwater-catalog"
-VERSION: Final = 3
+VERSION: Final = 4
 LONGEST_LINE: Final = 64 << 20
 """Octets of a line: more than any page's worth of links; a stream of no lines at all ends here."""
 
 _BLOCK: Final = 1 << 18
 _TOLD: Final = 10_000
-"""After so many lines the listener hears how far it is."""
+"""After so many resources the listener hears how far it is."""
+_ROWS: Final = 1_000
+_ROW_OCTETS: Final = 1 << 20
+"""Rows are read and loaded by so many at a time, and so many octets: on a cluster a batch of them is one document."""
+_OF_HUBS: Final = {RULES[kind].capability for kind in (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)}
+"""The rows of how far hubs were told stay: what they are told begins anew with the log (`source.hub_streams`)."""
 
 _Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
@@ -75,77 +81,36 @@ class _AnyHeader(msgspec.Struct, frozen=True):
 
 
 class _SetLine(_Line, frozen=True, kw_only=True, tag="set"):
-    """A set begins."""
+    """A set begins: `opened_at` None while it is loading, number and time of its newest change, and of resources."""
 
     name: str
     opened_at: _Moment | None = None
     last_seq: Count
     last_at: _Moment | None = None
     count: Count
-    page_count: Count
-    notes: bytes = b""
-    state_version: Count = 0
 
 
-class _PageLine(_Line, frozen=True, kw_only=True, tag="page"):
-    number: Count
-    count: Count
-    weight: Count
-    touched: Count
-    rendered: Count
-    at: _Moment | None = None
-    completed: _Moment | None = None
-    stale_at: _Moment | None = None
-
-
-class _SegmentLine(_Line, frozen=True, kw_only=True, tag="segment", rename={"from_": "from"}):
-    number: Count
-    first: Count
-    last: Count
-    from_: _Moment
-    until: _Moment | None = None
-    weight: Count
-
-
-class _Described(_Line, frozen=True, kw_only=True):
-    """The attributes that resources and changes have."""
+class _ResourceLine(
+    Metadata,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="resource",
+):
+    """One live resource, in the order in which they are published; `seq` is that of its last change."""
 
     uri: str
-    lastmod: _Moment | None = None
-    hash: str | None = None
-    length: int | None = None
-    type: str | None = None
-    encoding: str | None = None
-    changefreq: str | None = None
-    links: tuple[Link, ...] = ()
-    extra: Extra = ()
-
-    @property
-    def metadata(self) -> Metadata:
-        return Metadata(
-            lastmod=self.lastmod,
-            hash=self.hash,
-            length=self.length,
-            type=self.type,
-            encoding=self.encoding,
-            changefreq=self.changefreq,
-            links=self.links,
-            extra=self.extra,
-        )
-
-
-class _ResourceLine(_Described, frozen=True, kw_only=True, tag="resource"):
-    """One live resource, at its place among those of its page."""
-
-    page: Count
     seq: Count = 0
     memo: bytes = b""
 
-
-class _ChangeLine(_Described, frozen=True, kw_only=True, tag="change"):
-    seq: Count
-    at: _Moment
-    change: ChangeKind
+    @property
+    def upsert(self) -> Upsert:
+        """As it is loaded."""
+        metadata = Metadata(**{name: getattr(self, name) for name in Metadata.__struct_fields__})
+        return Upsert(self.uri, metadata, self.memo, seq=self.seq)
 
 
 class _RowLine(_Line, frozen=True, kw_only=True, tag="row"):
@@ -161,10 +126,7 @@ class _EndLine(_Line, frozen=True, kw_only=True, tag="end"):
     """A set ends: how much of it there was, and the SHA-256 of every octet of the dump before this line."""
 
     set: str
-    pages: int
-    segments: int
     resources: int
-    changes: int
     rows: int = 0
     sha256: str
 
@@ -176,38 +138,19 @@ class _DoneLine(_Line, frozen=True, kw_only=True, tag="done"):
     sha256: str
 
 
-_Lines = Header | _SetLine | _PageLine | _SegmentLine | _ResourceLine | _ChangeLine | _RowLine | _EndLine | _DoneLine
-
-
-class Output(Protocol):
-    """Where a dump goes."""
-
-    def write(self, octets: bytes, /) -> object:
-        """Take all of `octets`."""
-        ...
-
-
-class Input(Protocol):
-    """Where a dump comes from."""
-
-    def readline(self, limit: int = -1, /) -> bytes:
-        """The next line, or at most `limit` octets of it; nothing at the end."""
-        ...
+_Lines = Header | _SetLine | _ResourceLine | _RowLine | _EndLine | _DoneLine
 
 
 class SetTransfer(msgspec.Struct, kw_only=True):
     """What was written or read of one set."""
 
     name: str
-    pages: int = 0
-    segments: int = 0
     resources: int = 0
-    changes: int = 0
     rows: int = 0
 
 
 Tell = Callable[[str, int, int], None]
-"""Hears of the set's name, the resources and changes that are done, and all of them."""
+"""Hears of the set's name, the resources that are done, and all of them."""
 
 
 def _untold(_name: str, _done: int, _total: int) -> None:
@@ -217,7 +160,9 @@ def _untold(_name: str, _done: int, _total: int) -> None:
 class DumpWriter:
     """Writes a dump of `names`, in this order."""
 
-    def __init__(self, out: Output, names: Sequence[str], made_at: dt.datetime, program: str) -> None:
+    def __init__(
+        self, out: CountingStream | BinaryIO, names: Sequence[str], made_at: dt.datetime, program: str
+    ) -> None:
         self._out = out
         self._digest = hashlib.sha256()
         self._encode = msgspec.json.Encoder().encode
@@ -227,30 +172,34 @@ class DumpWriter:
         self._written = 0
         self._put(Header(version=VERSION, sets=self._names, made_at=made_at, program=program))
 
-    def add(self, name: str, parts: Iterable[Part], tell: Tell = _untold) -> SetTransfer:
-        """Write one set; it is the next of `names`. Raises what its parts and the stream raise."""
-        if name != self._names[self._written]:
-            raise ValueError(f"{name!r} is not the next set of the header")
-        moved, total = SetTransfer(name=name), 0
-        for part in parts:
-            if isinstance(part, Resource):
+    def add(self, catalog: Catalog, tell: Tell = _untold) -> SetTransfer:
+        """Write the next set of `names`. Raises Undetermined (HW-CAT-07) when it is changed meanwhile, and UnknownSet.
+
+        Memos are private to the ingest and not watched: one that is replaced meanwhile may be written as it was.
+        """
+        name = self._names[self._written]
+        moved, state = SetTransfer(name=name), catalog.state(name)
+        said = _SetLine(
+            name=name,
+            opened_at=state.opened_at,
+            last_seq=state.last_seq,
+            last_at=state.last_at,
+            count=state.count,
+        )
+        self._put(said)
+        for page in range(state.page_count):
+            for one in catalog.page(name, page):
                 moved.resources += 1
-                described = asdict(part.metadata)
-                self._put(_ResourceLine(uri=part.uri, page=part.page, seq=part.seq, memo=part.memo, **described))
-            elif isinstance(part, Change):
-                moved.changes += 1
-                described = asdict(part.metadata)
-                self._put(_ChangeLine(uri=part.uri, seq=part.seq, at=part.at, change=part.change, **described))
-            elif isinstance(part, StateRow):
-                moved.rows += 1
-                self._put(_RowLine(of=part.kind, key=part.key, rank=part.rank, value=part.value))
-            else:
-                total = part.state.count + part.state.last_seq
-                self._put_snapshot(part, moved)
-            done = moved.resources + moved.changes
-            if done % _TOLD == 0 or done == total:
-                tell(name, done, total)
-        self._put(_EndLine(set=name, **_counts(moved), sha256=self._sum()))
+                self._put(_ResourceLine(uri=one.uri, seq=one.seq, memo=one.memo, **asdict(one.metadata)))
+                if moved.resources % _TOLD == 0:
+                    tell(name, moved.resources, state.count)
+        for row in _rows_of(catalog, name):
+            moved.rows += 1
+            self._put(_RowLine(of=row.kind, key=row.key, rank=row.rank, value=row.value))
+        if _recorded(catalog.state(name)) != _recorded(state):
+            raise Undetermined("the set changed while it was dumped", where=name, code="HW-CAT-07")
+        tell(name, state.count, state.count)
+        self._put(_EndLine(set=name, resources=moved.resources, rows=moved.rows, sha256=self._sum()))
         self._written += 1
         return moved
 
@@ -260,16 +209,6 @@ class DumpWriter:
             raise ValueError("not all sets of the header were written")
         self._put(_DoneLine(sets=self._written, sha256=self._sum()))
         self._flush()
-
-    def _put_snapshot(self, snapshot: SetSnapshot, moved: SetTransfer) -> None:
-        moved.pages, moved.segments = len(snapshot.pages), len(snapshot.segments)
-        said = asdict(snapshot.state)
-        del said["fence"]  # who was shut out of one catalog is no matter of another
-        self._put(_SetLine(**said))
-        for page in snapshot.pages:
-            self._put(_PageLine(**asdict(page)))
-        for segment in snapshot.segments:
-            self._put(_SegmentLine(**asdict(segment)))
 
     def _put(self, line: _Lines) -> None:
         octets = self._encode(line)
@@ -291,10 +230,23 @@ class DumpWriter:
         return self._digest.hexdigest()
 
 
+def _rows_of(catalog: Catalog, name: str) -> Iterator[StateRow]:
+    for kind in sorted(catalog.row_counts(name).keys() - _OF_HUBS, key=str.encode):
+        after: StateRow | None = None
+        while rows := catalog.rows_of(name, kind, after=after, limit=_ROWS):
+            yield from rows
+            after = rows[-1]
+
+
+def _recorded(state: SetState) -> tuple[object, ...]:
+    """What tells whether a dump is still of this state."""
+    return state.opened_at, state.last_seq, state.count, state.page_count, state.state_version
+
+
 class DumpReader:
     """Reads a dump. Raises UsageFault and StoreFault at once, and StoreFault wherever something is wrong later."""
 
-    def __init__(self, source: Input, tell: Tell = _untold) -> None:
+    def __init__(self, source: DumpInput | BinaryIO, tell: Tell = _untold) -> None:
         self._source = source
         self._tell = tell
         self._digest = hashlib.sha256()
@@ -303,24 +255,53 @@ class DumpReader:
         self._decode: Callable[[bytes], _Lines] = json_decoder(_Lines)
         self.header = self._header()
 
-    def sets(self) -> Iterator[tuple[SetTransfer, Iterator[Part]]]:
-        """Every set: how much of it was read so far, and its parts. What is not taken is read and checked all the same.
+    def load(self, catalog: Catalog, names: Sequence[str]) -> Iterator[SetTransfer]:
+        """Load these sets into the catalog; gives each as soon as it is there. All others are read and checked.
 
-        The parts end only where the set's own end agrees with all that came before, else they raise StoreFault, or
-        Unacceptable for a row that no catalog keeps.
+        A set is opened when all of it has come and agrees with its end. One that was cut off stays in its first load,
+        unpublished, and loading it again completes it. Raises UsageFault (HW-CAT-05) where the set is there already,
+        Unacceptable for what no catalog keeps, and faults of the catalog.
         """
         for name in self.header.sets:
             moved = SetTransfer(name=name)
-            parts = self._set(moved)
-            yield moved, parts
-            for _ in parts:
-                pass
+            if name in names:
+                self._load(catalog, moved)
+                yield moved
+            else:
+                for _ in self._set(moved, self._begin(name)):
+                    pass
         done = self._line()
         if not isinstance(done, _DoneLine):
             self._refuse("the dump continues where it should end")
         self._check(done.sha256)
         if done.sets != len(self.header.sets) or self._source.readline(1):
             self._refuse("the dump does not end where it says")
+
+    def _load(self, catalog: Catalog, moved: SetTransfer) -> None:
+        name = moved.name
+        begun = self._begin(name)
+        state = catalog.create(name, last_seq=begun.last_seq)
+        if state.opened_at is not None or state.last_seq != begun.last_seq:
+            raise UsageFault("the set is in the catalog already", where=name, code="HW-CAT-05")
+        upserts: list[Upsert] = []
+        rows: list[StateRow] = []
+        octets = 0
+        for line in self._set(moved, begun):
+            if isinstance(line, _ResourceLine):
+                upserts.append(line.upsert)
+            else:
+                rows.append(StateRow(line.of, line.key, line.value, line.rank))
+                octets += len(line.value)
+            if len(upserts) >= catalog.load_batch or len(rows) >= _ROWS or octets > _ROW_OCTETS:
+                catalog.load(name, upserts, state=StateUpdate(rows))
+                upserts, rows, octets = [], [], 0
+        count = catalog.load(name, upserts, state=StateUpdate(rows))
+        if count != begun.count:
+            self._refuse(f"the set {name!a} has {count} resources in the catalog, not {begun.count}")
+        if begun.last_at is not None:
+            catalog.mark(name, begun.last_at)
+        if begun.opened_at is not None:
+            catalog.open(name, max(self.header.made_at, begun.last_at or begun.opened_at))
 
     def _header(self) -> Header:
         octets = self._source.readline(LONGEST_LINE)
@@ -330,66 +311,42 @@ class DumpReader:
             raise UsageFault("the first line is not that of a dump", code="HW-DMP-01") from cause
         if found.kind != _FORMAT:
             raise UsageFault(f"the first line says {found.kind[:40]!a}, not {_FORMAT}", code="HW-DMP-01")
-        if found.version > VERSION:
+        if found.version != VERSION:
             raise StoreFault(f"the dump has version {found.version}, this Headwater reads {VERSION}", code="HW-DMP-02")
         first = self._decoded(octets)
-        if not isinstance(first, Header) or not 0 < first.version <= VERSION:
+        if not isinstance(first, Header):
             self._refuse("a first line that no version has written")
         if len(set(first.sets)) != len(first.sets):
             self._refuse("the same set twice")
         return first
 
-    def _set(self, moved: SetTransfer) -> Iterator[Part]:
-        snapshot, line = self._snapshot(moved)
-        state = snapshot.state
-        total = state.count + state.last_seq
-        yield snapshot
+    def _begin(self, name: str) -> _SetLine:
+        line = self._line()
+        if not isinstance(line, _SetLine) or line.name != name:
+            self._refuse(f"the set {name!a} does not begin where it should")
+        return line
+
+    def _set(self, moved: SetTransfer, begun: _SetLine) -> Iterator[_ResourceLine | _RowLine]:
+        """The lines of a set; they end only where the set's own end agrees with all that came before."""
+        line = self._line()
         while isinstance(line, _ResourceLine):
             moved.resources += 1
-            yield Resource(line.uri, line.metadata, line.memo, line.page, line.seq)
-            self._tell_each(moved, total)
-            line = self._line()
-        while isinstance(line, _ChangeLine):
-            moved.changes += 1
-            yield Change(line.seq, line.at, line.uri, line.change, line.metadata)
-            self._tell_each(moved, total)
+            yield line
+            if moved.resources % _TOLD == 0:
+                self._tell(moved.name, moved.resources, begun.count)
             line = self._line()
         while isinstance(line, _RowLine):
             moved.rows += 1
-            row = StateRow(line.of, line.key, line.value, line.rank)
-            row_writes(StateUpdate(put=(row,)))
-            yield row
+            yield line
             line = self._line()
         if not isinstance(line, _EndLine):
             self._refuse(f"a line of another kind inside the set {moved.name!a}")
         self._check(line.sha256)
-        said = asdict(line)
-        if line.set != moved.name or any(said[what] != count for what, count in _counts(moved).items()):
+        if (line.set, line.resources, line.rows) != (moved.name, moved.resources, moved.rows):
             self._refuse(f"the set {moved.name!a} does not hold what its end says")
-        if (moved.pages, moved.resources, moved.changes) != (state.page_count, state.count, state.last_seq):
+        if moved.resources != begun.count:
             self._refuse(f"the set {moved.name!a} does not hold what its beginning says")
-        self._tell(moved.name, total, total)
-
-    def _tell_each(self, moved: SetTransfer, total: int) -> None:
-        done = moved.resources + moved.changes
-        if done % _TOLD == 0:
-            self._tell(moved.name, done, total)
-
-    def _snapshot(self, moved: SetTransfer) -> tuple[SetSnapshot, _Lines]:
-        first = self._line()
-        if not isinstance(first, _SetLine) or first.name != moved.name:
-            self._refuse(f"the set {moved.name!a} does not begin where it should")
-        pages: list[Page] = []
-        segments: list[Segment] = []
-        line = self._line()
-        while isinstance(line, _PageLine):
-            pages.append(Page(**asdict(line)))
-            line = self._line()
-        while isinstance(line, _SegmentLine):
-            segments.append(Segment(**asdict(line)))
-            line = self._line()
-        moved.pages, moved.segments = len(pages), len(segments)
-        return SetSnapshot(state=SetState(**asdict(first)), pages=tuple(pages), segments=tuple(segments)), line
+        self._tell(moved.name, begun.count, begun.count)
 
     def _line(self) -> _Lines:
         return self._decoded(self._source.readline(LONGEST_LINE))
@@ -411,10 +368,6 @@ class DumpReader:
 
     def _refuse(self, what: str) -> NoReturn:
         raise StoreFault(f"line {self._number}: {what}", code="HW-DMP-03")
-
-
-def _counts(moved: SetTransfer) -> dict[str, Any]:
-    return {name: count for name, count in asdict(moved).items() if name != "name"}
 
 
 class CountingStream:

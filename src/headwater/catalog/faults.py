@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.errors import StoreFault, Undetermined, UsageFault
+from headwater.errors import StoreFault, UsageFault
 
 
 class UnknownSet(UsageFault):
@@ -21,18 +21,6 @@ class Unacceptable(UsageFault):
     """A value that a catalog cannot store, because no document could: a time without a zone, an odd type, too much."""
 
     code = "HW-CAT-04"
-
-
-class SetExists(UsageFault):
-    """The set that was to be restored is in the catalog already."""
-
-    code = "HW-CAT-05"
-
-
-class SetMoved(Undetermined):
-    """The set changed while it was dumped, and this backend cannot keep a snapshot of it for so long."""
-
-    code = "HW-CAT-07"
 
 
 class Moved(StoreFault):

@@ -16,12 +16,12 @@ two backends given the same calls answer the same.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from headwater.catalog.state import NO_UPDATE, StateRow, StateRows, StateUpdate
+from headwater.catalog.state import NO_UPDATE, StateRows, StateUpdate
 from headwater.spec.records import ChangeKind, Extra, Link
 
 
@@ -47,6 +47,7 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
 
     `change` None lets the catalog decide between created and updated by what it holds; a given value is what the
     log says (AMB-81), whether or not the resource was known. `at` is when it happened, where that is known (`record`).
+    `seq` is of the last change before a set has moved here (`load`).
     """
 
     uri: str
@@ -54,6 +55,7 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
     memo: bytes = b""
     change: ChangeKind | None = None
     at: dt.datetime | None = None
+    seq: int = 0
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +76,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
     memo: bytes
     page: int
     seq: int
-    """Sequence number of the last change; 0 for one that was loaded and has not changed since."""
+    """Sequence number of the last change; 0 for one that has not changed since it was loaded, here or elsewhere."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -194,10 +196,6 @@ class SetSnapshot(msgspec.Struct, frozen=True):
     segments: Sequence[Segment]
 
 
-Part = SetSnapshot | Resource | Change | StateRow
-"""A whole set: its `SetSnapshot`, its resources page by page in slot order, its changes by number, its rows by kind."""
-
-
 class Catalog(StateRows, Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
@@ -219,8 +217,11 @@ class Catalog(StateRows, Protocol):
         """One set. Raises UnknownSet."""
         ...
 
-    def create(self, name: str) -> SetState:
-        """Make sure the set exists (loading when new) and return it."""
+    def create(self, name: str, *, last_seq: int = 0) -> SetState:
+        """Make sure the set exists (loading when new) and return it.
+
+        The changes of a new one are numbered from `last_seq` + 1 on: one that has moved here goes on counting.
+        """
         ...
 
     def load(
@@ -346,25 +347,6 @@ class Catalog(StateRows, Protocol):
 
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
-        ...
-
-    def dump(self, name: str) -> Iterator[Part]:
-        """The parts of one set, in any phase, all from one committed state; read with bounded memory.
-
-        Writers go on meanwhile, or the iterator ends with SetMoved: it never gives two states. An iterator that is
-        dropped holds nothing any longer. Raises UnknownSet at once.
-        """
-        ...
-
-    def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts: numbers, times, pages, segments, memos, rows and notes as they are given.
-
-        Every read then answers as it did where the set was dumped, and a `record` of the same events gives the same
-        numbers and places. Slot numbers are the backend's own: their order is what is kept. `parts` are taken once, in
-        order, with bounded memory; whether they agree with each other is told by `verify`. Atomic like every call:
-        nothing of the set is seen before the last part was taken, and what `parts` raises ends the call as if it had
-        never been. Raises SetExists, and Unacceptable for what no document could hold.
-        """
         ...
 
     def close(self) -> None:

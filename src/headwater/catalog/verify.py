@@ -82,8 +82,8 @@ def _state(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
             yield Discrepancy("state", f"{what} is {getattr(state, what)}")
     if state.opened_at is not None and (state.last_at is None or state.last_at < state.opened_at):
         yield Discrepancy("state", f"the newest time {state.last_at} is before the opening {state.opened_at}")
-    if state.opened_at is None and (state.last_seq or snapshot.segments):
-        yield Discrepancy("segments", "there are changes or segments in a set that is still loading")
+    if state.opened_at is None and snapshot.segments:
+        yield Discrepancy("segments", "there are some in a set that is still loading")
     if state.opened_at is not None and not snapshot.segments:
         yield Discrepancy("segments", "there are none in an open set")
 
@@ -107,9 +107,8 @@ def _pages(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
 
 def _segments(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
     state, segments = snapshot.state, snapshot.segments
-    if segments and (segments[0].number, segments[0].first, segments[0].from_) != (0, 1, state.opened_at):
-        first = segments[0]
-        yield Discrepancy("segment 0", f"is number {first.number} and begins with change {first.first}")
+    if segments and (segments[0].number, segments[0].from_) != (0, state.opened_at):
+        yield Discrepancy("segment 0", f"is number {segments[0].number} and begins at {segments[0].from_}")
     for one, following in pairwise(segments):
         if (following.number, following.first, following.from_) != (one.number + 1, one.last + 1, one.until):
             what = f"does not continue where segment {one.number} ended"
@@ -130,7 +129,7 @@ def _change_discrepancies(
 ) -> Iterator[Discrepancy]:
     """What is wrong with a change at the place of change `seq`, after one of the time `before`, in this segment.
 
-    Changes are numbered from 1 without holes, each is later than the one before (AMB-20) and inside of the times of its
+    Changes are numbered without holes, each is later than the one before (AMB-20) and inside of the times of its
     segment (AMB-11), and a deletion has no metadata (AMB-34).
     """
     where = f"change {change.seq}"
@@ -183,9 +182,11 @@ def _every_resource(catalog: Catalog, name: str, teller: _Teller) -> Iterator[Re
 
 def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     """Numbers without gaps, times strictly increasing and inside the segment, log and resources in agreement."""
-    runs = iter([_Tally(segment) for segment in catalog.segments(state.name)])
+    segments = catalog.segments(state.name)
+    runs = iter([_Tally(segment) for segment in segments])
     run = next(runs, None)
-    seq, gone = 0, dict[str, int]()
+    seq = segments[0].first - 1 if segments else state.last_seq
+    gone = dict[str, int]()
     before: dt.datetime | None = None
     for batch in _batches(catalog, state.name):
         teller.read(len(batch))

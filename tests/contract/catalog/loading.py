@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
-from headwater.catalog.interface import Catalog, Delete, Event, Limits
+from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Limits, Upsert
 from headwater.catalog.verify import verify
 from tests.contract.catalog.cases import (
+    BARE,
     BIG,
     HEAVY,
     START,
@@ -38,6 +39,22 @@ class LoadingContract:
         catalog.load("s", [up("a")])
         assert catalog.create("s") == catalog.state("s")
         assert catalog.state("s").count == 1
+
+    def test_a_set_that_has_moved_goes_on_counting(self, small: Catalog) -> None:
+        assert small.create("s", last_seq=7).last_seq == 7
+        small.load("s", [Upsert("a", BARE, seq=3), *(up(f"r{n}") for n in range(4))])
+        small.mark("s", at(9))
+        assert verify(small, "s") == []
+        small.open("s", at(5))
+        assert small.changes("s") == []
+        assert [(one.first, one.last) for one in small.segments("s")] == [(8, 7)]
+        assert (small.get("s", ["a"])["a"].seq, small.get("s", ["r1"])["r1"].seq) == (3, 0)
+        assert small.record("s", [up("a"), Delete("r1")], at(1)) == Accepted(8, 9)
+        assert [(one.seq, one.at) for one in small.changes("s")] == [(8, at(10)), (9, at(11))]
+        assert [one.seq for one in small.changes("s", 3, 1)] == [8]
+        assert [one.seq for one in small.changes("s", 8)] == [9]
+        assert verify(small, "s") == []
+        assert small.create("s", last_seq=99) == small.state("s")
 
     def test_sets_are_listed_by_name(self, catalog: Catalog) -> None:
         for name in ("b", "é", "a", "B", "\U0001f600", "\uffee"):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import Log, Places, check_after, parts_by_kind
+from headwater.catalog.batch_planning import Log, Places, check_after
 from headwater.catalog.cluster.documents import (
     JournalDocument,
     RowWrite,
@@ -23,10 +23,8 @@ from headwater.catalog.cluster.documents import (
     change_operations,
     journal_documents,
     journal_operations,
-    logged_operation,
     redone_operation,
     resource_operation,
-    row_operations,
     to_json,
 )
 from headwater.catalog.cluster.head import (
@@ -34,8 +32,6 @@ from headwater.catalog.cluster.head import (
     Tail,
     fills_of,
     log_of,
-    restored,
-    stamped,
     state_of,
     valid,
     with_log,
@@ -43,10 +39,9 @@ from headwater.catalog.cluster.head import (
     with_rows,
 )
 from headwater.catalog.cluster.writer import Overtaken, SetWriter
-from headwater.catalog.faults import SetExists, UnknownSet, WrongPhase
-from headwater.catalog.interface import Accepted, Event, Limits, Part, SetSnapshot, SetState
+from headwater.catalog.faults import WrongPhase
+from headwater.catalog.interface import Accepted, Event, Limits, SetState
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
-from headwater.errors import StoreFault
 from headwater.progress import Notice
 from headwater.storage.cluster_faults import ClusterFault
 
@@ -253,45 +248,3 @@ def record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | No
     _apply_or_leave(turn)
     extents.grown(before, after, uris)
     return accepted
-
-
-def restore(turn: SetWriter, snapshot: SetSnapshot, parts: Iterator[Part]) -> SetHead:
-    """Write a set that is not there under a hidden head, which is shown last; the head.
-
-    The hidden head holds the lease and counts revisions like any other, so that what a restore leaves behind when it
-    ends early is void: whoever comes next, to restore or to create the set, takes over and goes on in a new term. The
-    turn sees hidden heads. Raises what `parts` raises, Unacceptable, SetExists, StoreFault, StoreFault, ClusterFault.
-    """
-    indices, name = turn.indices, turn.name
-    try:
-        indices.head(name)
-    except UnknownSet:
-        indices.create_head(stamped(SetHead(resource_set=name, hidden=True), turn.writer.stamp()))
-    else:
-        raise SetExists("the set is in the catalog already", where=name)
-    after = turn.run(lambda: _restored(turn, snapshot, parts))
-    if after is None:
-        raise StoreFault("somebody else has taken over the set that was being restored", code="HW-CAT-10", where=name)
-    return after
-
-
-def _restored(turn: SetWriter, snapshot: SetSnapshot, parts: Iterator[Part]) -> SetHead | None:
-    """The head as it was committed; None when the lease was lost: the parts are used up, and cannot be taken anew."""
-    name, state, indices = turn.name, snapshot.state, turn.indices
-    if not turn.head.hidden:
-        raise SetExists("the set is in the catalog already", where=name)
-    first = turn.head.rev + 1
-    row_rev = first + state.count + state.last_seq
-    resources, changes, rows = parts_by_kind(parts)
-    puts = enumerate(batch_planning.placed(resources), first)
-    logged = enumerate(batch_planning.logged(changes), first + state.count)
-    written = (RowWrite(row.kind, row.key, row.value, row.rank) for row in rows)
-    try:
-        turn.write_ahead(indices.resource, (resource_operation(name, put, rev) for rev, put in puts))
-        turn.write_ahead(indices.change, (logged_operation(name, one, rev) for rev, one in logged))
-        turn.write_ahead(indices.state, row_operations(name, written, row_rev, indices.state))
-        after = restored(turn.head, snapshot, row_rev)
-        turn.commit(after)
-    except Overtaken:
-        return None
-    return after

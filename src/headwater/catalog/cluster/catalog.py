@@ -7,7 +7,7 @@ the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -20,32 +20,28 @@ from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.batch import Batch, Extents
 from headwater.catalog.cluster.documents import writes_in_order
 from headwater.catalog.cluster.head import SetHead, segment_of, stamped, state_of
-from headwater.catalog.cluster.indices import WINDOW, Indices
-from headwater.catalog.cluster.reads import ClusterReads, as_snapshot
+from headwater.catalog.cluster.indices import Indices
+from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.role_lease import RoleLease
 from headwater.catalog.cluster.schema import Layout, has_memory, prepare
 from headwater.catalog.cluster.writer import SetWriter, Writer
-from headwater.catalog.faults import SetMoved, Unacceptable, UnknownSet
+from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import (
     Accepted,
     Event,
     Limits,
-    Part,
     Rendered,
     Segment,
-    SetSnapshot,
     SetState,
 )
 from headwater.catalog.lease import Lease
-from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
+from headwater.catalog.state import NO_UPDATE, StateUpdate
 from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster
 
 _LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
-
-_ROWS = 1_000
 
 R = TypeVar("R")
 
@@ -111,17 +107,12 @@ class ClusterCatalog(ClusterReads):
         """The connections, for what else is kept there."""
         return self._cluster
 
-    def create(self, name: str) -> SetState:
-        """Make sure the set exists (loading when new) and return it."""
-        _check_name(name)
-        self._indices.create_head(stamped(SetHead(resource_set=name), self._writer.stamp()))
-        try:
-            return self.state(name)
-        except UnknownSet:  # a restore is at work on it, or has failed
-            with self._lock(name):
-                return state_of(
-                    SetWriter(self._writer, name, hidden=True).edit(lambda head: replace(head, hidden=False))
-                )
+    def create(self, name: str, *, last_seq: int = 0) -> SetState:
+        """Make sure the set exists (loading when new, with changes from `last_seq` + 1 on) and return it."""
+        if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
+            raise Unacceptable(f"no name for a set: {name[:200]!a}")
+        self._indices.create_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()))
+        return self.state(name)
 
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
@@ -182,46 +173,6 @@ class ClusterCatalog(ClusterReads):
         """Replace the publisher's private note of the set."""
         self._edit(name, lambda head: replace(head, notes=notes))
 
-    def dump(self, name: str) -> Iterator[Part]:
-        """The parts of one set by the ordinary reads; ends with SetMoved when somebody writes to the set meanwhile.
-
-        Memos are private to the ingest and not watched: one that is replaced meanwhile may be given as it was.
-        """
-        return self._dump(name, self._unfenced(name))
-
-    def _dump(self, name: str, snapshot: SetSnapshot) -> Iterator[Part]:
-        yield snapshot
-        for page in snapshot.pages:
-            yield from self.page(name, page.number)
-            if self._unfenced(name) != snapshot:
-                raise SetMoved("the set changed while it was dumped", where=name)
-        seq, last = 0, snapshot.state.last_seq
-        while seq < last:
-            changes = self.changes(name, seq, min(WINDOW, last - seq))
-            yield from changes
-            seq = changes[-1].seq if changes else last
-        for kind in sorted(self.row_counts(name), key=str.encode):
-            after: StateRow | None = None
-            while rows := self.rows_of(name, kind, after=after, limit=_ROWS):
-                yield from rows
-                after = rows[-1]
-        if self._unfenced(name) != snapshot:
-            raise SetMoved("the set changed while it was dumped", where=name)
-
-    def _unfenced(self, name: str) -> SetSnapshot:
-        """What belongs to the set: who was shut out of this catalog is no matter of another, and no change."""
-        return as_snapshot(replace(self._head(name), fence=0))
-
-    def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts. May raise StoreFault, StoreFault as well."""
-        rest = iter(parts)
-        snapshot = next(rest)
-        assert isinstance(snapshot, SetSnapshot), "a set begins with its snapshot"
-        name = snapshot.state.name
-        _check_name(name)
-        with self._lock(name):
-            return state_of(cluster_batch.restore(SetWriter(self._writer, name, hidden=True), snapshot, rest))
-
     def lease(self, role: str, who: str) -> Lease:
         """The lease of `role`, not asked for yet; its holder's silence is borne for as long as a writer's."""
         return RoleLease(self._indices, role, who, self._writer.lease_seconds)
@@ -237,8 +188,3 @@ class ClusterCatalog(ClusterReads):
     def _edit(self, name: str, change: Callable[[SetHead], SetHead]) -> SetHead:
         with self._lock(name):
             return SetWriter(self._writer, name).edit(change)
-
-
-def _check_name(name: str) -> None:
-    if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
-        raise Unacceptable(f"no name for a set: {name[:200]!a}")

@@ -161,11 +161,6 @@ def done_operations(changes: Sequence[StoredChange], resource_index: str) -> Ite
             yield redone_operation(document, resource_index)
 
 
-def logged_operation(name: str, logged: Logged, rev: int) -> bytes:
-    """The bulk operation that writes one change of which nothing is left to be done."""
-    return _operation(change_id(short(name), logged.seq), rev, to_json(_change(name, rev, logged, None)))
-
-
 def journal_operations(documents: Iterable[JournalDocument]) -> Iterator[bytes]:
     """The bulk operations that write a journal, over the one before."""
     base = ""

@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.batch_planning import Log, PageFill, Places, Run, as_run, to_microseconds, to_optional
+from headwater.catalog.batch_planning import Log, PageFill, Places, Run, to_microseconds
 from headwater.catalog.cluster.documents import RowWrite, StoredChange
 from headwater.catalog.faults import Unacceptable, WrongPhase
-from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState
 from headwater.catalog.lease import HeldBy, Version
 from headwater.spec.times import from_microseconds, from_optional
 
@@ -103,8 +103,6 @@ class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stamps: tuple[str, ...] = ()
     fence: int = 0
     state_version: int = 0
-    hidden: bool = False
-    """A set that is being restored, or of which that has failed: nobody sees it."""
     pages: tuple[PageBook, ...] = ()
     runs: tuple[RunBook, ...] = ()
 
@@ -272,32 +270,6 @@ def opened(head: SetHead, at_us: int) -> SetHead:
     )
 
 
-def restored(head: SetHead, snapshot: SetSnapshot, rev: int) -> SetHead:
-    """The hidden head of a set that has come from another catalog, as it is shown."""
-    state = snapshot.state
-    return replace(
-        head,
-        hidden=False,
-        lease=None,
-        rev=rev,
-        state_version=state.state_version,
-        opened_us=to_optional(state.opened_at),
-        last_seq=state.last_seq,
-        last_us=to_optional(state.last_at),
-        count=state.count,
-        next_slot=state.count,
-        page_count=len(snapshot.pages),
-        notes=state.notes,
-        pages=tuple(map(_page_book, snapshot.pages)),
-        runs=tuple(_run_book(as_run(segment)) for segment in snapshot.segments),
-    )
-
-
-def _page_book(page: Page) -> PageBook:
-    times = to_optional(page.at), to_optional(page.completed), to_optional(page.stale_at)
-    return PageBook(page.count, page.weight, page.touched, page.rendered, *times)
-
-
 def _run_book(run: Run) -> RunBook:
     return RunBook(run.first, run.last, run.from_us, run.weight, run.until_us)
 
@@ -382,9 +354,7 @@ class KnownHeads:
             return {name: known.head for name, known in self._known.items()}
 
     def keep(self, head: SetHead, version: Version, *, is_written: bool = False) -> None:
-        """This was read or written; what was seen already and is newer stays. Nobody is shown a hidden one."""
-        if head.hidden:
-            return
+        """This was read or written; what was seen already and is newer stays."""
         with self._lock:
             before = self._known.get(head.resource_set)
             if before is None or _age(before.version) < _age(version):

@@ -96,7 +96,7 @@ _GET_SLICE = 5_000
 _WHOLE_HEADS = 200
 """In one answer: the head of a set of 135 million resources has 160 kB."""
 _PARTS = {"excludes": ["pages", "runs", "tail"]}
-_NUMBERS = ["resource_set", "last_seq", "opened_us", "hidden"]
+_NUMBERS = ["resource_set", "last_seq", "opened_us"]
 
 
 class _Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -169,10 +169,10 @@ class Indices:
         self.known = KnownHeads()
         """The heads as they were read or written here last."""
 
-    def head(self, name: str, *, hidden: bool = False) -> tuple[SetHead, Version]:
-        """The head of a set as it is now, and its version; `hidden`: also one that is not shown. Raises UnknownSet."""
+    def head(self, name: str) -> tuple[SetHead, Version]:
+        """The head of a set as it is now, and its version. Raises UnknownSet."""
         found = self._heads_by_id.get(short(name)) if is_text(name) else None
-        if found is None or found.source.resource_set != name or found.source.hidden > hidden:
+        if found is None or found.source.resource_set != name:
             raise UnknownSet("the catalog has no such set", where=name)
         self.known.keep(found.source, found.version)
         return found.source, found.version
@@ -193,7 +193,7 @@ class Indices:
         while True:
             query = _query(filters, {"resource_set": "asc"}, after, size)
             found = _heads(self._search(self.set, {**query, "_source": parts})).hits.hits
-            yield from (hit.source for hit in found if not hit.source.hidden)
+            yield from (hit.source for hit in found)
             if len(found) < size:
                 return
             after = [found[-1].source.resource_set]

@@ -288,12 +288,12 @@ class ClusterReads:
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
-        first = max(after, 0) + 1
         known = self._indices.known.get(name)
-        if known is not None and 0 < limit <= known.head.last_seq - first + 1:  # what is in the log stays as it is
+        if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
             head = known.head
         else:
             head, _ = self._indices.head(name)
+        first = max(after + 1, head.runs[0].first) if head.runs else head.last_seq + 1
         last = min(head.last_seq, first + limit - 1)
         found: list[Change] = []
         while first <= last:

@@ -70,10 +70,7 @@ class Writer:
 
 
 class SetWriter:
-    """`head` is the set's head as it was last read or written here; with `hidden` also one that nobody is to see.
-
-    Not for two threads at once.
-    """
+    """`head` is the set's head as it was last read or written here. Not for two threads at once."""
 
     head: SetHead
     _version: Version
@@ -85,11 +82,10 @@ class SetWriter:
     _is_certain: bool
     """Whether the head is surely there for good: one that was only read may be lost with the node that showed it."""
 
-    def __init__(self, writer: Writer, name: str, *, hidden: bool = False) -> None:
+    def __init__(self, writer: Writer, name: str) -> None:
         self.writer = writer
         self.indices = writer.indices
         self.name = name
-        self._hidden = hidden
         self._term = LeaseTerm(writer.lease_seconds)
 
     def edit(self, change: Callable[[SetHead], SetHead]) -> SetHead:
@@ -210,7 +206,7 @@ class SetWriter:
                 self._is_applied, self._is_certain = False, True
                 return
             before = self.head.stamps[-1]
-            found, self._version = self.indices.head(self.name, hidden=self._hidden)
+            found, self._version = self.indices.head(self.name)
             if found.stamps[-1] in tried:  # the answer was lost, and a primary shows what not every copy has: once more
                 new = stamped(head, self.writer.stamp())
                 tried.add(new.stamps[-1])
@@ -221,7 +217,7 @@ class SetWriter:
             # Else the same head under another primary: try again.
 
     def _look(self) -> None:
-        self.head, self._version = self.indices.head(self.name, hidden=self._hidden)
+        self.head, self._version = self.indices.head(self.name)
         self._compare()
 
     def _compare(self) -> None:
@@ -234,7 +230,7 @@ class SetWriter:
 
     def _recall(self) -> bool:
         """Begin with the head that is known, without asking; False when there is none to begin with."""
-        known = None if self._hidden else self.indices.known.get(self.name)
+        known = self.indices.known.get(self.name)
         if known is None or not is_free_head(known.head):
             return False
         self.head, self._version = known.head, known.version

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,19 +14,14 @@ from headwater.catalog.batch_planning import (
     Place,
     Places,
     Run,
-    as_run,
     is_row_key,
     is_text,
-    parts_by_kind,
-    to_optional,
 )
-from headwater.catalog.faults import SetExists, Unacceptable, UnknownSet, WrongPhase
-from headwater.catalog.interface import Event, Limits, Page, Part, Segment, SetSnapshot, SetState
+from headwater.catalog.faults import UnknownSet, WrongPhase
+from headwater.catalog.interface import Event, Limits, Page, Segment, SetState
 from headwater.catalog.sqlite.fast_load import Arrivals, arrival_rows
 from headwater.catalog.sqlite.rows import (
-    CHANGE_COLUMNS,
     PAGE_COLUMNS,
-    RESOURCE_COLUMNS,
     SEGMENT_COLUMNS,
     SET_COLUMNS,
     SLOT_BITS,
@@ -35,9 +29,6 @@ from headwater.catalog.sqlite.rows import (
     fresh_row,
     kept_row,
     page_of,
-    page_row,
-    recorded_of,
-    resource_of,
     run_of,
     segment_of,
     state_of,
@@ -252,52 +243,6 @@ def insert_rows(transaction: Transaction, head: SetHeader, rows: Iterable[StateR
         "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
         ((head.id, row.kind, row.key, row.rank, row.value) for row in rows),
     )
-
-
-def read_parts(transaction: Transaction, name: str) -> Iterator[Part]:
-    """The parts of a set as the transaction sees it. Raises UnknownSet."""
-    head = head_of(transaction, name)
-    yield SetSnapshot(read_state(transaction, name), read_pages(transaction, head), read_segments(transaction, head))
-    sql = f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE id >= ? AND id < ? ORDER BY id"
-    yield from map(resource_of, transaction.rows(sql, (head.base, head.base + head.next_slot)))
-    sql = f"SELECT {CHANGE_COLUMNS} FROM change WHERE id > ? AND id <= ? ORDER BY id"
-    for row in transaction.rows(sql, (head.base, head.base + head.last_seq)):
-        yield recorded_of(row, head.base)
-    sql = "SELECT kind, key, value, rank FROM state WHERE set_id = ? ORDER BY kind, rank, key"
-    for row in transaction.rows(sql, (head.id,)):
-        yield StateRow(*row)
-
-
-def write_parts(transaction: Transaction, parts: Iterator[Part]) -> SetState:
-    """Write a set that is not there, slots counted anew. Raises SetExists, Unacceptable, and what `parts` raises."""
-    snapshot = next(parts)
-    assert isinstance(snapshot, SetSnapshot), "a set begins with its snapshot"
-    state = snapshot.state
-    if not state.name or not is_text(state.name):
-        raise Unacceptable(f"no name for a set: {state.name!a}")
-    if transaction.value('SELECT 1 FROM "set" WHERE name = ?', (state.name,)):
-        raise SetExists("the set is in the catalog already", where=state.name)
-    opened_us, last_us = to_optional(state.opened_at), to_optional(state.last_at)
-    transaction.run(
-        'INSERT INTO "set" (name, opened_us, last_seq, last_us, count, next_slot, notes, state_version)'
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (state.name, opened_us, state.last_seq, last_us, state.count, state.count, state.notes, state.state_version),
-    )
-    head = head_of(transaction, state.name)
-    firsts = itertools.accumulate((page.count for page in snapshot.pages), initial=0)
-    transaction.many(
-        "INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [page_row(head.id, page, first) for page, first in zip(snapshot.pages, firsts, strict=False)],
-    )
-    for segment in snapshot.segments:
-        write_run(transaction, head, as_run(segment))
-    resources, changes, rows = parts_by_kind(parts)
-    # What comes twice is left out: whoever reads a damaged dump finds that at its end.
-    puts, logged = batch_planning.placed(resources), batch_planning.logged(changes)
-    transaction.many(_INSERT.replace("INTO", "OR IGNORE INTO"), (fresh_row(head.base, head.id, put) for put in puts))
-    transaction.many(_LOG.replace("INTO", "OR IGNORE INTO"), (change_row(head.base, one) for one in logged))
-    insert_rows(transaction, head, rows)
-    return read_state(transaction, state.name)
 
 
 def read_pages(transaction: Transaction, head: SetHeader) -> list[Page]:

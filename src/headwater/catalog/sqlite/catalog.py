@@ -19,7 +19,6 @@ from headwater.catalog.interface import (
     Event,
     Limits,
     Page,
-    Part,
     Rendered,
     Resource,
     Segment,
@@ -35,7 +34,6 @@ from headwater.catalog.sqlite.batch import (
     insert_rows,
     read_log,
     read_pages,
-    read_parts,
     read_places,
     read_rows,
     read_rows_of,
@@ -44,7 +42,6 @@ from headwater.catalog.sqlite.batch import (
     sets_with_rows,
     write_arrivals,
     write_log,
-    write_parts,
     write_places,
     write_rows,
     write_run,
@@ -63,9 +60,6 @@ from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
-
-_LARGE = 100_000
-"""A set of so many resources and changes leaves a WAL file that is emptied at once."""
 
 
 class SqliteCatalog:
@@ -112,12 +106,12 @@ class SqliteCatalog:
         with self._database.read() as transaction:
             return read_state(transaction, name)
 
-    def create(self, name: str) -> SetState:
-        """Make sure the set exists (loading when new) and return it."""
+    def create(self, name: str, *, last_seq: int = 0) -> SetState:
+        """Make sure the set exists (loading when new, with changes from `last_seq` + 1 on) and return it."""
         if not name or not is_text(name):
             raise Unacceptable(f"no name for a set: {name!a}")
         with self._database.write() as transaction:
-            transaction.run('INSERT INTO "set" (name) VALUES (?) ON CONFLICT DO NOTHING', (name,))
+            transaction.run('INSERT INTO "set" (name, last_seq) VALUES (?, ?) ON CONFLICT DO NOTHING', (name, last_seq))
             return read_state(transaction, name)
 
     def load(
@@ -360,23 +354,6 @@ class SqliteCatalog:
         with self._database.write() as transaction:
             head = head_of(transaction, name)
             transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
-
-    def dump(self, name: str) -> Iterator[Part]:
-        """The parts of one set, all from one snapshot; while it is read, the WAL file grows with what others write."""
-        self.state(name)  # an unknown set is said now, not with the first part
-        return self._dump(name)
-
-    def _dump(self, name: str) -> Iterator[Part]:
-        with self._database.read() as transaction:
-            yield from read_parts(transaction, name)
-
-    def restore(self, parts: Iterable[Part]) -> SetState:
-        """Make a set of its parts, in one transaction: other writers wait for it, and the WAL file grows by the set."""
-        with self._database.write() as transaction:
-            state = write_parts(transaction, iter(parts))
-        if state.count + state.last_seq >= _LARGE:  # of thousands of small ones, each would wait for the disk
-            self._database.checkpoint()
-        return state
 
     def check(self) -> list[str]:
         """What is wrong with the file itself; reads all of it. `verify` compares the snapshot."""

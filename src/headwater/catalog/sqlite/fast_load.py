@@ -51,7 +51,7 @@ def arrival_rows(base: int, set_id: int, new: Arrivals) -> Iterator[Row]:
         [event.uri for event in events],
         itertools.chain.from_iterable(itertools.repeat(page, count) for page, count in new.runs),
         new.weights,
-        itertools.repeat(0),
+        [event.seq for event in events],
         [to_optional(metadata.lastmod) for metadata in metadatas],
         [metadata.hash for metadata in metadatas],
         [metadata.length for metadata in metadatas],

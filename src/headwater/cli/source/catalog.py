@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
+from msgspec.structs import asdict
 
 from headwater.cli.output import counted, json_document, json_option, listening, printable, some_of
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
@@ -18,7 +19,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     import io
 
-    from headwater.catalog.dump import Output, SetTransfer, Tell
+    from headwater.catalog.dump import CountingStream, SetTransfer, Tell
     from headwater.catalog.interface import Catalog
     from headwater.ingest.dit.harvest import Harvest, Manner
     from headwater.progress import Listener
@@ -70,10 +71,10 @@ def export_sets(
     url_prefix: str | None,
     as_json: bool,
 ) -> Exit:
-    """Write sets of CATALOG as a portable dump: state, pages, resources, changes, and a digest of all.
+    """Write sets of CATALOG as a portable dump: resources, private state, and a digest of all.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The source may go on
-    working; each set is dumped as it was at one moment. FILE is there whole or not at all.
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. Each set is dumped as it
+    was at one moment: stop what writes to it, or the command may end with status 5. FILE is there whole or not at all.
 
     With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
@@ -120,7 +121,7 @@ def _output_faults(output: str) -> Iterator[None]:
 
 
 def _export(
-    catalog: Catalog, names: Sequence[str], manner: Manner | None, out: Output, listener: Listener
+    catalog: Catalog, names: Sequence[str], manner: Manner | None, out: CountingStream, listener: Listener
 ) -> Sequence[SetTransfer | Harvest]:
     import datetime as dt
 
@@ -130,7 +131,7 @@ def _export(
     if manner is not None:
         return [_harvest(catalog, name, manner, out, listener) for name in names]
     writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
-    moved = [writer.add(name, catalog.dump(name), _progress("export", listener)) for name in names]
+    moved = [writer.add(catalog, _progress("export", listener)) for _ in names]
     writer.finish()
     return moved
 
@@ -148,7 +149,7 @@ def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
     return None
 
 
-def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener: Listener) -> Harvest:
+def _harvest(catalog: Catalog, name: str, manner: Manner, out: CountingStream, listener: Listener) -> Harvest:
     from headwater.ingest.dit.harvest import Harvest
 
     harvest, tell, state = Harvest(name=name), _progress("export", listener), catalog.state(name)
@@ -161,18 +162,18 @@ def _harvest(catalog: Catalog, name: str, manner: Manner, out: Output, listener:
     return harvest
 
 
-@command.command(name="import", short_help="Restore the sets of a dump.")
+@command.command(name="import", short_help="Load the sets of a dump.")
 @click.argument("dump", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.argument("place", metavar="CATALOG")
 @sets_option
 @json_option
 def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) -> Exit:
-    """Restore the sets of a dump in FILE (- for standard input) in CATALOG, with their numbers, times and pages.
+    """Load the sets of a dump in FILE (- for standard input) into CATALOG; their Change Lists begin anew.
 
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. What is not there is
-    made: a file where the name has an ending (catalog.sqlite), else a state folder. No set is ever written over. A set
-    is seen when all of it has come and agrees with the dump's digest, not before: a dump that is cut off or damaged
-    harms nothing.
+    made: a file where the name has an ending (catalog.sqlite), else a state folder. No open set is ever written over. A
+    set is opened when all of it has come and agrees with the dump's digest, not before: one that was cut off is loaded
+    again.
     """
     from headwater.catalog.dump import DumpInput, DumpReader
     from headwater.cli.source.catalog_argument import CatalogArgument, restorable
@@ -185,10 +186,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
         with restorable(CatalogArgument(place, may_be_new=True), listener) as catalog:
             _refuse_held(catalog, chosen)
             try:
-                for transfer, parts in reader.sets():
-                    if transfer.name in chosen:
-                        catalog.restore(parts)
-                        moved.append(transfer)
+                moved.extend(reader.load(catalog, chosen))
             except HeadwaterError:
                 _tell_moved("imported before that", moved, "whole; what follows is not")
                 raise
@@ -201,11 +199,9 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
 
 
 def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
-    """Say it before the first set is restored, not in the middle."""
-    from headwater.catalog.faults import SetExists
-
-    if held := {state.name for state in catalog.sets()} & set(names):
-        raise SetExists("the set is in the catalog already", where=", ".join(sorted(held)))
+    """Say it before the first set is loaded, not in the middle."""
+    if held := {state.name for state in catalog.sets() if state.opened_at is not None} & set(names):
+        raise UsageFault("the set is in the catalog already", where=", ".join(sorted(held)), code="HW-CAT-05")
 
 
 @command.command(name="verify", short_help="Recount everything and compare it with the stored counts.")
@@ -281,15 +277,11 @@ def _progress(verb: str, listener: Listener) -> Tell:
 
 def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) -> None:
     """Say on standard error what has moved: standard output may be the dump."""
-    from headwater.catalog.dump import SetTransfer
-
     if len(moved) > _NAMED:
-        resources, changes = (sum(getattr(transfer, name) for transfer in moved) for name in ("resources", "changes"))
-        click.echo(f"{verb} {_counts(len(moved), resources, changes)}", err=True)
+        click.echo(f"{verb} {len(moved):,} sets: {sum(one.resources for one in moved):,} resources", err=True)
     for transfer in moved if len(moved) <= _NAMED else ():
-        pages = f" (pages {transfer.pages:,})" if isinstance(transfer, SetTransfer) else ""
-        segments = f" (segments {transfer.segments:,})" if isinstance(transfer, SetTransfer) else ""
-        words = f"resources {transfer.resources:,}{pages}, changes {transfer.changes:,}{segments}"
+        counts = {name: count for name, count in asdict(transfer).items() if name != "name"}
+        words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         click.echo(f"{verb} {printable(transfer.name)}: {words}", err=True)
     if moved:
         click.echo(more, err=True)

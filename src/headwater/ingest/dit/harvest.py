@@ -76,11 +76,13 @@ class Harvest(msgspec.Struct, kw_only=True):
 
     def lines(self, catalog: Catalog, manner: Manner) -> Iterator[bytes]:
         """Each document with its line's end; bounded memory. Raises UnknownSet, UsageFault, what the catalog raises."""
-        opened_at, after, seq = catalog.state(self.name).opened_at, "", 0
+        snapshot, after = catalog.snapshot_of(self.name), ""
+        opened_at = snapshot.state.opened_at
+        seq = snapshot.segments[0].first - 1 if snapshot.segments else snapshot.state.last_seq
         while rows := catalog.resources(self.name, after, _BATCH):
             after = rows[-1].uri
             for resource in rows:
-                if not resource.seq:
+                if resource.seq <= seq:
                     yield self._resource(resource, opened_at, manner)
         while changes := catalog.changes(self.name, seq, _BATCH):
             seq = changes[-1].seq
