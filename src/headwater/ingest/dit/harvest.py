@@ -81,9 +81,7 @@ class Harvest(msgspec.Struct, kw_only=True):
         seq = snapshot.segments[0].first - 1 if snapshot.segments else snapshot.state.last_seq
         while rows := catalog.resources(self.name, after, _BATCH):
             after = rows[-1].uri
-            for resource in rows:
-                if resource.seq <= seq:
-                    yield self._resource(resource, opened_at, manner)
+            yield from (self._resource(one, opened_at, manner) for one in rows if one.seq <= seq)
         while changes := catalog.changes(self.name, seq, _BATCH):
             seq = changes[-1].seq
             held = catalog.get(self.name, list({one.uri for one in changes}))
