@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_578,
     "rdf": 2_606,
     "simulate": 994,
-    "source": 5_709,
+    "source": 5_577,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_580,

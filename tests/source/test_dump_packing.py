@@ -20,7 +20,7 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
     """A first dump may take days: scans of other sets must not wait for its end (they share the threads)."""
     left = [PackResult(is_done=is_done, is_offered=is_renewing) for is_done in (True, True, False)]
     job = PackingJob(name="files", dump="Resource Dump", pack=lambda _stop: left.pop(0))
-    packing = DumpPacking(job, Event(), lambda: None, silent)
+    packing = DumpPacking(job, Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.packings == 1
     assert is_renewing or packing.due_at() <= time.monotonic(), "there may be more"
@@ -35,7 +35,9 @@ def test_who_scans_is_told_of_resources_that_are_not_as_they_were_recorded() -> 
     job = PackingJob(
         name="files", dump="Resource Dump", pack=lambda _stop: PackResult(is_done=True, doubted=("a", "b%20c"))
     )
-    packing = DumpPacking(job, Event(), lambda: None, silent, lambda name, uris: hinted.append((name, list(uris))))
+    packing = DumpPacking(
+        job, Event(), lambda _task: None, silent, lambda name, uris: hinted.append((name, list(uris)))
+    )
     packing.run()
     assert hinted == [("files", ["a", "b%20c"])]
 
@@ -47,7 +49,7 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     job = PackingJob(
         name="files", dump="Change Dump", pack=lambda _stop: PackResult(is_done=False), pause_seconds=300.0
     )
-    packing = DumpPacking(job, Event(), lambda: None, silent)
+    packing = DumpPacking(job, Event(), lambda _task: None, silent)
 
     def looks(until: float) -> int:
         nonlocal now
@@ -71,7 +73,7 @@ def test_sets_that_are_not_loaded_yet_are_not_asked_for_all_the_time() -> None:
     def pack(_stop: object) -> PackResult:
         raise UnknownSet("no such set")
 
-    packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda: None, silent)
+    packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.failures == 0
     assert packing.due_at() - time.monotonic() > 10

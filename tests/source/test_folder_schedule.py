@@ -24,9 +24,14 @@ CASES: dict[str, tuple[dict[str, Any], SetWork, float]] = {
         NOW,
     ),
     "the regular publication however many hints there are": (
-        QUIET | {"publish_at": NOW - 1, "hints": {b"a"}},
+        QUIET | {"publish_at": NOW - TICK_SECONDS - 1, "hints": {b"a"}},
         SetWork.PUBLISH,
         NOW - 1,
+    ),
+    "hints before the regular publication that is only a little late": (
+        QUIET | {"publish_at": NOW - 1, "hints": {b"a"}},
+        SetWork.HINTS,
+        AT_ONCE,
     ),
     "hints at once": (QUIET | {"hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "hints before what is left of a round of pages": (

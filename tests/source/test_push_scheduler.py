@@ -25,18 +25,17 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.retry import TimeShare
-from headwater.source import push_publisher
+from headwater.source import worker as set_worker
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import make_state
-from headwater.source.push_publisher import IndexPoll, PushSet
-from headwater.source.push_sets import PUBLISHING_THREADS
+from headwater.source.published_feed import IndexPoll, PublishedFeed
 from headwater.source.scan_settings import FolderOverlap
-from headwater.source.scheduler import TASK_THREADS
+from headwater.source.scheduler import THREADS, Urgency
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
-from headwater.source.worker import SourceContext
+from headwater.source.worker import SetWorker, SourceContext
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(10)
@@ -86,7 +85,7 @@ def health(source: Source, name: str) -> SetHealth:
 def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with at_work(tmp_path) as source:
-        assert len(set(threading.enumerate()) - before) <= 1 + PUBLISHING_THREADS + TASK_THREADS
+        assert len(set(threading.enumerate()) - before) <= 1 + sum(THREADS.values())
         begin(source, *NAMES)
         until(lambda: all_published(source), what="the first publication of all")
         for number, name in enumerate(NAMES):
@@ -98,8 +97,8 @@ def test_a_few_threads_serve_all_sets(tmp_path: Path) -> None:
 
 def test_when_a_quiet_set_was_looked_at_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads the catalog sees by it that the publisher is alive, though nothing is announced."""
-    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(push_publisher, "TICKS", TimeShare(0.5))
+    monkeypatch.setattr(set_worker, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(set_worker, "TICKS", TimeShare(0.5))
     monkeypatch.setattr(publication_state, "LOOK_SECONDS", 0.1)
     with at_work(tmp_path) as source:
         begin(source, "s07")
@@ -140,12 +139,12 @@ def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> N
     with at_work(tmp_path) as source:
         context = SourceContext(catalog=source.catalog, publisher=source.publisher, clock=utc_now, state=tmp_path)
         index, found = Index(), []
-        push_set = PushSet(source.push_sets.by_set["s00"], context, lambda _stop: index)
-        push_set.is_open = True
-        poll = IndexPoll(push_set, utc_now, lambda: False, lambda _name: None)
+        begin(source, "s00")
+        worker = SetWorker(context, PublishedFeed(context, source.push_sets.by_set["s00"], has_index=True))
+        poll = IndexPoll(worker, utc_now, lambda: index, 1.0)
         for index.answers in (True, False, True):
             poll.run()
-            found.append(poll.is_long())
+            found.append(poll.urgency() is Urgency.LONG)
         assert found == [False, True, False]
 
 
@@ -260,8 +259,8 @@ def test_a_catalog_that_fails_is_shown_with_every_set_and_told_once(
 
 
 def test_what_is_lost_in_the_store_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(push_publisher, "TICKS", TimeShare(0.999_999))
+    monkeypatch.setattr(set_worker, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(set_worker, "TICKS", TimeShare(0.999_999))
     with at_work(tmp_path) as source:
         begin(source, *NAMES)
         until(lambda: all_published(source), what="the first publication")
@@ -274,7 +273,7 @@ def test_pages_of_a_quiet_set_follow_as_soon_as_it_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`refresh_seconds` below the time between looks at sets without news."""
-    monkeypatch.setattr(push_publisher, "TICK_SECONDS", 3_600.0)
+    monkeypatch.setattr(set_worker, "TICK_SECONDS", 3_600.0)
     one = SetConfig(name="s00", feed="events", resource_base="http://f.example/", refresh_seconds=1.0)
     config = SourceConfig(state=str(tmp_path / "state"), sets=(one,), base_url="http://source.example")
     with Source(config) as source:

@@ -6,45 +6,84 @@ import math
 import threading
 from collections.abc import Sequence
 
-import pytest
-
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.source.scheduler import TASK_THREADS, Scheduler, Task, WorkQueue, startable
+from headwater.source.scheduler import BUSY_SECONDS, THREADS, Scheduler, Task, TaskQueue, Urgency
 from tests.support.waiting import until
+
+NOW = 10.0
 
 
 class Planned:
     """A task of which everything is given."""
 
-    def __init__(self, due_at: float, *, long: bool = False) -> None:
+    def __init__(self, due_at: float, urgency: Urgency = Urgency.NEWS) -> None:
         self.at = due_at
-        self.long = long
+        self.how = urgency
 
     def due_at(self) -> float:
         return self.at
 
-    def is_long(self) -> bool:
-        return self.long
+    def urgency(self) -> Urgency:
+        return self.how
 
     def run(self) -> None:
         raise AssertionError
 
 
-CASES = {
-    "nothing is due": ([Planned(11), Planned(12)], [], 1, [], 11),
-    "what is due runs, what runs does not run twice": ([Planned(9), Planned(9), Planned(10)], [1], 1, [0, 2], 70),
-    "the next wait is for those that do not run": ([Planned(11), Planned(12)], [0], 1, [], 12),
-    "what takes long waits for room": ([Planned(9, long=True), Planned(9, long=True), Planned(9)], [], 1, [0, 2], 70),
-    "without room only the others": ([Planned(9, long=True), Planned(9)], [], 0, [1], 70),
-    "what has nothing to do is asked again some time": ([Planned(math.inf)], [], 1, [], 70),
-}
+def placed(*tasks: Task) -> TaskQueue:
+    queue = TaskQueue()
+    for task in tasks:
+        queue.place(task, NOW)
+    return queue
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_runs_now(case: str) -> None:
-    tasks, running, room, chosen, next_at = CASES[case]
-    found = startable(tasks, [tasks[number] for number in running], 10.0, room)
-    assert found == ([tasks[number] for number in chosen], next_at)
+def test_tasks_run_in_the_order_in_which_they_became_due() -> None:
+    first, second, later, never = Planned(NOW), Planned(9), Planned(11), Planned(math.inf)
+    queue = placed(first, second, later, never)
+    assert [queue.take(Urgency.NEWS, NOW) for _ in range(3)] == [first, second, None]
+    assert queue.next_at == 11
+    queue.ripen(11)
+    assert queue.take(Urgency.NEWS, 11) is later
+    assert queue.next_at == math.inf
+
+
+def test_a_task_that_runs_does_not_run_twice_and_is_asked_when_it_has_run() -> None:
+    task = Planned(NOW)
+    queue = placed(task)
+    assert queue.take(Urgency.NEWS, NOW) is task
+    queue.wake(task, NOW)
+    assert queue.take(Urgency.NEWS, NOW) is None
+    queue.done(task, NOW)
+    assert queue.take(Urgency.NEWS, NOW) is task
+
+
+def test_a_task_is_brought_forward_put_off_and_made_more_urgent() -> None:
+    task = Planned(NOW + 60, Urgency.UPKEEP)
+    queue = placed(task)
+    task.at = NOW + 5
+    queue.wake(task, NOW)
+    assert queue.next_at == NOW + 5
+    task.at = NOW + 7
+    queue.ripen(NOW + 5)
+    assert queue.take(Urgency.UPKEEP, NOW + 5) is None
+    assert queue.next_at == NOW + 7
+    queue.ripen(NOW + 7)
+    task.how = Urgency.NEWS
+    queue.wake(task, NOW + 7)
+    assert queue.take(Urgency.UPKEEP, NOW + 7) is None
+    assert queue.take(Urgency.NEWS, NOW + 7) is task
+
+
+def test_upkeep_runs_one_at_a_time_while_there_are_news() -> None:
+    news, *upkeep = Planned(NOW), *(Planned(NOW, Urgency.UPKEEP) for _ in range(3))
+    queue = placed(*upkeep)
+    queue.wake(news, NOW)
+    assert queue.take(Urgency.UPKEEP, NOW) is upkeep[0]
+    assert queue.take(Urgency.UPKEEP, NOW) is None
+    upkeep[0].at = math.inf
+    queue.done(upkeep[0], NOW)
+    assert queue.take(Urgency.UPKEEP, NOW) is upkeep[1]
+    assert queue.take(Urgency.UPKEEP, NOW + BUSY_SECONDS) is upkeep[2]
 
 
 class Counted:
@@ -57,8 +96,8 @@ class Counted:
     def due_at(self) -> float:
         return 0.0 if self.done < self.wanted else math.inf
 
-    def is_long(self) -> bool:
-        return self.gate is not None
+    def urgency(self) -> Urgency:
+        return Urgency.NEWS if self.gate is None else Urgency.LONG
 
     def run(self) -> None:
         if self.gate is not None:
@@ -69,7 +108,7 @@ class Counted:
 
 
 def planned(tasks: Sequence[Task], listener: Listener = silent) -> Scheduler:
-    scheduler = Scheduler(WorkQueue(0), listener)
+    scheduler = Scheduler(listener)
     for task in tasks:
         scheduler.add(task)
     return scheduler
@@ -82,7 +121,7 @@ def test_tasks_run_when_they_become_due_and_a_bug_is_told() -> None:
     scheduler.start()
     for number in range(1, 4):
         tasks[0].wanted = number
-        scheduler.wake()
+        scheduler.wake(tasks[0])
         until(lambda number=number: tasks[0].done == number)  # type: ignore[misc]
     scheduler.stop()
     assert scheduler.join(10)
@@ -90,16 +129,16 @@ def test_tasks_run_when_they_become_due_and_a_bug_is_told() -> None:
     assert [one.message for one in heard if isinstance(one, Notice)] == ["ZeroDivisionError: a bug"]
 
 
-def test_long_tasks_never_have_all_threads() -> None:
+def test_long_tasks_have_threads_of_their_own() -> None:
     gate = threading.Event()
-    long = [Counted(gate) for _ in range(2 * TASK_THREADS)]
+    long = [Counted(gate) for _ in range(2 * THREADS[Urgency.LONG])]
     short = Counted()
     for one in (*long, short):
         one.wanted = 1
     before = threading.active_count()
     scheduler = planned([*long, short])
     scheduler.start()
-    assert threading.active_count() - before <= TASK_THREADS + 1
+    assert threading.active_count() - before <= sum(THREADS.values()) + 1
     until(lambda: short.done == 1, what="the one that does not take long")
     assert not any(one.done for one in long)
     gate.set()
@@ -109,23 +148,24 @@ def test_long_tasks_never_have_all_threads() -> None:
 
 
 class Endless:
-    """A task that takes long and is always due."""
+    """A task that is always due."""
 
-    def __init__(self) -> None:
+    def __init__(self, urgency: Urgency) -> None:
         self.done = 0
+        self.how = urgency
 
     def due_at(self) -> float:
         return 0.0
 
-    def is_long(self) -> bool:
-        return True
+    def urgency(self) -> Urgency:
+        return self.how
 
     def run(self) -> None:
         self.done += 1
 
 
-def test_of_more_long_tasks_than_threads_each_has_its_turn() -> None:
-    tasks = [Endless() for _ in range(3 * TASK_THREADS)]
+def test_of_more_tasks_than_threads_each_has_its_turn() -> None:
+    tasks = [Endless(urgency) for urgency in Urgency for _ in range(3 * THREADS[urgency])]
     scheduler = planned(tasks)
     scheduler.start()
     until(lambda: all(one.done for one in tasks), what="a turn of each")

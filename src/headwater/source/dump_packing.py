@@ -18,6 +18,7 @@ from headwater.publish.packages.packer import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.retry import TimeShare
+from headwater.source.scheduler import Task, Urgency
 from headwater.source.set_health import FailureState, RetryPauses
 
 SOON: Final = 1.0
@@ -78,7 +79,7 @@ class DumpPacking:
         self,
         job: PackingJob,
         stopping: Event,
-        wake: Callable[[], None],
+        wake: Callable[[Task], None],
         listener: Listener,
         hint: Callable[[str, Iterable[str]], None] = nobody,
     ) -> None:
@@ -101,15 +102,15 @@ class DumpPacking:
             soon = time.monotonic() + SOON
             if soon < self._due_at:
                 self._due_at = soon
-                self._wake()
+                self._wake(self)
 
     def due_at(self) -> float:
         """When it is looked again."""
         return self._due_at
 
-    def is_long(self) -> bool:
+    def urgency(self) -> Urgency:
         """Packages may be large."""
-        return True
+        return Urgency.LONG
 
     def run(self) -> None:
         """Make what is due first, and be due again: other tasks, which share the threads, have their turn between."""

@@ -30,6 +30,7 @@ from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.progress import Listener, Notice
 from headwater.source.copy_sets import CopySets
 from headwater.source.scan_settings import FolderOverlap, StaticTree
+from headwater.source.scheduler import Urgency
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetResult, SetWorker, SourceContext
 from headwater.spec.records import ChangeKind
@@ -163,9 +164,9 @@ class CopyTask:
         """When the copy is to be looked at again."""
         return self._poll_at
 
-    def is_long(self) -> bool:
+    def urgency(self) -> Urgency:
         """A first load takes as long as it takes."""
-        return any(not one.has_looked for one in self._sets)
+        return Urgency.NEWS if all(one.has_looked for one in self._sets) else Urgency.LONG
 
     def run(self) -> None:
         """Look at the copy, and publish what is new or due."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,13 +25,10 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed
     from headwater.source.health import PushTarget
-    from headwater.source.push_publisher import PushPublisher, PushSet
     from headwater.source.scheduler import Scheduler
-    from headwater.source.worker import SourceContext
+    from headwater.source.worker import SetWorker, SourceContext
 
 
-PUBLISHING_THREADS = 8
-"""Threads, at most: publishing a change is mostly waiting for the disk."""
 INDEX_PATIENCE_SECONDS = 3.0
 """How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
 
@@ -53,7 +51,7 @@ class PushSets:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
-        self._publisher: PushPublisher | None = None
+        self._workers: dict[str, SetWorker] = {}
         self.by_set: dict[str, Feed] = {}
         if self._configs:
             from headwater.ingest.push.feed import Feed
@@ -71,44 +69,27 @@ class PushSets:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
         return [name for name, tokens in self._tokens.items() if tokens.is_empty and self._configs[name].index is None]
 
-    @property
-    def publishing_threads(self) -> int:
-        """How many threads are to publish them."""
-        return min(PUBLISHING_THREADS, len(self.by_set))
-
-    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[PushSet]:
-        """Have this scheduler keep the fed sets current, which are returned; nothing when there are none."""
+    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[SetWorker]:
+        """Have this scheduler keep the fed sets current; who does is returned. Nothing when there are none."""
         if not self.by_set:
             return []
         from headwater.ingest.dit.index import index_credentials
-        from headwater.source.push_publisher import IndexPoll, PushPublisher, PushSet
+        from headwater.source.published_feed import FeedWatch, IndexPoll, PublishedFeed
+        from headwater.source.worker import SetWorker
 
         indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
-        credentials = index_credentials(os.environ, indexes)
-        sets = []
+        credentials, stop = index_credentials(os.environ, indexes), scheduler.stopping.is_set
         for name, feed in self.by_set.items():
             config = self._configs[name]
-            index = self._index(config, feed, credentials, context.listener) if config.index is not None else None
-            sets.append(PushSet(feed, context, index, config.poll_seconds))
-        self._publisher = PushPublisher(context, scheduler, sets)
-        scheduler.add(self._publisher)
-        for one in sets:
-            if one.index is not None:
-                scheduler.add(IndexPoll(one, context.clock, scheduler.stopping.is_set, self._publisher.news))
-        return sets
-
-    def _index(
-        self, config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener
-    ) -> Callable[[Callable[[], bool]], DitFollower]:
-        def make(stop: Callable[[], bool]) -> DitFollower:
-            from headwater.ingest.dit.follower import DitFollower
-            from headwater.ingest.dit.index import index_at
-
-            names = config.resource_sets or (config.name,)
-            index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
-            return DitFollower(feed, index, frozenset(names), listener=listener, stop=stop)
-
-        return make
+            intake = PublishedFeed(context, feed, has_index=config.index is not None)
+            worker = self._workers[name] = SetWorker(context, intake, stop, scheduler.wake)
+            scheduler.add(worker)
+            if config.index is not None:
+                index = partial(_index, config, feed, credentials, context.listener, stop)
+                scheduler.add(IndexPoll(worker, context.clock, index, config.poll_seconds))
+        workers = list(self._workers.values())
+        scheduler.add(FeedWatch(context, workers))
+        return workers
 
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
@@ -121,8 +102,8 @@ class PushSets:
         names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
 
         def news() -> None:
-            if self._publisher is not None:
-                self._publisher.news(name)
+            if (worker := self._workers.get(name)) is not None:
+                worker.tell()
 
         return PushTarget(
             feed=self.by_set[name],
@@ -130,6 +111,17 @@ class PushSets:
             resource_sets=names,
             news=news,
         )
+
+
+def _index(
+    config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener, stop: Callable[[], bool]
+) -> DitFollower:
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.dit.index import index_at
+
+    names = config.resource_sets or (config.name,)
+    index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
+    return DitFollower(feed, index, frozenset(names), listener=listener, stop=stop)
 
 
 class FeedPlace(NamedTuple):

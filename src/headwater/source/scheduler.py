@@ -1,115 +1,39 @@
-"""The scheduler of a source: runs what its sets have to do, when it is due, in a few threads for all of them.
+"""The scheduler of a source: runs the tasks of its sets when they are due, in a few threads for all of them.
 
-What has to be done again and again is a task, which says when it is due next; one thread decides which tasks run, and
-others run them, each task in one thread at a time. Tasks that may take minutes (a first load) never have all threads.
-What only has to be done once, and soon, is a job of the work queue, which has threads of its own and two priorities:
-changes that somebody waits for, and work that only has to be done some time. A publication of changes takes
-milliseconds, most of them spent waiting for the disk; pages, and the first look at thousands of sets, take the
-processor for as long as there is one. So those never have all threads, and only one at a time while there are news.
+A task says when it is due next and how urgent that is. Each urgency has a queue and threads of its own, so none waits
+for another: changes that somebody waits for take milliseconds, most of them spent waiting for the disk; pages, and the
+first publications of thousands of sets, take the processor for as long as there is one; a first load may take hours.
+While there are news, only one task of upkeep runs at a time, for the sake of the processor.
 """
 
 from __future__ import annotations
 
 import enum
+import heapq
+import itertools
+import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from headwater.progress import Listener, Notice, silent
 
 BUSY_SECONDS: Final = 2.0
-"""Changes are taken to go on for so long after one was put in the queue."""
-LOW_EVERY: Final = 16
-"""Of so many jobs one is of low priority, however many of the others wait."""
-
-Job = Callable[[], None]
+"""News are taken to go on for so long after a task was woken for some."""
 
 
-class Priority(enum.Enum):
-    """HIGH: somebody waits for it. LOW: it only has to be done some time."""
+class Urgency(enum.Enum):
+    """NEWS: somebody waits for it. UPKEEP: it only has to be done some time. LONG: it may take minutes."""
 
-    HIGH = enum.auto()
-    LOW = enum.auto()
-
-
-class WorkQueue:
-    """The jobs of `workers` threads. Jobs of one priority begin in the order in which they were put."""
-
-    def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.workers = workers
-        self._most_low = max(1, workers - 2)
-        self._clock = clock
-        self._high: deque[Job] = deque()
-        self._low: deque[Job] = deque()
-        self._low_busy = 0
-        self._since_low = 0
-        self._busy_until = 0.0
-        self._change = threading.Condition()
-        self._closed = False
-
-    def put(self, job: Job, priority: Priority) -> None:
-        """Put a job in the queue."""
-        with self._change:
-            if priority is Priority.HIGH:
-                self._high.append(job)
-                self._busy_until = self._clock() + BUSY_SECONDS
-            else:
-                self._low.append(job)
-            self._change.notify()
-
-    def take(self) -> tuple[Job, Priority] | None:
-        """The next job, waited for; None at the end. Say `done` of its priority afterwards."""
-        with self._change:
-            while not self._closed:
-                priority = self._next()
-                if priority is Priority.HIGH:
-                    self._since_low += 1
-                    return self._high.popleft(), priority
-                if priority is Priority.LOW:
-                    self._since_low = 0
-                    self._low_busy += 1
-                    return self._low.popleft(), priority
-                self._change.wait(BUSY_SECONDS if self._low else None)
-            return None
-
-    def _next(self) -> Priority | None:
-        may_low = bool(self._low) and self._low_busy < self._room
-        if self._high and not (may_low and not self._low_busy and self._since_low >= LOW_EVERY):
-            return Priority.HIGH
-        return Priority.LOW if may_low else None
-
-    @property
-    def _room(self) -> int:
-        """How many of low priority may be under way."""
-        return self._most_low if self._clock() >= self._busy_until else 1
-
-    def done(self, priority: Priority) -> None:
-        """A job of this priority has ended."""
-        if priority is Priority.LOW:
-            with self._change:
-                self._low_busy -= 1
-                self._change.notify()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return not self._high and not self._low
-
-    def close(self) -> None:
-        """End: what waits is not done any more."""
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
+    NEWS = enum.auto()
+    UPKEEP = enum.auto()
+    LONG = enum.auto()
 
 
-TASK_THREADS: Final = 16
-"""Threads for tasks, at most: they wait for disks and networks most of the time."""
-_SPARE_THREADS: Final = 2
-"""So many of them are not given to what takes long, when there are more tasks than threads."""
-_LONGEST_WAIT: Final = 60.0
+THREADS: Final = {Urgency.NEWS: 8, Urgency.UPKEEP: 6, Urgency.LONG: 12}
+"""At most so many, of each: they wait for disks and networks most of the time."""
 
 
 class Task(Protocol):
@@ -119,8 +43,8 @@ class Task(Protocol):
         """When it is to run next, by `time.monotonic`. Never waits; whoever brings it forward wakes the scheduler."""
         ...
 
-    def is_long(self) -> bool:
-        """Whether the next run may take minutes."""
+    def urgency(self) -> Urgency:
+        """How urgent the next run is."""
         ...
 
     def run(self) -> None:
@@ -128,45 +52,90 @@ class Task(Protocol):
         ...
 
 
-def startable(tasks: Sequence[Task], running: Collection[Task], now: float, room: int) -> tuple[list[Task], float]:
-    """The tasks that are to run now, `room` of them long ones at most, and when the next one is due."""
-    chosen, next_at = [], now + _LONGEST_WAIT
-    for task in tasks:
-        if task in running:
-            continue
-        if (due_at := task.due_at()) > now:
-            next_at = min(next_at, due_at)
-        elif not task.is_long():
-            chosen.append(task)
-        elif room > 0:  # the end of another long one makes room
-            room -= 1
-            chosen.append(task)
-    return chosen, next_at
+class TaskQueue:
+    """The tasks by the time when they are due, and those that are due by urgency, in the order in which they became so.
+
+    Not safe for several threads. `take` says what is to run next, `done` that it has run.
+    """
+
+    def __init__(self) -> None:
+        self._later: list[tuple[float, int, Task]] = []
+        """A heap; an entry of another time than `_times` has is void."""
+        self._times: dict[Task, float] = {}
+        self._due: dict[Urgency, dict[Task, None]] = {one: {} for one in Urgency}
+        self._running: dict[Task, Urgency] = {}
+        self._busy_until = -math.inf
+        self._numbers = itertools.count()
+
+    @property
+    def next_at(self) -> float:
+        """When `ripen` has something to do."""
+        return self._later[0][0] if self._later else math.inf
+
+    def place(self, task: Task, now: float) -> None:
+        """Ask the task when it is due; one that runs is asked when it has run."""
+        if task in self._running:
+            return
+        due_at, urgency = task.due_at(), task.urgency()
+        for other, tasks in self._due.items():
+            if due_at > now or other is not urgency:
+                tasks.pop(task, None)
+        if due_at <= now:
+            self._times.pop(task, None)
+            self._due[urgency].setdefault(task)
+        elif due_at < self._times.get(task, math.inf):  # it is asked again at the sooner of the two times
+            self._times[task] = due_at
+            heapq.heappush(self._later, (due_at, next(self._numbers), task))
+
+    def wake(self, task: Task, now: float) -> None:
+        """Ask the task, of which somebody says that it may be due."""
+        self.place(task, now)
+        if task in self._due[Urgency.NEWS]:
+            self._busy_until = now + BUSY_SECONDS
+
+    def ripen(self, now: float) -> None:
+        """Have the tasks wait for a thread whose time has come."""
+        while self.next_at <= now:
+            due_at, _number, task = heapq.heappop(self._later)
+            if self._times.get(task) == due_at:
+                del self._times[task]
+                self.place(task, now)
+
+    def has(self, urgency: Urgency, now: float) -> bool:
+        """Whether there is a task to run of this urgency, which has not to wait for the end of another one."""
+        is_held = urgency is Urgency.UPKEEP and now < self._busy_until and urgency in self._running.values()
+        return bool(self._due[urgency]) and not is_held
+
+    def take(self, urgency: Urgency, now: float) -> Task | None:
+        """The next task to run of this urgency, if there is one."""
+        if not self.has(urgency, now):
+            return None
+        task = next(iter(self._due[urgency]))
+        del self._due[urgency][task]
+        self._running[task] = urgency
+        return task
+
+    def done(self, task: Task, now: float) -> None:
+        """It has run, and is asked when it is due again."""
+        del self._running[task]
+        self.place(task, now)
 
 
 class Scheduler:
-    """Runs tasks, and the jobs of a queue, until stopped.
+    """Runs tasks until stopped. Each loop that is added has a thread of its own, and ends when it is `stopping`."""
 
-    Each loop that is added has a thread of its own, and ends when the scheduler is `stopping`.
-    """
-
-    def __init__(self, queue: WorkQueue, listener: Listener = silent) -> None:
+    def __init__(self, listener: Listener = silent) -> None:
         self.stopping = threading.Event()
         """Set when whatever is under way has to end."""
-        self._queue = queue
         self._listener = listener
         self._tasks: list[Task] = []
-        """In the order in which they began last: where there is no room for all, none waits for ever."""
         self._loops: list[Callable[[], None]] = []
         self._at_stop: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
-        self._task_count = 0
-        """Threads for tasks that there are: as many as tasks were ever under way at once."""
-        self._wake = threading.Condition()
-        self._is_woken = False
-        self._running: dict[Task, bool] = {}
-        """Those under way, and whether they take long."""
-        self._begun: SimpleQueue[Task | None] = SimpleQueue()
+        self._queue = TaskQueue()
+        lock = threading.RLock()
+        self._sooner = threading.Condition(lock)
+        self._ready = {one: threading.Condition(lock) for one in Urgency}
 
     def add(self, task: Task) -> None:
         """Run this task, too; before `start`."""
@@ -178,85 +147,76 @@ class Scheduler:
         if at_stop is not None:
             self._at_stop.append(at_stop)
 
-    def put(self, job: Job, priority: Priority) -> None:
-        """Put a short job in the queue."""
-        self._queue.put(job, priority)
-
     def start(self) -> None:
         """Begin."""
-        count = min(TASK_THREADS, len(self._tasks))
-        most_long = count if len(self._tasks) <= count else count - _SPARE_THREADS
-        work: list[tuple[str, Callable[[], None]]] = [
-            ("schedule", lambda: self._decide(most_long)),
-            *[("job", self._run_jobs)] * self._queue.workers,
-            *[("loop", loop) for loop in self._loops],
-        ]
+        work = [("time", self._keep_time), *(("loop", loop) for loop in self._loops)]
+        for urgency, most in THREADS.items():
+            count = min(most, len(self._tasks))
+            work += [(urgency.name.lower(), partial(self._run_tasks, urgency))] * count
         self._threads = [
             threading.Thread(target=target, name=f"headwater-{name}-{number}", daemon=True)
             for number, (name, target) in enumerate(work)
         ]
-        for thread in list(self._threads):
+        for thread in self._threads:
             thread.start()
 
-    def wake(self) -> None:
-        """Ask the tasks anew when they are due."""
-        with self._wake:
-            self._is_woken = True
-            self._wake.notify()
+    def wake(self, task: Task) -> None:
+        """Ask this task anew when it is due."""
+        self._place(self._queue.wake, task)
 
     def stop(self) -> None:
         """Ask to end; work under way ends at its next step."""
         self.stopping.set()
-        self._queue.close()
-        for _ in range(TASK_THREADS):
-            self._begun.put(None)
-        self.wake()
+        with self._sooner:
+            for one in (self._sooner, *self._ready.values()):
+                one.notify_all()
         for end_waiting in self._at_stop:
             end_waiting()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; False when it has not come in time."""
         until = time.monotonic() + timeout
-        for thread in list(self._threads):
+        for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _decide(self, most_long: int) -> None:
-        while not self.stopping.is_set():
-            with self._wake:
-                self._is_woken = False
-                room = most_long - sum(self._running.values())
-                chosen, next_at = startable(self._tasks, self._running, time.monotonic(), room)
-                for task in chosen:
-                    self._tasks.remove(task)
-                    self._tasks.append(task)
-                    self._running[task] = task.is_long()
-                    self._begun.put(task)
-                self._have_task_threads(min(len(self._running), TASK_THREADS))
-                self._wake.wait_for(lambda: self._is_woken, max(0.0, next_at - time.monotonic()))
+    def _place(self, place: Callable[[Task, float], None], task: Task) -> None:
+        with self._sooner:
+            next_at, now = self._queue.next_at, time.monotonic()
+            place(task, now)
+            self._tell_threads(now)
+            if self._queue.next_at < next_at:
+                self._sooner.notify()
 
-    def _have_task_threads(self, count: int) -> None:
-        while self._task_count < count:
-            self._task_count += 1
-            name = f"headwater-task-{self._task_count}"
-            self._threads.append(threading.Thread(target=self._run_tasks, name=name, daemon=True))
-            self._threads[-1].start()
+    def _tell_threads(self, now: float) -> None:
+        for urgency, ready in self._ready.items():
+            if self._queue.has(urgency, now):
+                ready.notify()  # who takes a task tells the next
 
-    def _run_tasks(self) -> None:
-        while (task := self._begun.get()) is not None and not self.stopping.is_set():
-            self._run(task.run)
-            with self._wake:
-                del self._running[task]
-            self.wake()
+    def _keep_time(self) -> None:
+        with self._sooner:
+            for task in self._tasks:
+                self._queue.place(task, time.monotonic())
+            while not self.stopping.is_set():
+                now = time.monotonic()
+                self._queue.ripen(now)
+                self._tell_threads(now)
+                self._sooner.wait(min(self._queue.next_at - now, threading.TIMEOUT_MAX))
 
-    def _run_jobs(self) -> None:
-        while (taken := self._queue.take()) is not None:
-            job, priority = taken
-            self._run(job)
-            self._queue.done(priority)
+    def _run_tasks(self, urgency: Urgency) -> None:
+        while (task := self._take(urgency)) is not None:
+            try:
+                task.run()
+            except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
+                self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
+            self._place(self._queue.done, task)
 
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
-            self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
+    def _take(self, urgency: Urgency) -> Task | None:
+        with self._sooner:
+            while not self.stopping.is_set():
+                now = time.monotonic()
+                if (task := self._queue.take(urgency, now)) is not None:
+                    self._tell_threads(now)
+                    return task
+                self._ready[urgency].wait()
+        return None

@@ -7,6 +7,7 @@ asks `is_published` before it shows anything.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import socket
 import time
@@ -31,6 +32,7 @@ from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.packages.change_contents import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool
+from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.copy_sets import has_copy
@@ -39,7 +41,7 @@ from headwater.source.leadership import Leadership, StateLock, make_state
 from headwater.source.publication import Publication, PublicationEvents
 from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, SetWatch
 from headwater.source.scan_settings import StaticTree
-from headwater.source.scheduler import Scheduler, WorkQueue
+from headwater.source.scheduler import Scheduler
 from headwater.source.set_health import SetHealth
 from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.worker import SetResult, SetWorker, SourceContext
@@ -48,12 +50,15 @@ from headwater.versions.keeping import ContentKeeping
 if TYPE_CHECKING:
     from headwater.source.notifier import Notifier
     from headwater.source.published_copy import CopyTask
-    from headwater.source.push_publisher import PushSet
 
 _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
 """So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
+_NAMING_SECONDS = 0.25
+"""Between looks at which sets can be named while others cannot be shown …"""
+_NAMING = TimeShare(0.05)
+"""… but no more than this share of the time."""
 _PACKING_ROUNDS = 3
 """So often the folder is scanned again because files turned out to be others while they were packed."""
 _PATCH_SECONDS = 300.0
@@ -82,10 +87,11 @@ class Source(ConfiguredSource):
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._followed: list[SetWorker | PushSet] = []
+        self._followed: list[SetWorker] = []
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
+        self._name_at = 0.0
         self._scanned: dict[str, SetWorker] = {}
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
@@ -112,6 +118,7 @@ class Source(ConfiguredSource):
                 state=self._state,
                 events=self.events,
                 listener=listener,
+                set_count=len(config.sets),
                 may_record=self.leadership.check,
                 name_published=self._name_published,
                 versions_of=lambda name: self.versions if name in self.versioned else None,
@@ -286,7 +293,7 @@ class Source(ConfiguredSource):
         self.publisher.begin()
         if self._notifier is not None:
             self._notifier.start()
-        self._scheduler = scheduler = Scheduler(WorkQueue(self.push_sets.publishing_threads), self._listener)
+        self._scheduler = scheduler = Scheduler(self._listener)
         self._clean_versions()
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_earlier()
@@ -357,9 +364,20 @@ class Source(ConfiguredSource):
             )
 
     def _name_published(self) -> None:
-        """A set that fails does not hide the others: the Source Description names those that are there."""
-        with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
-            self.publisher.site_documents.name_published()
+        """A set that fails does not hide the others: the Source Description names those that are there.
+
+        Of thousands it takes a while to see which; who asks again and again asks mostly for nothing.
+        """
+        began = time.monotonic()
+        if began < self._name_at:
+            return
+        self._name_at = math.inf
+        try:
+            with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
+                self.publisher.site_documents.name_published()
+        finally:
+            ended = time.monotonic()
+            self._name_at = ended + max(_NAMING_SECONDS, _NAMING.pause_after(ended - began))
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""

@@ -14,6 +14,7 @@ from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
 from headwater.publish.packages.change_contents import needed_versions
+from headwater.source.scheduler import Urgency
 from headwater.versions.history import History, has_history
 from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect, prune
 from headwater.versions.store import VersionStore
@@ -89,9 +90,9 @@ class VersionCollection:
         """When it is done next."""
         return self._due_at
 
-    def is_long(self) -> bool:
+    def urgency(self) -> Urgency:
         """All versions are looked at."""
-        return True
+        return Urgency.LONG
 
     def run(self) -> None:
         """Do it; what fails is told, and tried again the next time."""

@@ -1,9 +1,10 @@
-"""Keeps one set current, whatever it is made of: one life for folders, copies and datasets, and one schedule.
+"""Keeps one set current, whatever it is made of: one life for folders, copies, datasets, push sets, and one schedule.
 
 What a run before has recorded is published first. Then the whole of what the set is made of is looked at, what is found
-is recorded and published; that comes again after a pause, sooner where hints say where to look. However busy or quiet a
-set is, its documents are published anew every 30 seconds: pages may be due, documents lost or damaged. Whatever fails
-is shown by `health`, and tried again after a pause that grows; then the whole is looked at again.
+is recorded and published; that comes again after a pause, sooner where hints say where to look. For a push set others
+record, and it is told. However busy or quiet a set is, its documents are published anew every 30 seconds: pages may be
+due, documents lost or damaged. Whatever fails is shown by `health`, and tried again after a pause that grows; then the
+whole is looked at again.
 
 What is due when is decided by plain functions of state and time, without a clock. Hints only say where to look first;
 the look at the whole is the truth.
@@ -33,13 +34,16 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.retry import TimeShare
 from headwater.source.publication import PublicationEvents
+from headwater.source.scheduler import Urgency
 from headwater.source.set_health import Failures, SetHealth, fault_words
 from headwater.versions.history import History
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 TICK_SECONDS = 30.0
-"""Between publications, however busy or quiet the set is: documents may be lost or damaged."""
+"""Between publications, however busy or quiet the set is: documents may be lost or damaged …"""
+TICKS: Final = TimeShare(0.01)
+"""… but they take no more than this share of a processor's time, over all sets."""
 HELD_SECONDS = 5.0
 """Between looks at the whole while deletions are held back: what is gone may be back."""
 ECHO_SECONDS: Final = 1.0
@@ -70,6 +74,7 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     state: Path
     events: PublicationEvents = msgspec.field(default_factory=PublicationEvents)
     listener: Listener = silent
+    set_count: int = 1
     may_record: Callable[[], None] = lambda: None
     name_published: Callable[[], None] = lambda: None
     versions_of: Callable[[str], VersionStore | None] = lambda _name: None
@@ -117,6 +122,8 @@ class Intake:
     name: str
     refresh: Refresh = Refresh.DUE
     """Which pages a look refreshes that has found something."""
+    is_told = False
+    """Whether others record, so that hints say that there is something to publish, and looks only ask the catalog."""
     is_dated_by_looks = False
     """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
     fault_pause: float = math.inf
@@ -210,17 +217,18 @@ class Schedule(msgspec.Struct, kw_only=True):
     def next_work(self, now: float) -> tuple[SetWork, float]:
         """What is to be done next, and when; a time that is not after `now` stands for at once.
 
-        Of what is due, a look at the whole comes first: it sees what hints hint at. Then what is due by time, however
-        many hints come.
+        Of what is due, a look at the whole comes first: it sees what hints hint at. Then hints, but however many come,
+        what is due by time is not put off for more than TICK_SECONDS.
         """
         if not self.is_begun:
             return SetWork.BEGIN, self.retry_at
         hints_at = AT_ONCE if self.hints else min((due for due, _path in self.later), default=math.inf)
         work = (
             (SetWork.LOOK, self.look_at),
-            (SetWork.PUBLISH, self.publish_at),
+            (SetWork.PUBLISH, self.publish_at + (TICK_SECONDS if self.hints else 0.0)),
             (SetWork.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
             (SetWork.HINTS, hints_at),
+            (SetWork.PUBLISH, self.publish_at),
             (SetWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
         )
         chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
@@ -253,7 +261,7 @@ class SetWorker:
         context: SourceContext,
         intake: Intake,
         stop: Callable[[], bool] = lambda: False,
-        wake: Callable[[], None] = lambda: None,
+        wake: Callable[[SetWorker], None] = lambda _worker: None,
     ) -> None:
         self.name = intake.name
         self.intake = intake
@@ -261,29 +269,34 @@ class SetWorker:
         self.is_stopping = stop
         self.has_looked = False
         """Whether the whole was looked at in this process."""
+        self.published_seq: int | None = None
+        """The newest change that this process has published."""
+        self.failures = Failures(self.health, context.clock, of_set(context.listener, intake.name))
         self._context = context
         self._publisher = context.publisher
         self._wake = wake
-        self._failures = Failures(self.health, context.clock, of_set(context.listener, intake.name))
         self._failed: tuple[bytes | None, float] = (None, 0.0)
         """The input that has failed, and until when it is not tried again."""
         self._noted: str | None = ""
         """The fault that the intake has noted; empty: not known."""
         self._lock = threading.Lock()
         self._schedule = Schedule(publish_at=time.monotonic() + TICK_SECONDS)
+        if intake.is_told:
+            self._schedule = Schedule(is_begun=True, look_at=math.inf, publish_at=math.inf)
         self._is_older = False
         """Whether more was published than the catalog knows: nothing is published before the whole was looked at."""
         self._at: dt.datetime | None = None
         """All that had happened until then is recorded …"""
         self._looked_at: dt.datetime | None = None
         """… as was seen then, by a clock that may have been set back since."""
-        self._published_seq = 0
+        self._told_seq = 0
         self._caught_up_at = 0.0
+        self._repair_seconds = 0.0
 
     @property
     def is_unsettled(self) -> bool:
         """Whether it has to look at the whole whenever there may be news: it fails, holds deletions back or begins."""
-        return not self.has_looked or bool(self._failures) or self.health.held_back is not None
+        return not self.has_looked or bool(self.failures) or self.health.held_back is not None
 
     # What is told from outside
 
@@ -301,7 +314,23 @@ class SetWorker:
                 schedule.look_for_hints()
             if len(schedule.hints) > SURGE:
                 schedule.hints.clear()
-        self._wake()
+        self._wake(self)
+
+    def tell(self, seq: int = 0, *, is_news: bool = True) -> None:
+        """Changes were recorded in the set, up to `seq` at least; without news it may wait for its turn."""
+        with self._lock:
+            self._told_seq = max(self._told_seq, seq)
+            if is_news:
+                self._schedule.hints.add(b"")
+            if self._schedule.publish_at == math.inf:
+                self._schedule.publish_at = time.monotonic()
+        self._wake(self)
+
+    def worked(self, what: str) -> None:
+        """Something of the set goes well that may have failed."""
+        self.failures.worked(what)
+        if not self.failures:
+            self.health.phase = self.intake.phase
 
     def appeared(self, folders: Iterable[bytes]) -> None:
         """These folders have just appeared: they are looked at once more."""
@@ -309,7 +338,7 @@ class SetWorker:
         later = [(at, path) for path in islice(folders, SURGE)]  # whoever names them looks at the disk, which may hang
         with self._lock:
             self._schedule.later += later
-        self._wake()
+        self._wake(self)
 
     def watch_changed(self) -> None:
         """It is watched from now on, or no longer."""
@@ -318,7 +347,7 @@ class SetWorker:
                 self._schedule.retry_at = 0.0
             elif not self.health.watching:
                 self._schedule.look_by(self._regular_look_at())
-        self._wake()
+        self._wake(self)
 
     def look_now(self, *, is_other_input: bool = False) -> None:
         """Look at the whole; what has failed waits for its pause, unless its input is another one by now."""
@@ -335,10 +364,13 @@ class SetWorker:
         with self._lock:
             return self._schedule.next_work(time.monotonic())[1]
 
-    def is_long(self) -> bool:
-        """Whether the whole, or all documents of the set, may be due."""
+    def urgency(self) -> Urgency:
+        """Whether there is news, whether only what is recorded is to be published, or the whole may be looked at."""
         with self._lock:
-            return self._schedule.next_work(time.monotonic())[0] not in (SetWork.HINTS, SetWork.PUBLISH)
+            work, _at = self._schedule.next_work(time.monotonic())
+        if work is SetWork.HINTS:
+            return Urgency.NEWS
+        return Urgency.UPKEEP if work is SetWork.PUBLISH or self.intake.is_told else Urgency.LONG
 
     def run(self) -> None:
         """Do what is due. What has failed waits for its pause, or until its input is another."""
@@ -347,7 +379,7 @@ class SetWorker:
         if now < again_at and seen == failed:
             self._schedule.retry_at = min(again_at, now + self.intake.fault_pause)
             return
-        pause = self._failures.attempt(self.name, self._round)
+        pause = self.failures.attempt(self.name, self._round)
         if pause is not None:
             now = time.monotonic()
             self._failed = seen, now + pause
@@ -357,6 +389,8 @@ class SetWorker:
             self._context.name_published()
         else:
             self._failed = (None, 0.0)
+            if self.has_looked or self.intake.is_told:
+                self.worked(self.name)
         self._note(self.health.error)
 
     def once(self) -> SetResult:
@@ -393,8 +427,6 @@ class SetWorker:
             self._do(work, paths)
         except Stopped:
             return
-        if work is not SetWork.BEGIN:
-            self.health.phase = self.intake.phase
 
     def _do(self, work: SetWork, paths: set[bytes]) -> None:
         if work is SetWork.BEGIN:
@@ -408,9 +440,7 @@ class SetWorker:
                 paths, self._schedule.large = self._schedule.large, set()
             self._follow(paths, is_apart=True)
         else:
-            with self._lock:
-                self._schedule.publish_at = time.monotonic() + TICK_SECONDS
-            self._publish(Refresh.REPAIR)
+            self._repair()
 
     def _begin(self) -> None:
         """What a run before recorded and did not publish, or published for another base URL, comes first.
@@ -422,8 +452,16 @@ class SetWorker:
             self.health.phase = "publishing"
             self._is_older = self._publisher.history.is_older_than_documents(self.name)
             self._publisher.reset_history(self.name)
-            self._publish(Refresh.REPAIR)
+            self._repair()
         self._schedule.is_begun = True
+
+    def _repair(self) -> None:
+        """Publish what is due by time, and restore documents; the next time is later where that takes long."""
+        began, pause = time.thread_time(), TICKS.pause_after(self._repair_seconds) * self._context.set_count
+        with self._lock:
+            self._schedule.publish_at = time.monotonic() + max(TICK_SECONDS, pause)
+        self._publish(Refresh.REPAIR)
+        self._repair_seconds = time.thread_time() - began
 
     def _look_and_publish(self) -> None:
         is_loading = not self.intake.is_open
@@ -456,9 +494,12 @@ class SetWorker:
         self.health.scanned_at = self._at
         self.health.remarks = looked.scanned.warnings
         is_first, self.has_looked, self._is_older = not self.has_looked, True, False
-        return msgspec.structs.replace(looked, is_changed=True) if is_first or self._failures else looked
+        return msgspec.structs.replace(looked, is_changed=True) if is_first or self.failures else looked
 
     def _follow(self, paths: set[bytes], *, is_apart: bool = False) -> None:
+        if self.intake.is_told:
+            self._publish(Refresh.CHANGES)
+            return
         looked = self.intake.look_at(paths, is_apart=is_apart)
         if looked.held_back:
             self.health.held_back = self.health.held_back or looked.held_back
@@ -491,15 +532,16 @@ class SetWorker:
         """Publish what is recorded, and with REPAIR restore documents that are lost or damaged."""
         if self._is_older or not self.intake.is_open or not self.intake.may_publish():
             return None
-        catalog = self._context.catalog
-        if not self._failures and (known := self.intake.known_at()) is not None:
+        catalog, is_quick = self._context.catalog, refresh is Refresh.CHANGES
+        if not is_quick and not self.failures and (known := self.intake.known_at()) is not None:
             self._at, self._looked_at = self._publisher.rotate(self.name) or catalog.mark(self.name, known), known
         # Before the first look of this process nothing newer is known than the opening; the publisher never goes back
         # behind what it has stated before.
         at = self._at or catalog.state(self.name).opened_at
         assert at is not None
-        published = self._publisher.publish(self.name, at, refresh, looked_at=self._looked_at)
-        self._published_seq = published.seq
+        newest = self._told_seq if is_quick else None
+        published = self._publisher.publish(self.name, at, refresh, newest=newest, looked_at=self._looked_at)
+        self.published_seq = published.seq
         with self._lock:
             self._schedule.has_pages_left = published.pages_left > 0
             due_at = time.monotonic() + published.due_in_seconds
@@ -520,5 +562,5 @@ class SetWorker:
             self._follow(paths)
         elif now - self._caught_up_at > _CATCH_UP_SECONDS:
             self._caught_up_at = now
-            if self._context.catalog.state(self.name).last_seq > self._published_seq:
+            if self._context.catalog.state(self.name).last_seq != self.published_seq:
                 self._publish(Refresh.REPAIR)

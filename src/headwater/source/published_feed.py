@@ -1,0 +1,195 @@
+"""The push sets of a source: what others record in them is found by one cheap question for all, and published.
+
+A set that follows an index has a task of its own besides, which takes what is new there and asks again after a pause.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from headwater.catalog.faults import UnknownSet
+from headwater.ingest.dit.intake import settle
+from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.ingest_state import unsettled
+from headwater.ingest.set_problems import DeletionsHeld
+from headwater.progress import silent
+from headwater.retry import TimeShare
+from headwater.source.scheduler import Urgency
+from headwater.source.set_health import SetHealth
+from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
+
+LOOK_SECONDS: Final = 0.25
+"""Between looks at what others have recorded …"""
+LOOKS: Final = TimeShare(0.02)
+"""… but no more than this share of the time."""
+
+
+class PublishedFeed(Intake):
+    """What is announced to a set, or taken from its index: it is in the catalog by now."""
+
+    is_told = True
+
+    def __init__(self, context: SourceContext, feed: Feed, *, has_index: bool) -> None:
+        self.name = feed.name
+        self.feed = feed
+        self.seen_seq: int | None = None
+        """The newest change that was seen in the catalog: another number is news."""
+        self.polled_at: dt.datetime | None = None
+        """All that its index had then is recorded."""
+        self.is_unsettled = False
+        """Whether documents wait that are to be recorded first."""
+        self._context = context
+        self._has_index = has_index
+        self._was_open = False
+        self.waiting_phase = "loading" if has_index else "waiting for its first records"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first load is complete."""
+        if not self._was_open:
+            with suppress(UnknownSet):
+                self._was_open = self._context.catalog.state(self.name).opened_at is not None
+        return self._was_open
+
+    @property
+    def phase(self) -> str:
+        """What health says while nothing fails."""
+        return "following" if self._was_open else self.waiting_phase
+
+    def look(self) -> Looked:
+        """Nothing: others have recorded it."""
+        return Looked()
+
+    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
+        """It is told."""
+        return math.inf
+
+    def known_at(self) -> dt.datetime | None:
+        """Now, or when its index was asked last."""
+        return self.polled_at if self._has_index else self._context.clock()
+
+    def may_publish(self) -> bool:
+        """Yes; documents that a version before 0.2 has left waiting for their partners are recorded first."""
+        if self.is_unsettled:
+            self.is_unsettled = False
+            with suppress(DeletionsHeld):  # they wait on; `status` says so
+                settle(self.feed, self._context.clock())
+        return True
+
+
+class IndexReader(Protocol):
+    """An index that is followed."""
+
+    def poll(self) -> int:
+        """Take what is new; how many documents were looked at."""
+        ...
+
+
+class IndexPoll:
+    """One set's, as a task: `index` makes what is polled every `poll_seconds`, when it is polled first."""
+
+    def __init__(
+        self,
+        worker: SetWorker,
+        clock: Callable[[], dt.datetime],
+        index: Callable[[], IndexReader],
+        poll_seconds: float,
+    ) -> None:
+        self._worker = worker
+        self._feed = _feed(worker)
+        self._clock = clock
+        self._index = index
+        self._poll_seconds = poll_seconds
+        self._reader: IndexReader | None = None
+        self._poll_at = 0.0
+        self._has_failed = False
+
+    def due_at(self) -> float:
+        """When the index is to be asked again."""
+        return self._poll_at
+
+    def urgency(self) -> Urgency:
+        """A first load takes as long as it takes, and an index that does not answer until it is given up."""
+        return Urgency.LONG if self._has_failed or not self._feed.is_open else Urgency.NEWS
+
+    def run(self) -> None:
+        """Take what is new; a failure is kept for `health`."""
+        health = self._worker.health
+        health.phase = "reading the index" if self._feed.is_open else "loading"
+        pause = self._worker.failures.attempt("index", self._poll)
+        self._has_failed = pause is not None
+        if pause is not None:
+            self._poll_at = time.monotonic() + pause
+        else:
+            self._worker.worked("index")
+
+    def _poll(self) -> None:
+        self._reader = self._reader or self._index()
+        at = self._clock()
+        found = self._reader.poll()
+        self._poll_at = 0.0 if found else time.monotonic() + self._poll_seconds
+        self._worker.health.scans += 1
+        self._worker.health.scanned_at = self._feed.polled_at = at
+        if found and self._feed.is_open:
+            self._worker.tell()
+
+
+class FeedWatch:
+    """Tells the workers of these sets what was recorded by anybody, as a task: one question for all."""
+
+    def __init__(self, context: SourceContext, workers: Sequence[SetWorker]) -> None:
+        self._context = context
+        self._workers = {one.name: one for one in workers}
+        self._look_at = 0.0
+        self._is_blind = False
+
+    def due_at(self) -> float:
+        """When all sets are to be looked at."""
+        return self._look_at
+
+    def urgency(self) -> Urgency:
+        """It is one question."""
+        return Urgency.NEWS
+
+    def run(self) -> None:
+        """Have published what others have recorded."""
+        began, catalog = time.thread_time(), self._context.catalog
+        try:
+            newest, waited = catalog.newest(), unsettled(catalog, self._context.clock())
+        except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
+            self._is_blind = True
+            for number, worker in enumerate(self._workers.values()):
+                pause = worker.failures.add("catalog", fault, silent if number else None)
+            self._look_at = time.monotonic() + pause
+            return
+        if self._is_blind:
+            for worker in self._workers.values():
+                worker.worked("catalog")
+            self._is_blind = False
+        found = {name: seq for name, seq in newest.items() if name in self._workers}
+        if len(found) < len(self._workers) or any(one.failures for one in self._workers.values()):
+            self._context.name_published()
+        for name, seq in found.items():
+            self._tell(self._workers[name], seq)
+        for worker in [self._workers[name] for name in waited if name in self._workers]:
+            _feed(worker).is_unsettled = True
+            worker.tell()
+        took = time.thread_time() - began
+        self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
+
+    def _tell(self, worker: SetWorker, seq: int) -> None:
+        feed = _feed(worker)
+        is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq
+        feed.seen_seq = seq
+        if is_other and seq != worker.published_seq:
+            worker.tell(seq, is_news=not is_first)
+
+
+def _feed(worker: SetWorker) -> PublishedFeed:
+    assert isinstance(worker.intake, PublishedFeed)
+    return worker.intake
