@@ -13,9 +13,9 @@ from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
-from headwater.rdf.lines.reading import line_blocks, octets
-from headwater.rdf.lines.xml_documents import bounded_entities
+from headwater.rdf.parsing import bounded_entities
 from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.statements import line_blocks, octets
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import statement
 

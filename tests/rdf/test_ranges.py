@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.rdf import sorting as ranges
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import NotCanonical, RdfBounds, RdfTooCostly
-from headwater.rdf.lines import ranges
-from headwater.rdf.lines.ranges import LineFile, common_ranges
+from headwater.rdf.sorting import LineFile, common_ranges
 from tests.rdf.datasets import statement
 
 LINES = st.sets(st.text("abc", max_size=20).map(lambda text: f"{text}\n".encode()), max_size=40).map(sorted)

@@ -18,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.rdf import canonical, differences
+from headwater.rdf import canonical, differences, sorting
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.dataset_patch import DatasetBase, write_dataset_patch, write_update
+from headwater.rdf.differences import DatasetBase, write_dataset_patch, write_update
 from headwater.rdf.faults import BadRdf, RdfBounds
-from headwater.rdf.lines import sorting
-from headwater.rdf.lines.sorting import LineSorter
+from headwater.rdf.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from tests.rdf.datasets import difference, statement
 from tests.support.failing import failing
@@ -196,7 +195,7 @@ def test_sort_ends_with_the_run(tmp_path: Path) -> None:
     """Killed in the middle, a run leaves no process behind, and none that writes into its folder."""
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.lines.sorting import LineSorter\n"
+        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.sorting import LineSorter\n"
         "sorter = LineSorter(Path(sys.argv[1]), RdfBounds(run_octets=1))\n"
         "sorter.add(b'b\\n')\nprint(sorter._process.pid, flush=True)\ntime.sleep(60)\n"
     )
@@ -246,7 +245,7 @@ from filecmp import cmp
 from pathlib import Path
 from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import write_canonical
-from headwater.rdf.dataset_patch import DatasetBase, write_update
+from headwater.rdf.differences import DatasetBase, write_update
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.triplestores.iri_keeping import with_prefixed_names
 from headwater.triplestores.sparql_text import as_data

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.rdf.canonical import write_syntax
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, RdfInput, Syntax
-from headwater.rdf.writing import write_syntax
 from tests.support.program import run_here
 
 TRIPLES = """<http://e.org/a> <http://e.org/p> "Über <&> 'x' \\"y\\"\\n"@de-at .

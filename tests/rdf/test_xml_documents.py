@@ -14,7 +14,7 @@ import pytest
 
 from headwater.rdf.canonical import write_canonical
 from headwater.rdf.faults import BadRdf
-from headwater.rdf.lines.xml_documents import bounded_entities, in_utf8, with_canonical_literals
+from headwater.rdf.parsing import bounded_entities, in_utf8, with_canonical_literals
 from headwater.rdf.syntaxes import RDF_XML, RdfInput
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"

@@ -115,7 +115,7 @@ def _apply_nquads(old: bytes, patch: bytes) -> bytes:
 def _statements(octets: bytes) -> set[bytes]:
     """The lines of a file in canonical form, without their ends. Raises PatchRefused for any other."""
     from headwater.rdf.faults import BadRdf
-    from headwater.rdf.lines.statements import canonical_block, has_blanks
+    from headwater.rdf.statements import canonical_block, has_blanks
 
     lines = octets.split(b"\n")
     if len(octets) > LARGEST or lines.pop() or any(one >= other for one, other in pairwise(lines)):

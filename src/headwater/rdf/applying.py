@@ -18,9 +18,9 @@ from typing import BinaryIO
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_blocks, write_canonical
 from headwater.rdf.differences import PatchSummary, sorted_blocks
 from headwater.rdf.faults import BOUNDS, NotCanonical, RdfBounds
-from headwater.rdf.lines.sorting import LineSorter
-from headwater.rdf.lines.statements import refuse_blanks
 from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.sorting import LineSorter
+from headwater.rdf.statements import refuse_blanks
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _LINES = 1_000

@@ -5,26 +5,35 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
+from xml.parsers.expat import ExpatError, ParserCreate
 
-from pyoxigraph import RdfFormat
+from pyoxigraph import Quad, RdfFormat, Triple, parse, serialize
 
 from headwater.errors import Undetermined
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
+from headwater.rdf.blank_nodes import NamedLines
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
-from headwater.rdf.lines.blank_nodes import NamedLines
-from headwater.rdf.lines.parsing import DocumentNodes, parsed_files
-from headwater.rdf.lines.ranges import LineFile
-from headwater.rdf.lines.reading import ended, is_plain, line_blocks, octets
-from headwater.rdf.lines.sorting import LineSorter
-from headwater.rdf.lines.statements import HAS_BLANK, canonical_and_blanks, canonical_block, has_blanks, refuse_blanks
-from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RdfInput
+from headwater.rdf.parsing import DocumentNodes, parsed_files
+from headwater.rdf.sorting import LineFile, LineSorter
+from headwater.rdf.statements import (
+    HAS_BLANK,
+    canonical_and_blanks,
+    canonical_block,
+    ended,
+    has_blanks,
+    is_plain,
+    line_blocks,
+    octets,
+    refuse_blanks,
+)
+from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RDF_XML, RdfInput, Syntax
 
 _PIECE_OCTETS: Final = 4 << 20
 """So much of a file is made canonical by a process at once."""
@@ -292,3 +301,56 @@ def write_blocks(blocks: Iterable[tuple[int, bytes]], target: Path, *, durable: 
     finally:
         aside.unlink(missing_ok=True)
     return DatasetSummary(quads, length, digest.hexdigest())
+
+
+_WITH_GRAPHS = ("nquads", "trig", "jsonld")
+
+
+def write_syntax(
+    inputs: Sequence[RdfInput], target: Path, syntax: Syntax, *, scratch: Path, bounds: RdfBounds = BOUNDS
+) -> DatasetSummary:
+    """Write the dataset of files in a syntax at `target`: the same octets for the same dataset. Gives the dataset.
+
+    Raises BadRdf for what the syntax cannot say: named graphs in most, some predicates and characters in RDF/XML.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
+        folder = Path(name)
+        dataset = _canonical(inputs, folder / "dataset", bounds)
+        try:
+            serialize(_statements(folder / "dataset", syntax), str(target), syntax.parser_format)
+            if syntax is RDF_XML:
+                _check_xml(target)  # the parser of RDF reads what is no XML
+            again = _canonical([RdfInput(target, syntax, name="what was written")], folder / "again", bounds)
+        except (BadRdf, OSError, ValueError, ExpatError) as error:
+            raise _unsaid(inputs, syntax, str(error)[:300]) from error
+        if again.sha256 != dataset.sha256:
+            raise _unsaid(inputs, syntax, "it is another dataset when it is read again")
+    return dataset
+
+
+def _check_xml(path: Path) -> None:
+    """Raise ExpatError where a file is not well-formed XML."""
+    with path.open("rb") as file:
+        ParserCreate(namespace_separator=" ").ParseFile(file)
+
+
+def _canonical(inputs: Sequence[RdfInput], target: Path, bounds: RdfBounds) -> DatasetSummary:
+    return write_canonical(
+        inputs, target, scratch=target.parent, durable=False, options=RdfOptions(BlankNodes.CANONICAL, bounds=bounds)
+    )
+
+
+def _unsaid(inputs: Sequence[RdfInput], syntax: Syntax, why: str) -> BadRdf:
+    return BadRdf(f"{syntax.title} cannot say this: {why}", where=", ".join(one.where for one in inputs[:3]))
+
+
+def _statements(dataset: Path, syntax: Syntax) -> Iterator[Quad] | Iterator[Triple]:
+    quads = parse(path=dataset, format=RdfFormat.N_QUADS)
+    return iter(quads) if syntax.name in _WITH_GRAPHS else _triples(quads)
+
+
+def _triples(quads: Iterator[Quad]) -> Iterator[Triple]:
+    for quad in quads:
+        if (graph := str(quad.graph_name)) != "DEFAULT":
+            raise ValueError(f"it has no named graphs, and there is {graph}")
+        yield quad.triple

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from headwater.processes.limited import JobEnded, LimitedProcess, limit_memory
+from headwater.rdf.blank_nodes import bounded_forms
 from headwater.rdf.faults import BadRdf, RdfBounds, RdfTooCostly
-from headwater.rdf.lines.blank_nodes import bounded_forms
-from headwater.rdf.lines.parsing import statements_of
-from headwater.rdf.lines.reading import line_blocks, octets
-from headwater.rdf.lines.statements import canonical_block, has_blanks
+from headwater.rdf.parsing import statements_of
+from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import NAMES, RdfInput, Syntax
 
 HASHED_OCTETS: Final = 16 << 20

@@ -12,11 +12,9 @@ from pyoxigraph import Literal, parse
 
 from headwater.rdf.applying import PatchSteps
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
-from headwater.rdf.lines.parsing import parsed_files
-from headwater.rdf.lines.reading import line_blocks, octets
-from headwater.rdf.lines.statements import HAS_BLANK, canonical_block
-from headwater.rdf.lines.xml_documents import is_xml_content
+from headwater.rdf.parsing import is_xml_content, parsed_files
 from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.statements import HAS_BLANK, canonical_block, line_blocks, octets
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _MOST = 1_000

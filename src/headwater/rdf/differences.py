@@ -1,6 +1,6 @@
 """The difference of two canonical files as N-Quads Unified Diff: removals, then additions, each sorted (NQUD-A4).
 
-Both files are cut at the same lines into ranges (`lines/ranges.py`), which processes compare; that they are canonical
+Both files are cut at the same lines into ranges (`sorting`), which processes compare; that they are canonical
 and in order is checked on the way, of the lines of the new file that stand in the old one too by comparing octets.
 """
 
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import lt
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
-from headwater.rdf.faults import BOUNDS, BadRdf, NotCanonical, RdfBounds
-from headwater.rdf.lines.ranges import LineFile, common_ranges
-from headwater.rdf.lines.reading import inflated_file, line_blocks, octets
-from headwater.rdf.lines.statements import canonical_and_blanks, refuse_blanks
+from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetSummary, RdfOptions, write_canonical
+from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, NotCanonical, RdfBounds
+from headwater.rdf.sorting import LineFile, common_ranges
+from headwater.rdf.statements import canonical_and_blanks, inflated_file, line_blocks, octets, refuse_blanks
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _RANGE = 4 << 20
 _PIECE = 1 << 20
@@ -208,3 +209,68 @@ def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:
     is_twice = lines[at] == lines[at - 1]
     what = "the statement stands there twice" if is_twice else "the statement is not in its order"
     return NotCanonical(what, where=where, line=number + at)
+
+
+def write_dataset_patch(
+    datasets: tuple[RdfInput, RdfInput],
+    target: BinaryIO,
+    *,
+    scratch: Path,
+    options: RdfOptions = NO_BLANK_NODES,
+) -> PatchSummary:
+    """Write what makes the first dataset the second. `target` is a file that can be cut.
+
+    Labels of RDFC-1.0 are refused, since they are other ones after a change. Raises BadRdf.
+    """
+    if options.blank_nodes is BlankNodes.CANONICAL:
+        options = replace(options, blank_nodes=BlankNodes.REFUSED)
+    old, new = datasets
+    if old.syntax is N_QUADS and new.syntax is N_QUADS:
+        try:
+            keeps = options.blank_nodes is BlankNodes.KEPT
+            return write_patch(old.path, new.path, target, blanks=keeps, bounds=options.bounds)
+        except NotCanonical:
+            pass
+        except BlankNodesRefused:
+            if options.blank_nodes is not BlankNodes.REPLACED:
+                raise
+        target.seek(0)
+        target.truncate()
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
+        paths = (Path(folder, "old"), Path(folder, "new"))
+        for one, path in zip(datasets, paths, strict=True):
+            write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
+        return write_patch(*paths, target, are_canonical=True, bounds=options.bounds)
+
+
+class DatasetBase(NamedTuple):
+    """The state before, a canonical file that is known to be one, and where the patch from it is to lie."""
+
+    dataset: Path
+    patch: Path
+
+
+class UpdateSummary(NamedTuple):
+    """What was written."""
+
+    dataset: DatasetSummary
+    patch: PatchSummary
+
+
+def write_update(
+    inputs: Iterable[RdfInput],
+    target: Path,
+    base: DatasetBase,
+    *,
+    scratch: Path,
+    options: RdfOptions = NO_BLANK_NODES,
+) -> UpdateSummary:
+    """Write the union of files as `write_canonical` does, then the patch from the state before as `write_patch` does.
+
+    Raises BadRdf and its kinds.
+    """
+    dataset = write_canonical(inputs, target, scratch=scratch, options=options)
+    with base.patch.open("wb") as patch:
+        return UpdateSummary(
+            dataset, write_patch(base.dataset, target, patch, are_canonical=True, bounds=options.bounds)
+        )

@@ -9,8 +9,7 @@ from itertools import count
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, RdfBounds
-from headwater.rdf.lines.reading import line_blocks, octets, utf8_checked
-from headwater.rdf.lines.statements import parsed_lines, signed_end
+from headwater.rdf.statements import line_blocks, octets, parsed_lines, signed_end, utf8_checked
 
 _SIGNS: Final = {b"+": "+", b"-": "-"}
 _PLUS: Final = 43

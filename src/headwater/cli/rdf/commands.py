@@ -109,7 +109,7 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
     their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
     """
-    from headwater.rdf.dataset_patch import write_dataset_patch
+    from headwater.rdf.differences import write_dataset_patch
 
     _check_json(output, as_json=as_json)
     with scratch_folder() as scratch:
@@ -271,8 +271,8 @@ def convert(
     What was written is read again and compared. What a syntax cannot say is refused: named graphs in most, some
     predicates in RDF/XML. Blank nodes get the labels of RDFC-1.0.
     """
+    from headwater.rdf.canonical import write_syntax
     from headwater.rdf.syntaxes import NAMES, syntax_of
-    from headwater.rdf.writing import write_syntax
 
     if as_json and output == STANDARD:
         raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")

@@ -80,7 +80,7 @@ def genid_prefix(treated: str, genid: str | None) -> str | None:
     if (treated == "iris") is not (genid is not None):
         raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
     if genid is not None:
-        from headwater.rdf.lines.statements import is_iri
+        from headwater.rdf.statements import is_iri
 
         if not is_iri(genid):
             raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
@@ -132,7 +132,7 @@ def _kept(name: str, path: Path) -> Path:
 
 def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: str | None) -> list[RdfInput]:
     """The files of these names as parts of a dataset. Raises UsageFault: a suffix that says nothing, a wrong base."""
-    from headwater.rdf.lines.statements import is_iri
+    from headwater.rdf.statements import is_iri
     from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
 
     if base is not None and not is_iri(base):

@@ -49,8 +49,7 @@ from headwater.ingest.datasets.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.dataset_patch import DatasetBase, write_update
-from headwater.rdf.differences import PatchSummary, write_patch
+from headwater.rdf.differences import DatasetBase, PatchSummary, write_patch, write_update
 from headwater.rdf.faults import BadRdf
 from headwater.spec.records import ChangeKind, Link
 

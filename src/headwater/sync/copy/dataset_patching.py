@@ -20,7 +20,7 @@ from headwater.files.hashing import HASHERS
 from headwater.patches.registry import PatchRefused
 from headwater.rdf.applying import PatchSteps, apply_patches
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
-from headwater.rdf.lines.reading import is_plain, octets
+from headwater.rdf.statements import is_plain, octets
 
 _BLOCK: Final = 1 << 14
 _PIECE: Final = 1 << 20

@@ -23,7 +23,7 @@ from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
-from headwater.rdf.lines.reading import is_plain
+from headwater.rdf.statements import is_plain
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.sync.copy.local_files import digest_of_file

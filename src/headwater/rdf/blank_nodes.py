@@ -16,7 +16,7 @@ from pyoxigraph import CanonicalizationAlgorithm, Dataset, RdfFormat, parse, ser
 
 from headwater.processes.limited import JobEnded, do_limited, limit_memory
 from headwater.rdf.faults import RdfBounds, RdfTooCostly
-from headwater.rdf.lines.statements import HAS_BLANK
+from headwater.rdf.statements import HAS_BLANK
 
 _LINE: Final = re.compile(
     rb'(?:(?P<s>_:[^ ]+)|[^ ]+) [^ ]+ (?:(?P<o>_:[^ ]+)(?: <[^>]*>)?|[^\n]*?)(?: (?P<g>_:[^ ">]+))? \.\n'
