@@ -31,18 +31,18 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_914,
-    "cli": 7_628,
+    "cli": 7_526,
     "copies": 510,
     "datasets": 590,
     "files": 1_226,
     "http": 6_224,
-    "ingest": 8_774,
+    "ingest": 8_773,
     "notify": 4_392,
     "packages": 2_194,
     "patches": 861,
     "processes": 499,
     "publish": 7_578,
-    "rdf": 2_606,
+    "rdf": 2_560,
     "simulate": 994,
     "source": 5_577,
     "sparql": 258,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 497
+MOST_MODULES = 482
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -1,16 +1,29 @@
-"""`headwater hub`: a WebSub hub, until SIGTERM or Ctrl-C; `headwater hub status`: how it stands."""
+"""`headwater hub`: a WebSub hub, until SIGTERM or Ctrl-C; `hub status`: how it stands; the hub of `serve --hub`."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import secrets
+import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.cli.output import counted, json_line, json_option, printable
 from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from headwater.cli.server_log import ServerLog
+    from headwater.http.hub import HubServer
+    from headwater.notify.hub.context import HubOptions
+    from headwater.source.config import SourceConfig
+    from headwater.source.hub_config import HubConfig
+    from headwater.source.tokens import AccessTokens
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
@@ -156,7 +169,6 @@ def _run(options: dict[str, Any]) -> Exit:
 
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.hub import HubServer, HubSetup
     from headwater.http.server import address_url, listen
     from headwater.source.hub_config import HubConfig
 
@@ -174,23 +186,10 @@ def _run(options: dict[str, Any]) -> Exit:
     folder = (options["state"] or default_state()).absolute()
     with hangups_noted(log.progress), listen(*table.address) as listener:
         told = table.options(address_url(listener))
-        setup = HubSetup(
-            folder=folder,
-            options=told,
-            addresses=table.addresses,
-            tokens=tokens,
-            proxies=table.proxies,
-            on_fault=log.fault,
-            on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
-            on_served=None if options["quiet"] else log.served,
-        )
+        server = _server(table, folder, told, tokens, log, listener, quiet=options["quiet"])
 
         def announce() -> None:
-            believed = (
-                "publishers whose topics name it"
-                if tokens.is_empty
-                else "publishers with its token, or whose topics name it"
-            )
+            believed = _believed(is_own=False, has_tokens=not tokens.is_empty)
             text = f"Hub at {told.url}: it believes {believed}, and delivers to {table.receivers}"
             log.event("listening", text, url=told.url)
             if options["as_json"]:
@@ -198,6 +197,119 @@ def _run(options: dict[str, Any]) -> Exit:
                 json_line({**event, "state": str(folder), "pid": os.getpid()})
                 sys.stdout.flush()
 
-        ended = HubServer(setup, listener).run(announce)
+        ended = server.run(announce)
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
+
+
+def _server(
+    table: HubConfig,
+    folder: Path,
+    options: HubOptions,
+    tokens: AccessTokens,
+    log: ServerLog,
+    listener: socket.socket,
+    *,
+    quiet: bool,
+) -> HubServer:
+    """The hub of a table, with its state in `folder`, on a listening socket."""
+    from headwater.http.hub import HubServer, HubSetup
+
+    setup = HubSetup(
+        folder=folder,
+        options=options,
+        addresses=table.addresses,
+        tokens=tokens,
+        proxies=table.proxies,
+        on_fault=log.fault,
+        on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
+        on_served=None if quiet else log.served,
+    )
+    return HubServer(setup, listener)
+
+
+_NEXT_PORT = "--hub takes the port after that of the source: stop the other program, or choose another --port."
+_FOLDER = "hub"
+"""Below the source's state folder."""
+
+
+class OwnHub:
+    """A context manager: the hub works within it. Without a `[notify]` table, the source tells this hub alone."""
+
+    def __init__(self, table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> None:
+        from headwater.http.server import address_url
+
+        self._listener = _listener_of(table, None if config.hub is not None else _NEXT_PORT)
+        options = table.options(address_url(self._listener))
+        self.url = options.url
+        self._log = log
+        self._table = table
+        self._token = None if config.notify is not None else secrets.token_hex(32)
+        given = table.tokens()
+        self._believed = _believed(is_own=self._token is not None, has_tokens=not given.is_empty)
+        tokens = table.tokens([self._token]) if self._token is not None else given
+        folder = Path(table.state or Path(config.state) / _FOLDER).absolute()
+        self._server = _server(table, folder, options, tokens, log, self._listener, quiet=quiet)
+
+    def configured(self, config: SourceConfig) -> SourceConfig:
+        """The configuration of a source that tells this hub, unless it says whom it tells."""
+        if self._token is None or config.notify is not None:
+            return config
+        import msgspec
+
+        from headwater.source.hub_config import NotifyConfig
+
+        notify = NotifyConfig(hubs=(self.url,), token=self._token, authorities=self._table.authorities)
+        return msgspec.structs.replace(config, notify=notify)
+
+    def __enter__(self) -> OwnHub:
+        try:
+            self._server.start()
+        except BaseException:
+            self._listener.close()
+            raise
+        text = f"Hub at {self.url}: it believes {self._believed}, and delivers to {self._table.receivers}"
+        self._log.event("hub", text, url=self.url)
+        return self
+
+    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._server.stop()
+        self._listener.close()
+
+
+def _believed(*, is_own: bool, has_tokens: bool) -> str:
+    """Which publishers the hub believes, in words; `is_own`: the source tells it alone."""
+    if is_own:
+        return "this source, and publishers with its token" if has_tokens else "this source alone"
+    return "publishers with its token, or whose topics name it" if has_tokens else "publishers whose topics name it"
+
+
+def _listener_of(table: HubConfig, advice: str | None) -> socket.socket:
+    """The socket of the hub. Raises AddressInUse, which says that it is the hub's."""
+    from headwater.http.server import AddressInUse, listen
+
+    try:
+        return listen(*table.address)
+    except AddressInUse as fault:
+        raise AddressInUse(f"the hub: {fault.what}", where=fault.where, advice=advice or fault.todo) from fault
+
+
+def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
+    """The hub of `--hub`: at the port after the source's, for subscribers on this machine. Raises UsageFault."""
+    from headwater.source.hub_config import LOOPBACK, HubConfig
+
+    if not _is_loopback(config.host):
+        raise UsageFault(
+            f"--hub is for one machine, and others reach {config.host or 'every address'}",
+            advice="Write a [hub] table into a CONFIG file, with the addresses that it may deliver to.",
+        )
+    port = listener.getsockname()[1] + 1 if config.port else 0
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return HubConfig(listen=f"{host}:{port}", allow_private=LOOPBACK)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -6,13 +6,69 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headwater.quantities import kept_from, octets_from, seconds_from
 
+if TYPE_CHECKING:
+    pass
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--sparql-query", metavar="URL", help="The address for queries, if it is another."),
+    click.option(
+        "--sparql-user",
+        envvar="HEADWATER_SPARQL_USER",
+        metavar="NAME:PASSWORD",
+        help="User name and password (Basic), sent to the endpoint's origin only; better by the variable or ~/.netrc.",
+    ),
+    click.option(
+        "--dataset",
+        metavar="URI",
+        help="Which file is the RDF dataset (URI or file name), if the source does not tell.",
+    ),
+)
+
+
+def store_options(command: Command) -> Command:
+    """Give a command the options of triplestores that it keeps current."""
+    return _with_stores(
+        command,
+        "Keep the RDF dataset of each set in an embedded triplestore of its own below DIR.",
+        "Keep RDF datasets in graphs of the SPARQL endpoint with this update address.",
+    )
+
+
+def compared_store_options(command: Command) -> Command:
+    """Give a command the options of triplestores that it looks into."""
+    return _with_stores(
+        command,
+        "Compare the embedded triplestores below DIR, too, that `sync --store` keeps.",
+        "Compare the graphs of the SPARQL endpoint with this update address, too, that `sync --sparql` keeps.",
+    )
+
+
+def _with_stores(command: Command, of_store: str, of_endpoint: str) -> Command:
+    stores = click.option("--store", type=click.Path(file_okay=False), metavar="DIR", help=of_store)
+    endpoint = click.option("--sparql", metavar="URL", help=of_endpoint)
+    for option in reversed((stores, endpoint, *_OPTIONS)):
+        command = option(command)
+    return command
+
+
+def with_sparql_user(given: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `SyncOptions`, with what the user of the endpoint comes to."""
+    user = given.pop("sparql_user", None)
+    if user and given.get("sparql"):
+        from headwater.sync.connection import basic
+
+        name, _, password = user.partition(":")
+        given["sparql_authorization"] = basic(name, password)
+    return given
 
 
 class Share(click.ParamType[float]):

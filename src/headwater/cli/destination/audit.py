@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.destination.store_options import compared_store_options, with_sparql_user
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import SectionedCommand, dest_argument, url_argument
+from headwater.cli.shared_options import (
+    SectionedCommand,
+    compared_store_options,
+    dest_argument,
+    url_argument,
+    with_sparql_user,
+)
 from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.quantities import human_seconds
 from headwater.version import __version__

@@ -1,26 +1,171 @@
-"""What a run of `sync` tells: of each resource, its result to a person or as JSON, and to the command of `--exec`."""
+"""What a run of `sync` tells: its result to a person or as JSON, each resource to a file, changes to a command."""
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import io
+import os
+import shlex
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from headwater.cli.destination.store_options import show_dataset
-from headwater.cli.output import counted, json_document, json_line, listening, printable
+from headwater.cli.output import complain, counted, harmless_json, json_document, json_line, listening, printable
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
-    from headwater.cli.destination.changes_file import ChangesFile
-    from headwater.cli.destination.run_hook import RunHook
+    from io import FileIO
+
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
-    from headwater.sync.reports import SetReport, SyncReport, TransferWay
+    from headwater.sync.reports import DatasetReport, SetReport, SyncReport, TransferWay
+
+
+COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set")
+_FORMULA: Final = ("=", "+", "-", "@")
+"""With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
+
+
+class ChangesFile:
+    """Appends to one file, from any thread. What is told stays when the process is killed.
+
+    Where the file has been moved away or removed, as log rotation does, a new one is begun with the next line.
+    """
+
+    def __init__(self, path: Path, destination: Path) -> None:
+        """Open it. Raises UsageFault where it is in the copy, StoreFault where it cannot be opened."""
+        if path.resolve().is_relative_to(destination.resolve()):
+            raise UsageFault("the file of --changes lies in the copy, where audits would find it", where=str(path))
+        self._path = Path(os.path.abspath(path))
+        self._is_csv = path.suffix.lower() == ".csv"
+        self._lock = threading.Lock()
+        self._file: FileIO | None = None
+        with self._faults():
+            self._open()
+
+    def tell(self, done: Done) -> None:
+        """Append a resource, with the time of now. Raises StoreFault."""
+        time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name)
+        line = _csv_line(values) if self._is_csv else _json_line(values)
+        with self._lock, self._faults():
+            if self._file is None or not self._is_there(self._file):
+                self._open()
+            self._write(line)
+
+    def _open(self) -> None:
+        self.close()
+        self._file = self._path.open("ab", buffering=0)
+        if self._is_csv and not self._file.tell():
+            self._write(_csv_line(COLUMNS))
+
+    def _is_there(self, file: FileIO) -> bool:
+        """Whether the name still leads to the open file."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(file.fileno()))
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as cause:
+            raise StoreFault(f"cannot be written: {cause.strerror}", code="HW-CLI-04", where=str(self._path)) from cause
+
+    def _write(self, line: bytes) -> None:
+        """Append a line; a file system that fills up takes part of it, and refuses the rest."""
+        assert self._file is not None
+        left = memoryview(line)
+        while left:
+            left = left[self._file.write(left) :]
+
+    def close(self) -> None:
+        """Close it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _json_line(values: tuple[str | int, ...]) -> bytes:
+    import msgspec
+
+    return harmless_json(msgspec.json.encode(dict(zip(COLUMNS, values, strict=True)))) + b"\n"
+
+
+def _csv_line(values: tuple[str | int, ...]) -> bytes:
+    text = io.StringIO()
+    shown = [printable(one) if isinstance(one, str) else one for one in values]
+    harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in shown]
+    csv.writer(text, lineterminator="\n").writerow(harmless)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+_STANDARD_ERROR = 2
+
+
+class RunHook:
+    """The words of a command; no shell reads them, and nothing that a source says is ever among them."""
+
+    def __init__(self, command: str) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError as cause:
+            raise UsageFault(f"--exec {command!r} cannot be split into words: {cause}") from None
+        if not self._words:
+            raise UsageFault("--exec names no command")
+
+    def tell(self, report: SyncReport, destination: Path) -> bool:
+        """Run the command with the report as JSON, if there are changes to be told; False when it has failed.
+
+        What it writes goes to standard error. Only when it has succeeded the changes count as told.
+        """
+        if report.untold is None:
+            return True
+        import subprocess
+
+        import msgspec
+
+        sys.stderr.flush()
+        try:
+            octets = harmless_json(msgspec.json.encode(report)) + b"\n"
+            done = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False)
+        except OSError as cause:
+            complain(
+                HeadwaterError(
+                    f"the command of --exec cannot be run: {cause.strerror}", code="HW-CLI-03", where=self._words[0]
+                )
+            )
+            return False
+        if done.returncode:
+            ended = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+            complain(
+                HeadwaterError(f"the command of --exec ended with {ended}", code="HW-CLI-03", where=self._words[0])
+            )
+            return False
+        _remember(report.untold, destination)
+        return True
+
+
+def _remember(mark: str, destination: Path) -> None:
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+    from headwater.sync.state.run_history import keep_told
+
+    try:
+        with writable_state(DestinationFolder(destination.absolute())) as database, database.write() as t:
+            keep_told(t, mark)
+    except StoreFault:
+        return  # another run is at work already, or the disk is full: then it is told once more
+
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
@@ -187,7 +332,7 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         saved = f": {human_octets(set_report.octets_saved)} not transferred" if set_report.octets_saved > 0 else ""
         click.echo(f"  {set_report.patched:,} by patches{saved}")
     if set_report.dataset is not None:
-        show_dataset(set_report.dataset)
+        _show_dataset(set_report.dataset)
     for action in set_report.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
     if set_report.plan_is_cut:
@@ -202,6 +347,18 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
     if set_report.failed and set_report.process == "past":
         click.echo(f"  {_NOT_KEPT}", err=True)
+
+
+def _show_dataset(dataset: DatasetReport) -> None:
+    """Tell what became of the stores of a dataset."""
+    for store in dataset.stores:
+        name = printable(store.store)
+        if store.fault is not None:
+            click.echo(f"  store {name}: failed: {printable(store.fault)}", err=True)
+        elif store.done == "loaded":
+            click.echo(f"  store {name}: loaded with {counted(store.added, 'statement')}")
+        elif store.done == "patched":
+            click.echo(f"  store {name}: {store.removed:,} removed, {store.added:,} added")
 
 
 def _way(way: TransferWay, *, dry_run: bool) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, printable, show_some
-from headwater.cli.rdf.dump import dump
-from headwater.cli.rdf.published import replay, restart
+from headwater.cli.output import counted, json_document, json_option, listening, printable, show_some, standard_input
 from headwater.cli.rdf.streams import (
     STANDARD,
+    SYNTAX_NAMES,
     deliver,
     file_type,
     genid_prefix,
@@ -25,18 +26,169 @@ from headwater.cli.rdf.streams import (
     reads_rdf,
     scratch_folder,
 )
+from headwater.cli.shared_options import dest_argument
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
+    from headwater.copies.copy_state import CopyStateReader
+    from headwater.datasets.rows import DatasetPatch, DatasetState
     from headwater.rdf.canonical import DatasetSummary, RdfOptions
     from headwater.rdf.differences import PatchSummary
     from headwater.rdf.syntaxes import RdfInput
-import sys
 
-from headwater.cli.output import standard_input
-from headwater.cli.rdf.streams import (
-    SYNTAX_NAMES,
-)
+
+_PAGE = 1_000
+
+
+@click.command("dump", short_help="Write the RDF of a copy as one N-Quads file.")
+@dest_argument
+@click.option("--set", "names", multiple=True, metavar="NAME", help="Of this set of the copy (may be repeated).")
+@output_option
+@names_blank_nodes("canonical")
+@json_option
+def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **options: Any) -> Exit:
+    """Write what all RDF documents of the copy DEST say as canonical N-Quads; changes nothing.
+
+    A document is one by its media type, as the source states it, or else by the suffix of its name. Relative IRIs are
+    resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
+    """
+    from headwater.copies.copy_state import CopyStateReader
+    from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
+
+    if as_json and output == STANDARD:
+        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+    treated = BlankNodes(options["blank_nodes"])
+    genid = genid_prefix(treated.value, options["genid"])
+    state = CopyStateReader(dest)
+    try:
+        inputs = list(_documents(state, dest, names))
+    finally:
+        state.close()
+    with scratch_folder() as scratch:
+        found = write_canonical(
+            inputs, scratch / "result", scratch=scratch, durable=False, options=RdfOptions(treated, genid)
+        )
+        deliver(scratch / "result", output)
+    if as_json:
+        json_document({"documents": len(inputs), **asdict(found)})
+    else:
+        click.echo(f"{counted(found.quads, 'statement')} of {counted(len(inputs), 'document')}", err=True)
+    return Exit.DONE
+
+
+def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> Iterator[RdfInput]:
+    """The RDF documents of sets of a copy, of all without names. Raises UsageFault for a set that there is not."""
+    from headwater.copies.copy_state import copied_sets, files_after
+    from headwater.rdf.syntaxes import RdfInput, syntax_of
+
+    with state.read() as t:
+        sets = copied_sets(t)
+        if unknown := set(names) - {one.name for one in sets}:
+            raise UsageFault(
+                f"the copy has no set {min(unknown)!r}",
+                where=str(dest),
+                advice="`headwater status DEST` shows its sets.",
+            )
+        for one in sets:
+            after = ""
+            while (not names or one.name in names) and (files := files_after(t, one.id, after, _PAGE)):
+                after = files[-1].uri
+                for file in files:
+                    path = os.fsdecode(file.path)
+                    syntax = syntax_of(file.type, path)
+                    if syntax is not None:
+                        yield RdfInput(dest / path, syntax, base=file.uri, name=file.uri)
+
+
+_place = click.argument("place", metavar="STATE", type=click.Path(exists=True, path_type=Path))
+
+
+@click.command("replay", short_help="Prove that the patches of a published dataset lead to it.")
+@_place
+@click.argument("name", metavar="SET")
+@json_option
+def replay(place: Path, name: str, as_json: bool) -> Exit:
+    """Execute all patches of the dataset SET on nothing, and compare what comes out with the dataset.
+
+    STATE is the state folder of a source, or its configuration (.toml). The command only reads, also beside a server.
+
+    Exit statuses: 0 the patches lead to the dataset; 1 they do not, or one is lost or damaged; 2 usage; 6 fault of our
+    own store.
+    """
+    from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
+    from headwater.datasets.proof import replayed
+
+    state, patches = _recorded(place, name)
+    folder, problem = DatasetFolder(_state_folder(place), name), None
+    try:
+        with scratch_folder() as scratch:
+            made = replayed(folder, patches, scratch).summary
+        folder.check(folder.dataset_of(state), state.sha256, state.octets)
+        if made.sha256 != state.sha256:
+            problem = "the patches do not lead to the dataset"
+    except BrokenSeries as fault:
+        problem = f"{fault.what} ({fault.where})"
+    if as_json:
+        told = {"set": name, "patches": len(patches), "statements": state.quads, "sha256": state.sha256}
+        json_document({**told, "problem": problem})
+    elif problem is None:
+        click.echo(
+            f"{counted(len(patches), 'patch')}, {counted(state.quads, 'statement')}: in agreement, {state.sha256}"
+        )
+    else:
+        click.echo(f"{printable(name)}: {printable(str(problem))}")
+    return Exit.DONE if problem is None else Exit.FINDINGS
+
+
+@click.command("restart", short_help="Let the patches of a published dataset begin anew.")
+@_place
+@click.argument("name", metavar="SET")
+@click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
+@json_option
+def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
+    """Have the Change Lists of the dataset SET begin anew, with one patch that adds all of it, and drop those before.
+
+    The server that publishes STATE, or else the next `headwater publish`, does it. Destinations find a gap, and load
+    the dataset once more. It is the way out when patches are lost, and the only one by which old ones are ever dropped.
+
+    Exit statuses: 0 done; 2 usage; 6 fault of our own store.
+    """
+    from headwater.datasets.dataset_folder import DatasetFolder
+
+    _state, patches = _recorded(place, name)
+    octets = sum(one.octets for one in patches)
+    if not dry_run:
+        DatasetFolder(_state_folder(place), name).restart_note.touch()
+    if as_json:
+        json_document({"set": name, "patches": len(patches), "octets": octets, "dry_run": dry_run})
+    else:
+        verb = "would be" if dry_run else "will be"
+        click.echo(f"{counted(len(patches), 'patch')} of {octets:,} octets {verb} replaced by one of everything")
+    return Exit.DONE
+
+
+def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]:
+    """What the catalog has of a dataset. Raises UsageFault."""
+    from headwater.catalog.faults import UnknownSet
+    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.datasets.rows import patches_from, read_dataset
+
+    with listening(bars=False) as listener, existing(CatalogArgument(str(place)), listener) as catalog:
+        try:
+            state = read_dataset(catalog, name)
+            patches = list(patches_from(catalog, name))
+        except UnknownSet:
+            state, patches = None, []
+    if state is None:
+        raise UsageFault(f"no dataset named {name!r}", where=str(place), code="HW-DAT-05")
+    return state, [one for one in patches if state.first <= one.seq <= state.seq]
+
+
+def _state_folder(place: Path) -> Path:
+    from headwater.source.config_file import read_config
+
+    return Path(read_config(place).state) if place.is_file() else place
+
 
 _SHOWN = 20
 _NO_LINES = "no line of what was given as patch begins with + or -: nothing is changed by it [NQUD-02]"

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import socket
     from multiprocessing.connection import Connection
 
+    from headwater.cli.hub import OwnHub
     from headwater.cli.server_log import ServerLog
-    from headwater.cli.source.own_hub import OwnHub
     from headwater.http.app import Application
     from headwater.http.metrics import RequestCounters
     from headwater.http.workers import Answers, FirstProcess
@@ -178,8 +178,8 @@ def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_a
     if config.hub is None and not is_asked:
         return None
     # With it come an HTTP client and a database, which a source without a hub does not need.
+    from headwater.cli.hub import OwnHub, one_machine
     from headwater.cli.server_log import open_log
-    from headwater.cli.source.own_hub import OwnHub, one_machine
 
     table = one_machine(config, listener) if config.hub is None else config.hub
     return OwnHub(table, config, open_log(config.log_format), quiet=quiet)
