@@ -52,6 +52,8 @@ class Schema(msgspec.Struct, frozen=True):
     migrations: tuple[str, ...]
     may_migrate: bool = True
     """Whether an older file is brought to this version; else it is refused (SchemaTooOld)."""
+    has_log: bool = True
+    """Whether a new file gets a WAL. Without it values are written once, and reads and commits wait for each other."""
 
     @property
     def version(self) -> int:
@@ -229,10 +231,8 @@ class Database:
         """Whether the name still leads to the file that is open."""
         try:
             return os.path.samestat(os.stat(self._place), self._opened)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True  # the system does not tell
+        except OSError as cause:
+            return not isinstance(cause, FileNotFoundError | NotADirectoryError)  # else the system does not tell
 
     def _connect(self) -> apsw.Connection:
         try:
@@ -249,6 +249,8 @@ class Database:
                 f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES[self._durability]}",
             ):
                 connection.execute(pragma).fetchall()
+            if not self.schema.has_log and connection.execute("PRAGMA journal_mode").fetchall()[0][0] != "wal":
+                connection.execute("PRAGMA journal_mode = TRUNCATE").fetchall()  # a removed journal could come back
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
         return connection
@@ -258,7 +260,8 @@ class Database:
             self._recognise()
             if page_octets is not None:  # of a new file, which can give free pages back (`PRAGMA incremental_vacuum`)
                 self._writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
-            self._enter_wal()
+            if self.schema.has_log:
+                self._enter_wal()
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
         version = self._version()
@@ -363,7 +366,7 @@ def private_copy(path: Path, schema: Schema) -> Iterator[Database]:
     """
     from tempfile import TemporaryDirectory, gettempdir
 
-    octets = sum(one.stat().st_size for one in (path, Path(f"{path}-wal")) if one.is_file())
+    octets = sum(one.stat().st_size for one in _files_of(path) if one.is_file())
     is_full = _room(Path(gettempdir())) < octets + _ROOM
     with TemporaryDirectory(prefix="headwater-", dir=_MEMORY if is_full and os.path.isdir(_MEMORY) else None) as folder:
         copy = Path(folder) / path.name
@@ -386,15 +389,12 @@ def _room(folder: Path) -> int:
 
 def _is_current(path: Path, schema: Schema) -> bool:
     """Whether the header of the file says our schema's version: then opening it changes nothing."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_OCTETS)
-    except OSError:
-        return False
-    return int.from_bytes(header[_VERSION_AT:], "big") == schema.version and len(header) == _HEADER_OCTETS
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        header = file.read(_HEADER_OCTETS)
+        return int.from_bytes(header[_VERSION_AT:], "big") == schema.version and len(header) == _HEADER_OCTETS
+    return False
 
 
-_COPY_SECONDS = 30.0
 _FILE_COPIES = 10
 """So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
 
@@ -408,9 +408,8 @@ def copy_database(original: Path, copy: Path) -> None:
     for _ in range(_FILE_COPIES):
         if shared.exists():
             break
-        before = _file_states(original)  # nobody has it open; to read it by SQLite would make what is shared, and a log
-        _copy_files(original, copy)
-        if not shared.exists() and _file_states(original) == before:
+        # Nobody has it open; to read it by SQLite would make what is shared, and a log.
+        if _is_copied(original, copy) and not shared.exists():
             return  # else somebody has opened it meanwhile, and perhaps closed it again
     try:
         copy.unlink(missing_ok=True)
@@ -418,36 +417,37 @@ def copy_database(original: Path, copy: Path) -> None:
             contextlib.closing(apsw.Connection(str(original), flags=apsw.SQLITE_OPEN_READONLY)) as source,
             contextlib.closing(apsw.Connection(str(copy))) as target,
         ):
-            source.set_busy_handler(BusyWait(_COPY_SECONDS))
+            source.set_busy_handler(BusyWait(30.0))
             with target.backup("main", source, "main") as backup:
                 backup.step()
     except apsw.Error as cause:  # another user's, of a run that was killed; or what SQLite shares has no room there
         if not isinstance(cause, (apsw.CantOpenError, apsw.ReadOnlyError)) and not disk_is_full(original):
             raise fault_of(cause, original) from cause
-        for _ in range(_FILE_COPIES):
-            before = _file_states(original)
-            _copy_files(original, copy)
-            if _file_states(original) == before:
-                return
+        any(_is_copied(original, copy) for _ in range(_FILE_COPIES))
 
 
-def _copy_files(original: Path, copy: Path) -> None:
+def _is_copied(original: Path, copy: Path) -> bool:
+    """Copy the files of a database as they lie there; whether none was changed meanwhile."""
     from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
 
-    for suffix in ("", "-wal"):
-        Path(f"{copy}{suffix}").unlink(missing_ok=True)
-        if (file := Path(f"{original}{suffix}")).is_file():
-            with contextlib.suppress(FileNotFoundError):  # a log that was removed just now
-                copyfile(file, f"{copy}{suffix}")
+    before = _file_states(original)
+    for file, copied in zip(_files_of(original), _files_of(copy), strict=True):
+        copied.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            copyfile(file, copied)
+    return _file_states(original) == before
 
 
-def _file_states(database: Path) -> list[tuple[int, int, int] | None]:
-    """What of the states of a database's files tells whether they have changed; None: there is no such file."""
-    found: list[tuple[int, int, int] | None] = []
-    for suffix in ("", "-wal"):
-        try:
-            state = os.stat(f"{database}{suffix}")
+def _files_of(database: Path) -> list[Path]:
+    """The file of a database, and those that belong to it while something is written or was interrupted."""
+    return [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-journal")]
+
+
+def _file_states(database: Path) -> list[tuple[int, int, int]]:
+    """What of the states of a database's files tells whether they have changed."""
+    found = []
+    for file in _files_of(database):
+        with contextlib.suppress(FileNotFoundError):
+            state = file.stat()
             found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        except FileNotFoundError:
-            found.append(None)
     return found

@@ -28,13 +28,12 @@ Warn = Callable[[bytes, str], None]
 class BatchVersions(msgspec.Struct, kw_only=True):
     """What the readers of one batch have set aside: by which `names`, and what of it is `needed` by its changes.
 
-    `unkept` are paths with an errno, `lost` the digests of their octets.
+    `lost` are the files whose octets could not be set aside: each with its path, an errno, the digest of the octets.
     """
 
     needed: list[SetAside] = msgspec.field(default_factory=list)
     names: list[str] = msgspec.field(default_factory=list)
-    unkept: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
-    lost: list[str] = msgspec.field(default_factory=list)
+    lost: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
 
 
 class VersionKeeping:
@@ -55,11 +54,11 @@ class VersionKeeping:
             return set()
         lost = self._intake.keep(versions.needed)
         self._intake.remove(versions.names)
-        for path, error in versions.unkept:
+        for path, error, _digest in versions.lost:
             self._warn(path, f"its octets are not kept: {why_not_kept(error)}")
         for digest in lost:
             self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
-        return {*lost, *versions.lost}
+        return {*lost, *(digest for _path, _error, digest in versions.lost)}
 
 
 @contextmanager

@@ -240,8 +240,7 @@ class EventBuilder:
         if batch.versions is None or not self._keeps(event.metadata):
             return
         if error:
-            batch.versions.unkept.append((one.path, error))
-            batch.versions.lost.append(digest)
+            batch.versions.lost.append((one.path, error, digest))
         elif digest:
             batch.versions.needed.append(SetAside(digest, found[6], found[2][0]))
 

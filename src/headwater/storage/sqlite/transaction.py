@@ -92,11 +92,10 @@ def create_file(path: Path) -> None:
 
 def disk_is_full(path: Path) -> bool:
     """Whether there is no room even for what SQLite shares between processes; it calls that an I/O error."""
-    try:
+    with contextlib.suppress(OSError):
         system = os.statvfs(path.parent)
-    except OSError:
-        return False
-    return system.f_bavail * system.f_frsize < _SHARED_OCTETS
+        return system.f_bavail * system.f_frsize < _SHARED_OCTETS
+    return False
 
 
 Value = str | int | float | bytes | None
