@@ -72,7 +72,6 @@ class DatasetSets:
 
     def _intake(self, context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetIntake:
         from headwater.datasets.dataset_folder import DatasetFolder
-        from headwater.ingest.datasets.inputs import PathOrCopy
         from headwater.ingest.datasets.intake import DatasetIntake, DatasetRules
         from headwater.rdf.canonical import BlankNodes
 
@@ -84,8 +83,6 @@ class DatasetSets:
         folder = DatasetFolder(context.state, config.name)
         made_of = _input(config, self._site.base_url)
         intake = DatasetIntake(context.catalog, config.name, folder, made_of, rules, context.clock)
-        if isinstance(made_of, PathOrCopy):
-            intake.origin = made_of.origin
         intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
         return intake
 
@@ -97,7 +94,6 @@ class DatasetSets:
 
 def _input(config: SetConfig, base_url: str) -> DatasetInput:
     from headwater.ingest.datasets import inputs
-    from headwater.ingest.datasets.inputs import PathOrCopy
     from headwater.rdf.syntaxes import NAMES
 
     if config.sparql is not None:
@@ -111,4 +107,4 @@ def _input(config: SetConfig, base_url: str) -> DatasetInput:
     path = Path(config.dataset)
     if config.syntax is not None:
         return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
-    return PathOrCopy(path, base_url, config.base_iri)
+    return inputs.PathOrCopy(path, base_url, config.base_iri)

@@ -268,16 +268,16 @@ def test_a_dataset_that_changes_while_it_is_read_is_read_again(tmp_path: Path, m
     """What is published is one state of it, told when it takes another reading; and none where it never rests."""
     path = put(tmp_path / "d.nt", triples(1))
     rounds = Rounds(tmp_path, file_set(path))
-    read: Callable[[inputs.FileInput, Path], list[RdfInput]] = inputs.FileInput.read
+    read: Callable[[inputs.PathInput, Path], list[RdfInput]] = inputs.PathInput.read
     times = iter([True, False])
 
-    def changing(self: inputs.FileInput, scratch: Path) -> list[RdfInput]:
+    def changing(self: inputs.PathInput, scratch: Path) -> list[RdfInput]:
         found = read(self, scratch)
         if next(times, True):
             put(path, triples(2, 3, 4))
         return found
 
-    monkeypatch.setattr(inputs.FileInput, "read", changing)
+    monkeypatch.setattr(inputs.PathInput, "read", changing)
     rounds.run()
     assert len(rounds.imported().lines) == 3
     assert [one.rule for one in rounds.notices] == ["HW-DAT-12", "HW-DAT-11"]

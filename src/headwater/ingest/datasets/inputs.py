@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from headwater.copies.copy_state import CopiedFile, CopiedSet, CopyStateReader, copied_sets, files_after, files_at
 from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
@@ -40,63 +40,37 @@ _QUADS: Final = f"SELECT ?g ?s ?p ?o WHERE {_ALL}"
 _COUNT: Final = f"SELECT (COUNT(*) AS ?count) WHERE {_ALL}"
 _STORE_FILES: Final = (".sst", ".log", ".blob")
 _ROWS: Final = 5_000
+_SYNTAX: Final = 'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
 
 
-class DatasetInput(Protocol):
+class DatasetInput:
     """What a dataset is made of. Methods raise SourceFault and other faults of whoever must act."""
 
     where: str
     """What messages call it."""
+    origin: Link | None = None
+    """Where what was read last has come from, if it was copied."""
 
     def signature(self) -> bytes | None:
         """Another one for another state; None where only reading it tells."""
-        ...
+        return None
 
     def changed_at_ns(self) -> int:
         """When it changed last, as far as can be told; 0 where nothing can."""
-        ...
+        return 0
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """The files of its present state; what has to be made for that is in `scratch`."""
-        ...
+        raise NotImplementedError
 
 
-class FileInput:
-    """A file that is replaced, in any syntax, compressed or not. Its relative IRIs are resolved against `base`."""
+class PathInput(DatasetInput):
+    """A file that is replaced, or all files below a folder whose names are those of RDF, whichever is there.
 
-    def __init__(self, path: Path, syntax: Syntax | None = None, base: str | None = None) -> None:
-        self.where = str(path)
-        self._base = base
-        self._path = path
-        self._syntax = syntax or syntax_of(None, path.name)
-
-    def signature(self) -> bytes | None:
-        """By what the system says of the file."""
-        return signature_of_files([((self._base or "").encode(), _regular(self._path))])
-
-    def changed_at_ns(self) -> int:
-        """The later of the times of its content and of its name."""
-        return _changed_at(_regular(self._path))
-
-    def read(self, scratch: Path) -> list[RdfInput]:
-        """The file itself."""
-        _ = scratch
-        if self._syntax is None:
-            advice = (
-                'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
-            )
-            raise SourceFault(
-                "the name does not tell the syntax of RDF", code="HW-DAT-03", where=self.where, advice=advice
-            )
-        return [RdfInput(self._path, self._syntax, self._base)]
-
-
-class FolderInput:
-    """All files below a folder whose names are those of RDF, or all files where the syntax is given.
-
-    Left out are folders in it that may have come from the dataset itself, of which nothing would ever be removed:
-    copies of the source at this base URL, stores that follow a dataset, static trees. The relative IRIs of each file
-    are resolved against its own, which is its path in the folder, resolved against `base`.
+    All files of a folder are taken where the syntax is given. Left out are folders in it that may have come from the
+    dataset itself, of which nothing would ever be removed: copies of the source at this base URL, stores that follow a
+    dataset, static trees. Relative IRIs of a file are resolved against `base`; of each in a folder against its own,
+    which is its path in the folder, resolved against `base`.
     """
 
     def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None, base: str | None = None) -> None:
@@ -107,20 +81,33 @@ class FolderInput:
         self._syntax = syntax
 
     def signature(self) -> bytes | None:
-        """By what the system says of each."""
-        based = b"" if self._base is None else b"\0" + self._base.encode()
-        return signature_of_files((os.fsencode(path) + based, found) for path, _syntax, found in self._files())
+        """By what the system says of each file."""
+        based, is_folder = (self._base or "").encode(), self._path.is_dir()
+        if is_folder and based:
+            based = b"\0" + based
+        return signature_of_files(
+            ((os.fsencode(path) if is_folder else b"") + based, one) for path, _, one in self._files()
+        )
 
     def changed_at_ns(self) -> int:
-        """That of the file that changed last."""
-        return max((_changed_at(found) for _path, _syntax, found in self._files()), default=0)
+        """The later of the times of content and name, of the file that changed last."""
+        return max((max(found.st_mtime_ns, found.st_ctime_ns) for *_, found in self._files()), default=0)
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """The files, in the order of their paths. Blank nodes of one are never those of another."""
         _ = scratch
-        return [RdfInput(path, syntax, self._base_of(path)) for path, syntax, _found in self._files()]
+        found = []
+        for path, syntax, _state in self._files():
+            if syntax is None:
+                what = "the name does not tell the syntax of RDF"
+                raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=_SYNTAX)
+            found.append(RdfInput(path, syntax, self._base_of(path)))
+        return found
 
-    def _files(self) -> Iterator[tuple[Path, Syntax, os.stat_result]]:
+    def _files(self) -> Iterator[tuple[Path, Syntax | None, os.stat_result]]:
+        if not self._path.is_dir():
+            yield self._path, self._syntax or syntax_of(None, self._path.name), _regular(self._path)
+            return
         count = 0
         for folder, folders, names in os.walk(self._path, onerror=_raise):
             inner = (one for one in folders if not one.startswith("."))
@@ -129,57 +116,24 @@ class FolderInput:
                 path = Path(folder, name)
                 syntax = self._syntax or syntax_of(None, name)
                 found = None if syntax is None else _stat(path)
-                if syntax is None or found is None or not stat.S_ISREG(found.st_mode):
+                if found is None or not stat.S_ISREG(found.st_mode):
                     continue
                 count += 1
                 if count > MOST_FILES:
-                    raise SourceFault(
-                        f"the folder has more than {MOST_FILES:,} RDF files", code="HW-DAT-03", where=self.where
-                    )
+                    what = f"the folder has more than {MOST_FILES:,} RDF files"
+                    raise SourceFault(what, code="HW-DAT-03", where=self.where)
                 yield path, syntax, found
 
     def _base_of(self, path: Path) -> str | None:
-        if self._base is None:
-            return None
+        if self._base is None or path == self._path:
+            return self._base
         return resolve(self._base, quote_path(os.fsencode(path.relative_to(self._path))))
 
     def _is_own(self, folder: bytes) -> bool:
         return is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
 
 
-class ChosenInput:
-    """An input that is another one by what is there when it is looked at; `_present` says which."""
-
-    def _present(self) -> DatasetInput:
-        raise NotImplementedError
-
-    def signature(self) -> bytes | None:
-        """That of the one that is there."""
-        return self._present().signature()
-
-    def changed_at_ns(self) -> int:
-        """The same."""
-        return self._present().changed_at_ns()
-
-    def read(self, scratch: Path) -> list[RdfInput]:
-        """The same."""
-        return self._present().read(scratch)
-
-
-class PathInput(ChosenInput):
-    """A file or a folder, whichever is there when it is looked at."""
-
-    def __init__(self, path: Path, base_url: str, syntax: Syntax | None = None, base: str | None = None) -> None:
-        self.where = str(path)
-        self._path = path
-        self._file = FileInput(path, syntax, base)
-        self._folder = FolderInput(path, base_url, syntax, base)
-
-    def _present(self) -> DatasetInput:
-        return self._folder if self._path.is_dir() else self._file
-
-
-class EndpointInput:
+class EndpointInput(DatasetInput):
     """The dataset of a SPARQL 1.1 endpoint: its default graph and all named ones but that of positions.
 
     It counts as changed while it was read where the number of its statements is another one before, in and after.
@@ -188,14 +142,6 @@ class EndpointInput:
     def __init__(self, where: str, make: Callable[[], SparqlEndpoint]) -> None:
         self.where = where
         self._make = make
-
-    def signature(self) -> bytes | None:
-        """Only its statements tell."""
-        return None
-
-    def changed_at_ns(self) -> int:
-        """Not known."""
-        return 0
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """Its statements as N-Quads. Raises InputChanged, and faults of the endpoint."""
@@ -231,8 +177,8 @@ class EndpointInput:
         return int(digits)
 
 
-class StoreInput:
-    """The folder of an Oxigraph store that no other process has open while it is read."""
+class StoreInput(DatasetInput):
+    """The folder of an Oxigraph store that no other process has open while it is read, under its own lock."""
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -241,10 +187,6 @@ class StoreInput:
     def signature(self) -> bytes | None:
         """By what the system says of the files with its data."""
         return signature_of_files((os.fsencode(path.name), found) for path, found in self._files())
-
-    def changed_at_ns(self) -> int:
-        """Not needed: it is read under its own lock."""
-        return 0
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """Its statements as N-Quads."""
@@ -292,10 +234,6 @@ def signature_of_files(files: Iterator[tuple[bytes, os.stat_result]] | list[tupl
     return digest.digest()
 
 
-def _changed_at(found: os.stat_result) -> int:
-    return max(found.st_mtime_ns, found.st_ctime_ns)
-
-
 def _stat(path: Path) -> os.stat_result | None:
     try:
         return path.stat(follow_symlinks=False)
@@ -336,38 +274,45 @@ def copy_above(path: Path) -> Path | None:
     return next((one for one in folders if (one / FOLDER / STATE).is_file()), None)
 
 
-class PathOrCopy(ChosenInput):
+class PathOrCopy(DatasetInput):
     """A file or a folder, of a copy or not, whatever is there when it is looked at. `base` is for what is of none."""
 
     def __init__(self, path: Path, base_url: str, base: str | None = None) -> None:
         self.where = str(path)
         self._path = path
         self._base_url = base_url
-        self._plain = PathInput(path, base_url, None, base)
-        self._copied: CopiedInput | None = None
+        self._base = base
 
-    def origin(self) -> Link | None:
-        """Where what was read last has come from."""
-        return None if self._copied is None else self._copied.origin
+    def signature(self) -> bytes | None:
+        """That of what is there."""
+        return self._present().signature()
+
+    def changed_at_ns(self) -> int:
+        """The same."""
+        return self._present().changed_at_ns()
+
+    def read(self, scratch: Path) -> list[RdfInput]:
+        """The same."""
+        present = self._present()
+        files = present.read(scratch)
+        self.origin = present.origin
+        return files
 
     def _present(self) -> DatasetInput:
         copy = copy_above(self._path)
         if copy is None:
-            self._copied = None
-            return self._plain
-        if self._copied is None or self._copied.copy != copy:
-            self._copied = CopiedInput(self._path, copy, self._base_url)
-        return self._copied
+            return PathInput(self._path, self._base_url, None, self._base)
+        return CopiedInput(self._path, copy, self._base_url)
 
 
-class CopiedInput:
-    """The dataset below a folder of a copy, or the one that a file of it is."""
+class CopiedInput(DatasetInput):
+    """The dataset below a folder of a copy, or the one that a file of it is.
+
+    Nothing that is placed is under way: files of a copy are renamed to their names.
+    """
 
     def __init__(self, path: Path, copy: Path, base_url: str) -> None:
         self.where = str(path)
-        self.origin: Link | None = None
-        """Where what was read last has come from."""
-
         self.copy = copy
         self._below = os.fsencode(os.path.relpath(os.path.abspath(path), copy))
         self._base_url = base_url
@@ -378,10 +323,6 @@ class CopiedInput:
         path = self._path(found)
         said = f"{found.file.uri}\0{found.file.digest}\0{found.file.unconfirmed}\0{found.file.links}"
         return signature_of_files([(said.encode("utf-8", "surrogatepass"), self._stat(path))])
-
-    def changed_at_ns(self) -> int:
-        """Nothing that is placed is under way: files of a copy are renamed to their names."""
-        return 0
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """The file. Raises InputChanged where it is not as it was placed, for the moment at least."""

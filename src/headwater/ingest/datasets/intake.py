@@ -51,7 +51,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.differences import DatasetBase, PatchSummary, write_patch, write_update
 from headwater.rdf.faults import BadRdf
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind
 
 SETTLED_SECONDS: Final = 1.0
 """What changed more recently may be under way, and its times do not tell one change from the next."""
@@ -106,9 +106,6 @@ class DatasetIntake:
         self.may_record: Callable[[], None] = lambda: None
         self.stop: Callable[[], bool] = lambda: False
         self.listener: Listener = silent
-        self.origin: Callable[[], Link | None] = lambda: None
-        """Where what was read last has come from, if it was copied."""
-
         self._catalog = catalog
         self._input = input_
         self._rules = rules
@@ -170,7 +167,7 @@ class DatasetIntake:
         self.check()
         new, signature, patch = self._read(before)
         seen_row = [] if signature is None else [SeenInput(signature).row()]
-        if (origin := self.origin()) is not None:
+        if (origin := self._input.origin) is not None:
             seen_row.append(origin_row(origin))
         if before is not None and new.sha256 == before.sha256:
             if seen_row:
