@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
 
     from headwater.ingest.push.http_sender import Sender
-    from headwater.ingest.push.lines import Account, Line
+    from headwater.ingest.push.lines import Line
     from headwater.progress import Listener
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -70,11 +70,10 @@ def announce(
     options: dict[str, Any],
     *,
     key: str | None,
-    account: Account,
     hear: Hear,
     listener: Listener,
 ) -> None:
-    """Send all of it in batches, each with a part of the key; `account` and `hear` get what became of the lines."""
+    """Send all of it in batches, each with a part of the key; `hear` gets what became of the lines."""
     from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
     from headwater.sync.connection import proxy_for
 
@@ -90,7 +89,6 @@ def announce(
     with closing(Sender(server, key, listener=listener)) as sender:
         for batch in batches(texts):
             outcomes = sender.send(batch, query)
-            account.count(outcomes)
             hear(outcomes)
         _end(sender, options)
 

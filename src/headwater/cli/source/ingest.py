@@ -197,19 +197,19 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
     refused; 6 fault of our own store.
     """
-    from headwater.ingest.push.events import Summary, read_lines
-    from headwater.ingest.push.lines import Lines
+    from headwater.ingest.push.events import read_lines
+    from headwater.ingest.push.lines import Account, Lines
     from headwater.ingest.push.submission import Submission, SubmissionLimits
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
-    total = Summary()
+    total = Account()
     check_alone(options)
     if key is not None and len(files) > 1 and not options["to"]:
         raise UsageFault("--key takes one file at a time")
     if options["to"]:
         return _announced(files, key, as_json, options)
     with listening() as listener, push_target(options, listener) as feed:
-        hear = _hearer(listener)
+        hear = _hearer(listener, total)
         for name in files:
             with _opened(name) as file:
                 if options["dry_run"]:
@@ -217,20 +217,18 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                     for block in blocks(file):
                         batch = list(lines.push(block))
                         refused = read_lines(feed, batch)[1]
-                        total.lines += len(batch)
-                        total.rejected += len(refused)
+                        total.lines += len(batch) - len(refused)
                         hear(refused)
                     continue
                 submission = Submission(feed, key, limits, hear)
                 for block in blocks(file):
                     submission.push(block)
                 submission.finish()
-                total.add(submission.counts)
         end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     verdict = "would be refused" if options["dry_run"] else "refused"
     told = f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news"
-    return _told(as_json, total, f"{told}, {total.rejected:,} {verdict}", total.rejected)
+    return _told(as_json, total.of_events, f"{told}, {total.rejected:,} {verdict}", total.rejected)
 
 
 @command.command(name="dit", short_help="Take documents of the DIT-ES protocol, from an index or a file.")
@@ -316,6 +314,7 @@ def _from_file(
     options: dict[str, Any],
 ) -> Exit:
     from headwater.ingest.dit.intake import DocumentRecords
+    from headwater.ingest.push.lines import Account
     from headwater.ingest.push.submission import Submission, SubmissionLimits
     from headwater.progress import Notice
 
@@ -330,18 +329,18 @@ def _from_file(
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000, line_octets=_DOCUMENT_OCTETS)
     records = DocumentRecords(route, whole_octets=_DOCUMENT_OCTETS, dry_run=options["dry_run"], listener=listener)
-    submission = Submission(records, limits=limits, hear=_hearer(listener))
+    submission = Submission(records, limits=limits, hear=_hearer(listener, Account()))
+    tally = submission.counts
     with _opened(name) as file:
         for block in blocks(file):
             submission.push(block)
         submission.finish()
     end_load(feed, options)
-    tally = records.counts
-    _hint(name, events_are=True, taken=tally.documents - tally.rejected, listener=listener)
-    if tally.documents == tally.foreign > 0:
+    _hint(name, events_are=True, taken=tally.lines - tally.rejected, listener=listener)
+    if tally.lines == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)
         listener(Notice(notices.NONE_FOR_THE_SET, f"every document is of another set; resource_set says {names}"))
-    return _told(as_json, tally, tally.words, tally.rejected)
+    return _told(as_json, tally.of_documents, _documents(tally), tally.rejected)
 
 
 def _announced(
@@ -363,24 +362,27 @@ def _announced(
         opened = [stack.enter_context(_opened(name)) for name in files]
         texts = documents_of(opened[0], _DOCUMENT_OCTETS) if documents else events_of(opened)
         try:
-            announce(url, texts, options, key=key, account=account, hear=_hearer(listener), listener=listener)
+            announce(url, texts, options, key=key, hear=_hearer(listener, account), listener=listener)
         except Unanswered as fault:
             advice = go_on if fault.todo == message(Unanswered.code).advice else f"{fault.todo} {go_on}"
             raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
         except (KeyboardInterrupt, Terminated):
             click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
             raise
-        taken = account.taken + account.waiting + account.ignored
+        taken = account.taken + account.ignored
         _hint(files[0], events_are=documents, taken=taken, listener=listener)
-    counts = {"lines": sum(account.by_outcome.values()), **account.by_outcome, "key": key}
+    counts = {"lines": account.lines, **account.by_outcome, "key": key}
     return _told(as_json, counts, _counted(account), account.rejected)
 
 
 def _counted(account: Account) -> str:
-    lines = sum(account.by_outcome.values())
-    waiting = f", {account.waiting:,} wait for their partner" if account.waiting else ""
-    told = f"{account.taken:,} taken{waiting}, {account.ignored:,} no news, {account.rejected:,} refused"
-    return f"{counted(lines, 'line')}: {told}"
+    told = f"{account.taken:,} taken, {account.ignored:,} no news, {account.rejected:,} refused"
+    return f"{counted(account.lines, 'line')}: {told}"
+
+
+def _documents(tally: Account) -> str:
+    told = f"{tally.taken:,} taken, {tally.ignored:,} no news, {tally.foreign:,} of other sets"
+    return f"{counted(tally.lines, 'document')}: {told}, {tally.rejected:,} refused"
 
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
@@ -433,14 +435,14 @@ def _from_index(
     follower = DitFollower(feed, index, wanted, listener=listener)
     if pause is None:
         follower.read_to_end()
-        return _told(as_json, follower.tally, follower.tally.words, follower.tally.rejected)
+        return _told(as_json, follower.tally.of_documents, _documents(follower.tally), follower.tally.rejected)
     while True:
         if follower.poll():
             if as_json:
-                json_line(follower.tally)
+                json_line(follower.tally.of_documents)
                 sys.stdout.flush()
             else:
-                click.echo(follower.tally.words)
+                click.echo(_documents(follower.tally))
             continue
         time.sleep(pause)
 
@@ -458,21 +460,18 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _hearer(listener: Listener) -> Callable[[list[Outcome]], None]:
+def _hearer(listener: Listener, account: Account) -> Callable[[list[Outcome]], None]:
     from headwater.ingest.push.events import BadEvent
     from headwater.ingest.push.feed import OutcomeKind
     from headwater.progress import Notice, Progress
 
-    done = 0
-
     def hear(outcomes: list[Outcome]) -> None:
-        nonlocal done
-        done += len(outcomes)
+        account.count(outcomes)
         for outcome in outcomes:
             if outcome.kind is OutcomeKind.REJECTED:
                 told = f"a line was refused: {outcome.reason}"
                 listener(Notice(outcome.code or BadEvent.code, told, f"line {outcome.line}"))
-        listener(Progress("lines", done))
+        listener(Progress("lines", account.lines))
 
     return hear
 

@@ -11,20 +11,21 @@ from functools import cached_property
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
+from headwater import notices
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
-from headwater.ingest.dit.intake import Tally, settle, take_documents
+from headwater.ingest.dit.intake import settle, take_documents, tell
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import Effects
 from headwater.ingest.push.inverse_links import Draft
+from headwater.ingest.push.lines import Account
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold
-from headwater.progress import Listener, Progress, silent
+from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
 
 _SHARE: Final = 0.9
@@ -86,7 +87,7 @@ class DitFollower:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.feed = feed
-        self.tally = Tally()
+        self.tally = Account()
         self.index = index
         self.resource_sets = resource_sets
         self._listener = listener
@@ -100,12 +101,12 @@ class DitFollower:
         server and the catalog raise.
         """
         shards = self.index.shards()
-        before = self.tally.documents
+        before = self.tally.lines
         if not self.feed.is_open:
             self._load(shards)
         if self.feed.is_open:
             self._follow(shards)
-        return self.tally.documents - before
+        return self.tally.lines - before
 
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
@@ -179,9 +180,13 @@ class DitFollower:
         taken = take_documents(self.feed, documents, positions=positions, in_order=len(read) == 1)
         outcomes = [*refused, *taken.outcomes]
         self.tally.count(outcomes, foreign=foreign)
-        self.tally.complain(_named(outcomes, chosen), self._listener)
-        self.tally.notice(taken, self._listener)
-        self._listener(Progress("documents", self.tally.documents))
+        for outcome in outcomes:
+            if outcome.kind is OutcomeKind.REJECTED:
+                where, known = f"line {outcome.line}", chosen[outcome.line - 1].wrapped.id
+                text = f"a line was refused: {outcome.reason} (_id {known!a:.80})"
+                self._listener(Notice(outcome.code or notices.LEFT_OUT, text, where))
+        tell(taken, self._listener)
+        self._listener(Progress("documents", self.tally.lines))
 
 
 class _Read:
@@ -208,15 +213,6 @@ class _Read:
             next=self.position.next,
             is_full=self.is_full and bool(self.found),
         )
-
-
-def _named(outcomes: Sequence[Outcome], found: Sequence[IndexDocument]) -> list[Outcome]:
-    """The refused ones with the ids by which the index knows the documents."""
-    return [
-        replace(one, reason=f"{one.reason} (_id {found[one.line - 1].wrapped.id!a:.80})")
-        for one in outcomes
-        if one.kind is OutcomeKind.REJECTED
-    ]
 
 
 def parse(wrapped: Wrapped) -> DitDocument | UsageFault:

@@ -27,10 +27,10 @@ from headwater.ingest.dit.joining import (
 )
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
-from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
+from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.lines import Account, Line
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
@@ -231,44 +231,12 @@ def _load(feed: Feed, items: Sequence[_Item], effects: Effects, taken: IntakeRes
     taken.outcomes += outcomes
 
 
-class Tally(msgspec.Struct, kw_only=True):
-    """Counts of documents: taken into the set, waiting for a partner, no news, of other sets, refused."""
-
-    documents: int = 0
-    taken: int = 0
-    waiting: int = 0
-    ignored: int = 0
-    foreign: int = 0
-    rejected: int = 0
-
-    def count(self, outcomes: Sequence[Outcome], *, foreign: int = 0) -> None:
-        """Add these."""
-        self.documents += len(outcomes) + foreign
-        self.foreign += foreign
-        for one in outcomes:
-            setattr(self, one.kind, getattr(self, one.kind) + 1)
-
-    @property
-    def words(self) -> str:
-        """The counts as a person reads them."""
-        noun = "document" if self.documents == 1 else "documents"
-        return (
-            f"{self.documents:,} {noun}: {self.taken:,} taken, {self.waiting:,} waited for their partner,"
-            f" {self.ignored:,} no news, {self.foreign:,} of other sets, {self.rejected:,} refused"
-        )
-
-    def complain(self, outcomes: Sequence[Outcome], listener: Listener) -> None:
-        """Say what was refused."""
-        for one in outcomes:
-            if one.kind is OutcomeKind.REJECTED:
-                listener(Notice(one.code or notices.LEFT_OUT, f"a line was refused: {one.reason}", f"line {one.line}"))
-
-    def notice(self, taken: IntakeResult, listener: Listener) -> None:
-        """Say what was left out of documents, and what was merged (DIT-A9)."""
-        for line, remark in taken.remarks:
-            listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
-        for uri in taken.merged:
-            listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))
+def tell(taken: IntakeResult, listener: Listener) -> None:
+    """Say what was left out of documents, and what was merged (DIT-A9)."""
+    for line, remark in taken.remarks:
+        listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
+    for uri in taken.merged:
+        listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))
 
 
 WHOLE_OCTETS = 8 << 20
@@ -298,7 +266,10 @@ class DocumentRecords(Records):
         self._number = 0
         self._dry_run = dry_run
         self._listener = listener
-        self.counts: Tally = Tally()
+
+    def told(self, counts: Account) -> Mapping[str, int | None]:
+        """The counts as they are answered."""
+        return counts.of_documents
 
     def texts(self, line: Line | None) -> list[Line]:
         """The texts that a line completes; with None those that are left at the end."""
@@ -326,10 +297,7 @@ class DocumentRecords(Records):
             feed = self._route(document.resource_set)
         except UsageFault as fault:
             return replace(refusal(line, fault), item=item)
-        if feed is None:
-            self.counts.count([], foreign=1)
-            return None
-        return Record(line, item, feed, document)
+        return None if feed is None else Record(line, item, feed, document)
 
     def end(self) -> list[Outcome]:
         """A bulk action without its document."""
@@ -347,7 +315,7 @@ class DocumentRecords(Records):
         else:
             taken = take_documents(feed, documents)
             taken.remarks = [(records[number - 1].line, remark) for number, remark in taken.remarks]
-            self.counts.notice(taken, self._listener)
+            tell(taken, self._listener)
             outcomes = taken.outcomes
         places = [records[one.line - 1] for one in outcomes]
         return [replace(one, line=place.line, item=place.item) for one, place in zip(outcomes, places, strict=True)]

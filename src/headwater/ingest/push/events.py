@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.push.feed import Feed, Outcome, OutcomeKind
+from headwater.ingest.push.feed import Feed, Outcome
 from headwater.ingest.push.ingest_state import Effects, RequestProgress
 from headwater.ingest.push.inverse_links import Draft, Statement, statements_of, with_links
 from headwater.ingest.push.lines import Line
@@ -292,38 +292,6 @@ def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[
             judged.append((line, len(drafts), None))
             drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
     return drafts, judged
-
-
-class Summary(msgspec.Struct, kw_only=True):
-    """What lines came to, counted: `taken` as events or into the load, `ignored` as no news, `rejected`."""
-
-    lines: int = 0
-    taken: int = 0
-    ignored: int = 0
-    rejected: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-
-    def count(self, outcomes: Sequence[Outcome]) -> None:
-        """Add these outcomes."""
-        for one in outcomes:
-            self.lines += 1
-            if one.kind is OutcomeKind.REJECTED:
-                self.rejected += 1
-            elif one.kind is OutcomeKind.IGNORED:
-                self.ignored += 1
-            else:
-                self.taken += 1
-            if one.seq is not None:
-                self.first_seq = one.seq if self.first_seq is None else self.first_seq
-                self.last_seq = one.seq
-
-    def add(self, other: Summary) -> None:
-        """Add the counts of what came after."""
-        for name in ("lines", "taken", "ignored", "rejected"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.first_seq = other.first_seq if self.first_seq is None else self.first_seq
-        self.last_seq = self.last_seq if other.last_seq is None else other.last_seq
 
 
 _DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", "create", "responses"})

@@ -48,7 +48,6 @@ class OutcomeKind(StrEnum):
     """What an outcome counts as."""
 
     TAKEN = "taken"
-    WAITING = "waiting"
     IGNORED = "ignored"
     REJECTED = "rejected"
 
@@ -70,11 +69,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def kind(self) -> OutcomeKind:
-        """What it counts as: refused, waiting for a partner, no news, or else taken."""
+        """What it counts as: refused, no news, or else taken."""
         if self.status >= 400:
             return OutcomeKind.REJECTED
-        if self.status == 202:
-            return OutcomeKind.WAITING
         return OutcomeKind.TAKEN if self.reason is None else OutcomeKind.IGNORED
 
 

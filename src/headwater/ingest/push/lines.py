@@ -103,20 +103,28 @@ FEW: Final = 3
 
 
 class Account(msgspec.Struct, kw_only=True):
-    """Lines or documents by outcome: recorded, waiting for a partner, no news, refused; and why the first of these."""
+    """What lines or documents came to: taken, no news, of other sets, refused; and why the first of these."""
 
+    lines: int = 0
     taken: int = 0
-    waiting: int = 0
     ignored: int = 0
+    foreign: int = 0
     rejected: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
     code: str | None = None
     """Of the first that was refused."""
     reasons: list[str] = msgspec.field(default_factory=list)
 
-    def count(self, outcomes: Sequence[Outcome]) -> None:
+    def count(self, outcomes: Sequence[Outcome], *, foreign: int = 0) -> None:
         """Add these."""
+        self.lines += len(outcomes) + foreign
+        self.foreign += foreign
         for one in outcomes:
             setattr(self, one.kind, getattr(self, one.kind) + 1)
+            if one.seq is not None:
+                self.first_seq = one.seq if self.first_seq is None else self.first_seq
+                self.last_seq = one.seq
             if one.kind is OutcomeKind.REJECTED:
                 self.code = self.code or one.code
                 if len(self.reasons) < FEW:
@@ -124,12 +132,23 @@ class Account(msgspec.Struct, kw_only=True):
 
     @property
     def by_outcome(self) -> dict[str, int]:
-        """The counts by the name of the outcome."""
-        return {kind.value: getattr(self, kind) for kind in OutcomeKind}
+        """The counts by the name of the outcome; nothing has waited since version 0.2."""
+        return {"taken": self.taken, "waiting": 0, "ignored": self.ignored, "rejected": self.rejected}
+
+    @property
+    def of_events(self) -> dict[str, int | None]:
+        """The counts of lines of events, as they are answered."""
+        names = ("lines", "taken", "ignored", "rejected", "first_seq", "last_seq")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def of_documents(self) -> dict[str, int]:
+        """The counts of documents, as they are answered."""
+        first = {"documents": self.lines, "taken": self.taken, "waiting": 0, "ignored": self.ignored}
+        return {**first, "foreign": self.foreign, "rejected": self.rejected}
 
     @property
     def words(self) -> str:
         """What was refused, as a person reads it."""
-        count = sum(self.by_outcome.values())
         more = f"; {self.rejected - len(self.reasons):,} more" if self.rejected > len(self.reasons) else ""
-        return f"{self.rejected:,} of {count:,} announced lines were refused: {'; '.join(self.reasons)}{more}"
+        return f"{self.rejected:,} of {self.lines:,} announced lines were refused: {'; '.join(self.reasons)}{more}"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.ingest.push.events import Summary, take_lines
+from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
 from headwater.ingest.push.ingest_state import RequestProgress
 from headwater.ingest.push.lines import LINE_OCTETS, Account, Line, Lines
@@ -73,7 +73,10 @@ class Records:
 
     def __init__(self, feed: Feed | None) -> None:
         self.feed = feed
-        self.counts: Any = Summary()
+
+    def told(self, counts: Account) -> Mapping[str, int | None]:
+        """The counts as they are answered."""
+        return counts.of_events
 
     def texts(self, line: Line | None) -> list[Line]:
         """The texts that a line completes; with None those that are left at the end."""
@@ -119,7 +122,7 @@ class Submission:
         self._count = 0
         self._digest = hashlib.sha256()
         self._outcomes: list[Outcome] = []
-        self.counts: Any = self._records.counts
+        self.counts = Account()
         self.accounts: dict[str | None, Account] = {}
         """By set, of what this request has brought; None has the records that are for no known set."""
         self._hear = hear
@@ -163,7 +166,7 @@ class Submission:
     def body(self) -> bytes:
         """What has been taken so far, as one JSON object: the counts and the outcome of every record."""
         items = b",\n".join(map(msgspec.json.encode, self.outcomes))
-        return msgspec.json.encode(self.counts)[:-1] + b',"results":[\n' + items + b"\n]}\n"
+        return msgspec.json.encode(self._records.told(self.counts))[:-1] + b',"results":[\n' + items + b"\n]}\n"
 
     def _take_all(self, texts: list[Line]) -> None:
         for text in texts:
@@ -187,7 +190,9 @@ class Submission:
         for one in records:
             if isinstance(one, Outcome):
                 self._tell(None, [one])
-            elif one is not None:
+            elif one is None:
+                self.counts.count((), foreign=1)
+            else:
                 self._batch.append(one)
             if len(self._batch) >= BATCH or self._octets >= BATCH_OCTETS:
                 self._flush()
