@@ -25,7 +25,7 @@ DOCUMENTS = (
 
 
 async def nothing(_request: HttpRequest) -> Response:
-    return Response(204, ())
+    return Response(204, b"")
 
 
 def row(name: str, pattern: str, method: str = "GET") -> Route:

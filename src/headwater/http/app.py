@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
@@ -20,11 +19,12 @@ from headwater.http.home import HealthHandler, Report, home_page
 from headwater.http.requests import Receive, Scope
 from headwater.http.resources import ContentHandler, FileHandler
 from headwater.http.responses import (
+    CLOSE,
     AccessRecord,
     BodyStream,
-    Head,
     RequestFields,
     Response,
+    Send,
     access_record,
     line,
     request_target,
@@ -36,10 +36,6 @@ from headwater.source.health import ContentProvider, ServableSource
 BLOCK_OCTETS, CROWDED_BLOCK_OCTETS = 1 << 18, 1 << 15
 CROWD = 128
 """Of so many answers that are being sent each has a block of the first size in memory, any more one of the second."""
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_CLOSE: Head = line(b"connection", b"close")
 
 
 class Application:
@@ -94,11 +90,10 @@ class Application:
         is_head = scope["method"] == "HEAD"
         complete = False
         try:
-            await send({"type": "http.response.start", "status": response.status, "headers": response.head})
             if response.stream is not None:
                 complete = await self._send_stream(response, response.stream, receive, send)
-            elif is_head or response.octets == 0:
-                await send({"type": "http.response.body", "body": b""})
+            elif is_head or (response.file is None and response.octets <= BLOCK_OCTETS):
+                await send(response.message(response.content()))
                 complete = True
             else:
                 complete = await self._send_body(response, receive, send)
@@ -122,7 +117,7 @@ class Application:
             elif match.is_of_set:  # of what a set could have, nothing is understood but this
                 return _not_allowed(("GET", "HEAD"))
             else:
-                return responses.text(match.status, match.text, _CLOSE)
+                return responses.text(match.status, match.text, CLOSE)
         elif (route := match.route(method)) is None:
             return _not_allowed(match.allowed)
         else:
@@ -133,7 +128,7 @@ class Application:
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
                 response = self._failed(error)
         if request_fields.has_body and method in ("GET", "HEAD"):  # a body that nobody asked for is not waited for
-            response.head += _CLOSE
+            response.head += CLOSE
         return response
 
     def _failed(self, error: Exception) -> Response:
@@ -144,14 +139,12 @@ class Application:
         if self._on_fault is not None:
             self._on_fault(fault)
         if fault.code == HeadwaterError.code:
-            return responses.bug(_CLOSE)
+            return responses.bug(CLOSE)
         return responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
 
     async def _send_body(self, response: Response, receive: Receive, send: Send) -> bool:
         """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
-        if response.octets <= BLOCK_OCTETS and response.file is None:
-            await send({"type": "http.response.body", "body": response.content()})
-            return True
+        await send(response.message(b"", more=True))
         gone = asyncio.ensure_future(_reader_gone(receive))
         self._sending += 1
         try:
@@ -162,7 +155,7 @@ class Application:
                 position += len(block)
                 if gone.done() or not block or (position >= end and response.has_changed()):
                     return False  # returning without the last octets makes the server cut the connection: never padded
-                await send({"type": "http.response.body", "body": block, "more_body": position < end})
+                await send({"body": block, "more_body": position < end})
             return True
         finally:
             self._sending -= 1
@@ -170,6 +163,7 @@ class Application:
 
     async def _send_stream(self, response: Response, stream: BodyStream, receive: Receive, send: Send) -> bool:
         """Send a body as it is made, one block ahead; False when the reader has gone, or when it could not be made."""
+        await send(response.message(b"", more=True))
         gone = asyncio.ensure_future(_reader_gone(receive))
         following = asyncio.ensure_future(stream.next_block())
         try:
@@ -179,10 +173,10 @@ class Application:
                     return False
                 block = following.result()
                 if not block:
-                    await send({"type": "http.response.body", "body": b""})
+                    await send({"body": b"", "more_body": False})
                     return True
                 following = asyncio.ensure_future(stream.next_block())
-                await send({"type": "http.response.body", "body": block, "more_body": True})
+                await send({"body": block, "more_body": True})
                 response.octets += len(block)
         except TimeoutError:
             return False
@@ -223,7 +217,7 @@ def _not_allowed(methods: Iterable[str]) -> Response:
     listed = tuple(methods)
     text = f"only {', '.join(listed[:-1])} and {listed[-1]} are" if len(listed) > 1 else f"only {listed[0]} is"
     allow = line(b"allow", ", ".join(listed).encode("ascii"))
-    return responses.text(405, f"{text} understood here", allow + _CLOSE)
+    return responses.text(405, f"{text} understood here", allow + CLOSE)
 
 
 async def _reader_gone(receive: Receive) -> None:

@@ -6,14 +6,19 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.hub_access import HubAccess, HubAddresses
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import Response, line
+from headwater.http.responses import (
+    CLOSE,
+    Response,
+    Send,
+    line,
+)
 from headwater.http.server import ServerLimits, UvicornServer, event_loop, make_server
 from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.requests import RequestRefusal
@@ -21,13 +26,10 @@ from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_i
 from headwater.notify.subscriber.store import NotificationChannel
 from headwater.notify.subscriber.subscriber import USER_AGENT, SubscribedCopy, Subscriber
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
 
 _HEAD: Final = line(b"cache-control", b"no-store")
-_CLOSE: Final = line(b"connection", b"close")
 
 
 class CallbackApplication:
@@ -49,13 +51,11 @@ class CallbackApplication:
             if not self._is_refusing:
                 self._is_refusing = True
                 self._on_fault(fault)
-            response = responses.text(503, f"a fault of the subscriber's own store [{fault.code}]", _HEAD + _CLOSE)
+            response = responses.text(503, f"a fault of the subscriber's own store [{fault.code}]", _HEAD + CLOSE)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
             self._on_fault(bug(error))
-            response = responses.bug(_HEAD + _CLOSE)
-        await send({"type": "http.response.start", "status": response.status, "headers": response.head})
-        body = b"" if scope["method"] == "HEAD" else response.content()
-        await send({"type": "http.response.body", "body": body})
+            response = responses.bug(_HEAD + CLOSE)
+        await send(response.message(response.content()))
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         if not self._subscriber.has_all_copies:  # 410 would end subscriptions of copies that are not taken up yet
@@ -73,7 +73,7 @@ class CallbackApplication:
         length = int(stated) if stated is not None and stated.isdigit() and len(stated) < 19 else None
         early = self._subscriber.early(token, length)
         if early is not None:
-            return responses.text(early.status, early.fault or "", _HEAD + _CLOSE)
+            return responses.text(early.status, early.fault or "", _HEAD + CLOSE)
         taken = 0
 
         def has_room(octets: int) -> bool:
@@ -89,7 +89,7 @@ class CallbackApplication:
         if isinstance(body, RequestRefusal):
             if body.status == TOO_LONG.status:
                 self._subscriber.early(token, PAYLOAD_OCTETS + 1)
-            return responses.text(body.status, body.text, _HEAD + _CLOSE)
+            return responses.text(body.status, body.text, _HEAD + CLOSE)
         signed = (header(scope, b"x-hub-signature") or b"").decode("latin-1")
         links = (header(scope, b"link") or b"").decode("latin-1")
         judged = await self._subscriber.deliver(token, body, signed=signed, links=links)

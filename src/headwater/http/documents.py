@@ -17,8 +17,8 @@ from types import MappingProxyType
 import msgspec
 
 from headwater.http import responses
-from headwater.http.requests import accepts_gzip, is_fresh
-from headwater.http.responses import INERT, Head, RequestFields, Response, line
+from headwater.http.requests import accepts_gzip
+from headwater.http.responses import INERT, Head, Representation, RequestFields, Response, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
@@ -39,22 +39,10 @@ from headwater.storage.objects.interface import Coding, ObjectStore, OpenObject,
 _MOST_DOCUMENTS = 4_096
 
 
-class Representation(msgspec.Struct, frozen=True, gc=False):
-    """One representation of a document (as it is, or gzip): its tag, size, and the heads of a 200 and of a 304."""
-
-    etag: bytes
-    stated_second: int
-    """What `Last-Modified` says once the document cannot be replaced within its second."""
-    octets: int
-    head: Head
-    unchanged: Head
-
-
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):
     """One version of a document in its representations."""
 
     stored: StoredObject
-    modified_second: int
     plain: Representation
     gzip: Representation | None
 
@@ -141,10 +129,9 @@ class DocumentCache:
             second = stated if settled else None
         if rule == IMMUTABLE and not _is_closed(stored):
             rule = REVALIDATE
-        more = line(b"cache-control", rule) + self._links.get(stored.name, ())
+        more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
         document = CachedDocument(
             stored,
-            modified,
             _form(stored, Coding.IDENTITY, stated, second, more),
             None if stored.gzip_octets is None else _form(stored, Coding.GZIP, stated, second, more),
         )
@@ -171,15 +158,21 @@ def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None,
     etag = f'"{tag}"'.encode("ascii")
     unchanged = (
         line(b"etag", etag)
-        + (() if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
+        + (b"" if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
         + more
         + line(b"vary", b"Accept-Encoding")
     )
-    head = line(b"content-type", stored.media_type.encode("ascii"))
-    head += line(b"content-length", b"%d" % octets) + unchanged + line(b"accept-ranges", b"bytes") + INERT
+    content = line(b"content-type", stored.media_type.encode("ascii")) + INERT
     if coding is Coding.GZIP:
-        head += line(b"content-encoding", b"gzip")
-    return Representation(etag, stated, octets, head, unchanged)
+        content += line(b"content-encoding", b"gzip")
+    return Representation(
+        etag=etag,
+        modified_second=int(stored.modified.timestamp()),
+        stated_second=stated,
+        octets=octets,
+        content=content,
+        unchanged=unchanged,
+    )
 
 
 _CACHE = {CacheRule.BRIEF: BRIEF, CacheRule.REVALIDATE: REVALIDATE, CacheRule.IMMUTABLE_WHEN_CLOSED: IMMUTABLE}
@@ -229,29 +222,24 @@ class DocumentHandler:
             return not_published(set_name)
         if document is None:
             return self._missing(name, set_name)
-        response = self._from_cache(document, fields)
-        if response is not None:
-            return response
         form, coding = _representation(document, fields)
-        body: bytes | OpenObject | None = None
-        if not request.is_head:
+        response = form.answer(fields)
+        if request.is_head or not response.wants_octets:
+            return response
+        body = self._cache.body(form)
+        if body is None:
             opened = await self._access.read(self._cache.open, name, rule, coding)
             if opened is None:
                 return self._missing(name, set_name)
-            form, body = opened
-            if isinstance(body, bytes):
-                self._cache.keep(form, body)
-        return _response(form, body, fields)
-
-    def _from_cache(self, document: CachedDocument, fields: RequestFields) -> Response | None:
-        """The response without waiting; None when its octets have to be read first."""
-        form, _ = _representation(document, fields)
-        if (refusal := responses.unmet(fields, form.etag, form.stated_second)) is not None:
-            return refusal
-        if is_fresh(fields.if_none_match, fields.if_modified_since, form.etag, document.modified_second):
-            return Response(304, form.unchanged)
-        body = self._cache.body(form)
-        return None if body is None else _response(form, body, fields)
+            form, found = opened
+            response = form.answer(fields)  # it may be a later one than that looked at before
+            if not isinstance(found, bytes):
+                response.give(found) if response.wants_octets else found.close()
+                return response
+            self._cache.keep(form, body := found)
+        if response.wants_octets:
+            response.body = body
+        return response
 
     def _missing(self, name: str, set_name: str | None) -> Response:
         """404; 503 for what a published set always has: it is lost, and about to be restored."""
@@ -265,21 +253,6 @@ def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Re
     if document.gzip is not None and accepts_gzip(fields.accept_encoding):
         return document.gzip, Coding.GZIP
     return document.plain, Coding.IDENTITY
-
-
-def _response(form: Representation, body: bytes | OpenObject | None, fields: RequestFields) -> Response:
-    """The response with the octets of this very form, which may be a later one than that looked at before."""
-    response = responses.unmet(fields, form.etag, form.stated_second)
-    if response is None:
-        response = responses.whole_or_part(form.head, form.etag, form.octets, fields)
-    if response.is_refusal:
-        if body is not None and not isinstance(body, bytes):
-            body.close()
-    elif isinstance(body, bytes):
-        response.body = body
-    else:
-        response.file = body
-    return response
 
 
 class TopicEndpoint:

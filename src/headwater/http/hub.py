@@ -8,9 +8,9 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -20,7 +20,16 @@ from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import AccessRecord, Head, Response, access_record, line, request_target
+from headwater.http.responses import (
+    CLOSE,
+    AccessRecord,
+    Head,
+    Response,
+    Send,
+    access_record,
+    line,
+    request_target,
+)
 from headwater.http.server import UvicornServer, event_loop, make_server
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
@@ -41,7 +50,6 @@ _AT_ONCE, _CLIENT_AT_ONCE = 512, 128
 """Requests of senders who are not known: in all, and of one of them."""
 _BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
 """Of their payloads under way, in the same way."""
-_CLOSE: Final = line(b"connection", b"close")
 _FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")
 """Fields that proxies add."""
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
@@ -107,7 +115,7 @@ class HubEndpoint:
             refused = await self._hub.subscribe(form, is_trusted=is_trusted, client=client)
         if refused is not None:
             return responses.text(
-                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else ()
+                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else b""
             )
         return responses.text(202, "accepted")
 
@@ -201,12 +209,10 @@ def _crowded(wait: float) -> Response:
     return responses.text(429, "too many requests from this address", line(b"retry-after", b"%d" % (int(wait) + 1)))
 
 
-def _refused(status: int, words: str, head: Head = ()) -> Response:
+def _refused(status: int, words: str, head: Head = b"") -> Response:
     """A request that is answered without reading its body to the end."""
-    return responses.text(status, words, head + _CLOSE)
+    return responses.text(status, words, head + CLOSE)
 
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _NO_STORE: Final = line(b"cache-control", b"no-store")
 _ABOUT: Final = (
@@ -246,10 +252,8 @@ class HubApplication:
             response = await self._respond(scope, receive)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
             self._on_fault(bug(error))
-            response = responses.bug(_NO_STORE + line(b"connection", b"close"))
-        is_head = scope["method"] == "HEAD"
-        await send({"type": "http.response.start", "status": response.status, "headers": response.head})
-        await send({"type": "http.response.body", "body": b"" if is_head else response.content()})
+            response = responses.bug(_NO_STORE + CLOSE)
+        await send(response.message(response.content()))
         if self._on_served is not None:
             target = request_target(scope["raw_path"], scope.get("query_string", b""))
             self._on_served(access_record(client or "-", scope["method"], target, response, began, complete=True))

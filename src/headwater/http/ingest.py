@@ -20,7 +20,12 @@ from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope
-from headwater.http.responses import Head, Response, line
+from headwater.http.responses import (
+    CLOSE,
+    Head,
+    Response,
+    line,
+)
 from headwater.http.routes import HttpRequest, Route
 from headwater.http.source_access import Precedence
 from headwater.ingest.dit.intake import DocumentRecords
@@ -30,7 +35,6 @@ from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, Su
 from headwater.source.health import PushTarget
 from headwater.source.tokens import LONGEST
 
-_CLOSE = line(b"connection", b"close")
 _SOON = line(b"retry-after", b"5")
 _AGAIN = (
     "Send it again after the seconds that Retry-After names; the same Idempotency-Key makes sure that it is taken once."
@@ -49,21 +53,21 @@ class _EarlyRefusal(msgspec.Struct, frozen=True):
     status: int
     what: str
     advice: str
-    head: Head = ()
+    head: Head = b""
 
     def answer(self) -> Response:
         """The response."""
         return _error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
 
 
-def _error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = ()) -> Response:
+def _error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = b"") -> Response:
     """The response of a request that a fault has ended; `taken`, an object of JSON, is what was taken before.
 
     The connection ends with it: the rest of the request's body is not read.
     """
     error = msgspec.json.encode({"code": fault.code, "what": fault.what, "advice": fault.todo})
     whole = b'{"error":' + error + (b"," if taken[:2] != b"{}" else b"") + taken[1:]
-    fields = line(b"cache-control", b"no-store") + _CLOSE + head
+    fields = line(b"cache-control", b"no-store") + CLOSE + head
     return responses.data(status, whole, b"application/json", fields)
 
 
@@ -359,7 +363,7 @@ class IngestEndpoint:
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
             body = b"{}\n"
         return _error_answer(
-            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else ()
+            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else b""
         )
 
 

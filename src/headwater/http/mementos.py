@@ -25,8 +25,7 @@ from headwater.catalog.content import (
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.http import responses
-from headwater.http.requests import is_fresh
-from headwater.http.responses import Head, Response, content_lines, line
+from headwater.http.responses import Head, Representation, Response, content_lines, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
 from headwater.http.source_access import not_published
 from headwater.publish.site import Site
@@ -251,7 +250,7 @@ class VersionEndpoint:
     def links(self, set_name: str, relative: str) -> Head:
         """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
         if set_name not in self._histories or "://" in relative:
-            return ()
+            return b""
         return line(b"link", _header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
 
     def _of(self, answer: _Answer) -> Callable[[HttpRequest], Awaitable[Response]]:
@@ -345,13 +344,13 @@ class VersionEndpoint:
             return responses.text(410, "no state of this resource is kept", line(b"link", _response_links(of)) + _VARY)
         return _unknown(_VARY)
 
-    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: Head = ()) -> Response:
+    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: Head = b"") -> Response:
         """410, with the mementos beside it."""
         links = line(b"link", _response_links(of, _neighbours(history, uri, state.at_us)))
         return responses.text(410, _GONE[state.keeping], links + head)
 
 
-def _unknown(head: Head = ()) -> Response:
+def _unknown(head: Head = b"") -> Response:
     return responses.text(404, "no state of such a resource is known", head)
 
 
@@ -387,32 +386,27 @@ def _content(
     """
     etag = b'"%s"' % state.digest.encode("ascii")
     second = (state.lastmod_us if state.lastmod_us is not None else state.at_us) // SECOND
-    unchanged = (
-        line(b"etag", etag)
+    form = Representation(
+        etag=etag,
+        modified_second=second,
+        stated_second=second,
+        octets=content.octets,
+        content=content_lines(state.type, state.encoding) + line(b"x-content-type-options", b"nosniff"),
+        unchanged=line(b"etag", etag)
         + line(b"last-modified", http_date(second * SECOND).encode("ascii"))
         + line(b"memento-datetime", http_date(state.at_us).encode("ascii"))
         + line(b"link", _response_links(of, beside))
-        + line(b"cache-control", IMMUTABLE)
+        + line(b"cache-control", IMMUTABLE),
     )
-    fields = request.fields
-    if (refusal := responses.unmet(fields, etag, second)) is not None:
-        return refusal
-    if is_fresh(fields.if_none_match, fields.if_modified_since, etag, second):
-        return Response(304, unchanged)
+    response = form.answer(request.fields)
+    if response.status in (304, 412):
+        return response
     octets: bytes | None = None
     if content.octets <= SMALL_OCTETS:
         octets = content.read(0, content.octets)
         if hashlib.sha256(octets).hexdigest() != state.digest:
             return None
-    head = (
-        content_lines(state.type, state.encoding)
-        + line(b"content-length", b"%d" % content.octets)
-        + unchanged
-        + line(b"accept-ranges", b"bytes")
-        + line(b"x-content-type-options", b"nosniff")
-    )
-    response = responses.whole_or_part(head, etag, content.octets, fields)
-    if response.is_refusal or request.is_head:
+    if request.is_head or not response.wants_octets:
         return response
     if octets is None:
         is_whole = response.status == 200

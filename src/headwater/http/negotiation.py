@@ -116,7 +116,7 @@ class GenericResources:
         return match.set_name in self._variants and bool(match.path) and not match.path.endswith(b"/")
 
     async def answer(
-        self, request: HttpRequest, respond: Callable[[Match], Awaitable[Response]], otherwise: Response
+        self, request: HttpRequest, respond: Callable[[Match, HttpRequest], Awaitable[Response]], otherwise: Response
     ) -> Response:
         """The representation that the client prefers, by `respond`; 406 with what there is; or `otherwise`.
 
@@ -136,7 +136,7 @@ class GenericResources:
             )
         uri = there[chosen].resource.uri
         variant = msgspec.structs.replace(match, name=uri, path=there[chosen].path)
-        response = await respond(variant)
+        response = await respond(variant, request)
         response.head += _VARY + line(b"content-location", self._url(match.set_name, uri).encode("ascii")) + links
         return response
 
@@ -153,7 +153,7 @@ class GenericResources:
         name = match.set_name
         found = generic_of(match.name, self._variants.get(name or "", ()))
         if name is None or found is None:
-            return ()
+            return b""
         generic, own = found
         path = match.path[: -len(own.suffix) - 1]
         there = await self._representations(name, msgspec.structs.replace(match, name=generic, path=path))
@@ -161,7 +161,7 @@ class GenericResources:
         catalog = self._access.source.catalog
         at_generic = await self._access.ask(lambda: catalog.get(name, [generic]))
         if at_generic or len(others) == len(there):
-            return ()
+            return b""
         return self._links(match, generic, others)
 
     async def _representations(self, name: str, match: Match) -> Sequence[_FileRepresentation]:

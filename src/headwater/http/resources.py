@@ -14,26 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 
-import msgspec
-
 from headwater.catalog.content import ContentChanged, NoContent, OpenContent, recorded_blocks
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.negotiation import GenericResources
-from headwater.http.requests import is_fresh
-from headwater.http.responses import (
-    SMALL_OCTETS,
-    Head,
-    RequestFields,
-    Response,
-    content_lines,
-    leads_to,
-    line,
-    unmet,
-    whole_or_part,
-)
-from headwater.http.routes import HttpRequest, Match, Route
+from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line
+from headwater.http.routes import BRIEF, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess, not_published
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
@@ -47,8 +34,8 @@ _CHANGED = "the file is not the one that was copied; it is sent when the copy is
 _NOT_THERE = "the file is not there; the lists name it until a scan has recorded its deletion, which may be held back"
 """What a handler can be sure of: it may be one process of several, and knows of no scan."""
 
-_CACHE = line(b"cache-control", b"public, max-age=60, must-revalidate")
-_FILE = line(b"accept-ranges", b"bytes") + line(b"x-content-type-options", b"nosniff")
+_CACHE = line(b"cache-control", BRIEF)
+_NO_SNIFFING = line(b"x-content-type-options", b"nosniff")
 _DIGEST = re.compile(r"sha-256:([0-9A-Za-z]{64})")
 
 Fault = Callable[[HeadwaterError | OSError], None]
@@ -56,23 +43,6 @@ State = tuple[int, int, int, int]
 
 Links = Callable[[str, str], Head]
 """The Link header of a resource, by its set and its relative URI."""
-
-
-class _FileHeaders(msgspec.Struct, frozen=True, gc=False):
-    """The headers of one file in one state. A strong tag is the digest of exactly these octets."""
-
-    state: State
-    etag: bytes
-    modified_second: int
-    content: Head
-    """What only an answer with the file has."""
-    unchanged: Head
-    """What a 304 has as well."""
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether the tag is the digest of the octets."""
-        return not self.etag.startswith(b"W/")
 
 
 class FileHandler:
@@ -84,8 +54,8 @@ class FileHandler:
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
         site = access.source.site
         self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
-        self._own_links: Links = lambda _set_name, _relative: ()
-        self._headers: OrderedDict[tuple[str, str], _FileHeaders] = OrderedDict()
+        self._own_links: Links = lambda _set_name, _relative: b""
+        self._known: OrderedDict[tuple[str, str], tuple[State, Representation]] = OrderedDict()
         self._refused: set[tuple[str, str, str, State]] = set()
         """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
@@ -101,61 +71,61 @@ class FileHandler:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 while the set is not published, or when a catalog that has to be asked does not answer."""
-        match, fields = request.match, request.fields
+        match = request.match
         if not await self._access.is_published(match.set_name):
             return not_published(match.set_name)
-
-        async def respond(match: Match) -> Response:
-            return await self._respond(match, fields, is_head=request.is_head)
-
-        response = await respond(match)
+        response = await self._respond(match, request)
         if response.status == 404 and self._generic.may_be(match):
-            return await self._generic.answer(request, respond, response)
+            return await self._generic.answer(request, self._respond, response)
         if response.status < 400 and self._generic.may_be_variant(match):
             response.head += await self._generic.links_of_variant(match)
         return response
 
-    async def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
+    async def _respond(self, match: Match, request: HttpRequest) -> Response:
         set_name, relative = match.set_name, match.name
         assert set_name is not None
         if not self._source.takes(set_name, match.path):
             return responses.text(404, "no such resource")
         key = set_name, relative
-        headers = self._headers.get(key)
-        resource = None if headers is not None else await self._look_up(set_name, relative)
-        if headers is None and resource is None:
+        known = self._known.get(key)
+        resource = None if known is not None else await self._look_up(set_name, relative)
+        if known is None and resource is None:
             return responses.text(404, "no such resource", self._own_links(set_name, relative))
         try:
             file = self._folders[set_name].open(match.path)
         except OSError as fault:
             return self._unreadable(fault, set_name, relative)
-        response = None
+        is_given = False
         try:
-            if headers is None or headers.state != file.key:
+            if known is not None and known[0] == file.key:
+                self._known.move_to_end(key)
+                form = known[1]
+            else:
                 resource = resource or await self._look_up(set_name, relative)
                 if resource is None:
-                    self._headers.pop(key, None)
+                    self._known.pop(key, None)
                     return responses.text(404, "no such resource")
                 is_recorded = await self._is_recorded(set_name, resource, file)
                 if not is_recorded and set_name in self._source.copied_names:
                     return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
                 links = self._links[set_name] + self._own_links(set_name, relative)
-                headers = _file_headers(resource, file, links, is_recorded=is_recorded)
+                form = _of_file(resource, file, links, is_recorded=is_recorded)
                 if is_recorded:
-                    self._keep(key, headers)
-            else:
-                self._headers.move_to_end(key)
-            response = _file_response(headers, file, fields, is_head=is_head)
+                    self._keep(key, file.key, form)
+            response = form.answer(request.fields)
+            is_given = response.wants_octets and not request.is_head
+            if is_given:
+                response.give(file, is_promised=form.is_strong)
             return response
         finally:
-            if response is None or response.file is None:
+            if not is_given:
                 file.close()
 
-    def _keep(self, key: tuple[str, str], headers: _FileHeaders) -> None:
-        self._headers[key] = headers
-        self._headers.move_to_end(key)
-        if len(self._headers) > KEPT:
-            self._headers.popitem(last=False)
+    def _keep(self, key: tuple[str, str], state: State, form: Representation) -> None:
+        self._known[key] = state, form
+        self._known.move_to_end(key)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
 
     async def _look_up(self, set_name: str, relative: str) -> Resource | None:
         """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
@@ -206,41 +176,31 @@ def _has_recorded_digest(resource: Resource, file: OpenFile) -> bool:
     return True
 
 
-def _file_headers(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> _FileHeaders:
-    """The headers of an open file; `is_recorded`: its octets are those that were hashed."""
+def _of_file(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> Representation:
+    """What is sent of an open file; `is_recorded`: its octets are those that were hashed."""
     state, stated = file.state, resource.metadata
-    # No date in the future (RFC 9110 8.8.2.1), which a file's time may well be.
-    second = min(state.st_mtime_ns // 1_000_000_000, int(time.time()))
     digest = _DIGEST.search(stated.hash) if is_recorded and stated.hash else None
-    if digest:
-        etag = b'"%s"' % digest[1].encode("ascii")
-    else:
-        # With the change time: the same size under a restored modification time is another state.
-        etag = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+    # With the change time: the same size under a restored modification time is another state.
+    weak = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+    etag = b'"%s"' % digest[1].encode("ascii") if digest else weak
+    return _representation(stated, etag, state.st_mtime_ns // 1_000_000_000, state.st_size, links, is_exact=True)
+
+
+def _representation(
+    stated: Metadata, etag: bytes, second: int, octets: int, links: Head, *, is_exact: bool
+) -> Representation:
+    # No date in the future (RFC 9110 8.8.2.1), which a file's time and simulated time may well be.
+    second = min(second, int(time.time()))
     modified = line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
-    content = content_lines(stated.type, stated.encoding) + line(b"content-length", b"%d" % state.st_size)
-    return _FileHeaders(file.key, etag, second, content + _FILE, line(b"etag", etag) + modified + _CACHE + links)
-
-
-def _file_response(headers: _FileHeaders, file: OpenFile, fields: RequestFields, *, is_head: bool) -> Response:
-    """The response for an open file; its `file` is None when nothing more is to be read from it."""
-    refusal = responses.unmet(fields, headers.etag, headers.modified_second)
-    if refusal is not None:
-        return refusal
-    if (fields.if_none_match or fields.if_modified_since) and is_fresh(
-        fields.if_none_match, fields.if_modified_since, headers.etag, headers.modified_second, is_exact=True
-    ):
-        return Response(304, headers.unchanged)
-    response = responses.whole_or_part(headers.content + headers.unchanged, headers.etag, file.octets, fields)
-    if response.is_refusal or is_head:
-        return response
-    response.file, response.is_promised = file, headers.is_strong
-    if response.octets <= SMALL_OCTETS:
-        # A file that has changed since it was opened is left to be cut off while it is sent.
-        body = file.read(response.start, response.octets)
-        if len(body) == response.octets and not response.has_changed():
-            response.body, response.start, response.file = body, 0, None
-    return response
+    return Representation(
+        etag=etag,
+        modified_second=second,
+        stated_second=second,
+        octets=octets,
+        content=content_lines(stated.type, stated.encoding) + _NO_SNIFFING,
+        unchanged=line(b"etag", etag) + modified + _CACHE + links,
+        is_exact=is_exact,
+    )
 
 
 class ContentHandler:
@@ -263,54 +223,26 @@ class ContentHandler:
         if not await self._access.is_published(match.set_name):
             return not_published(match.set_name)
         if self._source.catalog.is_remote:
-            return await self._access.ask(lambda: self._respond(match, request.fields, is_head=request.is_head))
-        return self._respond(match, request.fields, is_head=request.is_head)
+            return await self._access.ask(self._respond, match, request)
+        return self._respond(match, request)
 
-    def _respond(self, match: Match, fields: RequestFields, *, is_head: bool) -> Response:
+    def _respond(self, match: Match, request: HttpRequest) -> Response:
         assert match.set_name is not None
         resource = self._provider.find(match.set_name, match.name)
         content = None if resource is None else self._provider.open(match.set_name, resource)
         if resource is None or content is None or isinstance(content, NoContent):
             return responses.text(404, "no such resource")
-        return _content_response(resource.metadata, content, self._links[match.set_name], fields, is_head=is_head)
+        response = _of_content(resource.metadata, content, self._links[match.set_name]).answer(request.fields)
+        if response.wants_octets and not request.is_head:
+            response.give(content)
+        else:
+            content.close()
+        return response
 
 
-def _content_response(
-    stated: Metadata, content: OpenContent, link: Head, conditions: RequestFields, *, is_head: bool
-) -> Response:
-    """The response for a resource of which this is `stated`; `link` is a line of its head."""
-    octets = content.octets
-    lastmod = stated.lastmod.timestamp() if stated.lastmod else 0.0
-    etag = (
-        b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii")
-        if stated.hash
-        else b'W/"%x-%x"' % (octets, int(lastmod))
-    )
-    # No date in the future (RFC 9110 8.8.2.1), where simulated time may well be.
-    second = int(min(lastmod, time.time()))
-    unchanged = (
-        line(b"etag", etag)
-        + line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
-        + line(b"cache-control", b"public, max-age=60, must-revalidate")
-        + link
-    )
-    refusal = unmet(conditions, etag, second)
-    if refusal is not None:
-        return refusal
-    if is_fresh(conditions.if_none_match, conditions.if_modified_since, etag, second):
-        return Response(304, unchanged)
-    head = (
-        line(b"content-type", (stated.type or "application/octet-stream").encode("latin-1", "replace"))
-        + line(b"content-length", b"%d" % octets)
-        + unchanged
-        + line(b"accept-ranges", b"bytes")
-        + line(b"x-content-type-options", b"nosniff")
-    )
-    response = whole_or_part(head, etag, octets, conditions)
-    if response.is_refusal or is_head:
-        return response
-    if response.octets > SMALL_OCTETS:
-        response.file = content
-        return response
-    response.body, response.start = content.read(response.start, response.octets), 0
-    return response
+def _of_content(stated: Metadata, content: OpenContent, links: Head) -> Representation:
+    """What is sent of a resource of which this is `stated`."""
+    second = int(stated.lastmod.timestamp()) if stated.lastmod else 0
+    weak = b'W/"%x-%x"' % (content.octets, second)
+    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else weak
+    return _representation(stated, etag, second, content.octets, links, is_exact=False)

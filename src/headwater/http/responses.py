@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.http.requests import Span, Unsatisfiable, is_matched, is_modified, wanted_span
+from headwater.http.requests import Unsatisfiable, is_fresh, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
-Head = tuple[tuple[bytes, bytes], ...]
-"""Header fields of a response: names, in lower case, and values."""
+Head = bytes
+"""Header fields of a response as they are sent: lines, each with its end, names in lower case."""
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 RETRY_SECONDS = b"2"
-_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FIELDS = {
     b"if-match": "if_match",
     b"if-none-match": "if_none_match",
@@ -36,8 +36,14 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def line(name: bytes, value: bytes) -> Head:
-    """One header field."""
-    return ((name, value),)
+    """One header field. Raises ValueError for a value that would end its line."""
+    if _CONTROL.search(value):
+        raise ValueError(f"a header field with control characters: {name!r}: {value!r}")
+    return b"%b: %b\r\n" % (name, value)
+
+
+CLOSE: Head = line(b"connection", b"close")
+"""The connection ends with the response."""
 
 
 INERT: Head = (
@@ -53,7 +59,10 @@ def content_lines(kind: str | None, encoding: str | None) -> Head:
     """What the catalog says of the content; what would end the line is no media type and no coding."""
     said = ((b"content-type", kind or "application/octet-stream"), (b"content-encoding", encoding or ""))
     values = ((name, text.encode("latin-1", "replace")) for name, text in said if text)
-    return tuple((name, value) for name, value in values if not _CONTROL.search(value))
+    return b"".join(line(name, value) for name, value in values if not _CONTROL.search(value))
+
+
+_RANGES: Head = line(b"accept-ranges", b"bytes")
 
 
 def leads_to(capability_list: str) -> Head:
@@ -122,9 +131,36 @@ class Response(msgspec.Struct, gc=False):
     is_promised: bool = False
 
     @property
-    def is_refusal(self) -> bool:
-        """Whether it says why there is nothing of the representation in it."""
-        return self.status >= 400
+    def wants_octets(self) -> bool:
+        """Whether it is a representation, or a part of one, whose octets have to be given."""
+        return self.status in (200, 206)
+
+    def give(self, content: OpenOctets, *, is_promised: bool = False) -> None:
+        """Send octets of this content, which is closed when they are sent; a few are read at once.
+
+        A file that has changed since it was opened is left to be cut off while it is sent.
+        """
+        self.is_promised = is_promised
+        try:
+            if self.octets <= SMALL_OCTETS:
+                body = content.read(self.start, self.octets)
+                if len(body) == self.octets and (not is_promised or content.is_unchanged()):
+                    self.body, self.start = body, 0
+                    return
+            self.file = content
+        finally:
+            if self.file is None:
+                content.close()
+
+    def message(self, body: bytes | memoryview, *, more: bool = False) -> MutableMapping[str, Any]:
+        """What the server is told first, as in ASGI but in one, and the head as octets. To HEAD no body is sent."""
+        return {
+            "status": self.status,
+            "head": self.head,
+            "is_chunked": self.stream is not None,
+            "body": body,
+            "more_body": more,
+        }
 
     def has_changed(self) -> bool:
         """Whether a file is no longer the one whose digest was promised. A weak tag promises nothing of the kind."""
@@ -137,50 +173,69 @@ class Response(msgspec.Struct, gc=False):
         return memoryview(self.body)[self.start : self.start + self.octets]
 
 
-def unmet(conditions: RequestFields, etag: bytes, modified_second: int) -> Response | None:
-    """The answer 412 where the client wants another version than there is; it comes before a 304 (RFC 9110 13.2.2)."""
-    if conditions.if_match is not None:
-        is_other = not is_matched(conditions.if_match, etag)
-    elif conditions.if_unmodified_since is not None:
-        is_other = is_modified(conditions.if_unmodified_since, modified_second)
-    else:
-        return None
-    return text(412, "this is another version", line(b"etag", etag)) if is_other else None
+class Representation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What can be sent of one thing in one state, and the fields that tell of it.
+
+    `unchanged` are those of a 304, which a 200 has as well, and `content` those that stand beside octets alone. Before
+    the `modified_second` the thing was another one; `stated_second` is what `Last-Modified` says. With `is_exact` only
+    the very date counts for a 304 that we state: a file may have come to an older one (`cp -p`, a link that leads
+    elsewhere now).
+    """
+
+    etag: bytes
+    modified_second: int
+    stated_second: int
+    octets: int
+    content: Head
+    unchanged: Head
+    is_exact: bool = False
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the tag is the digest of exactly these octets."""
+        return not self.etag.startswith(b"W/")
+
+    def answer(self, asked: RequestFields) -> Response:
+        """The answer 200, 206, 304, 412 or 416 to a request with these fields; the first two are still without octets.
+
+        Where the client wants another version than there is, that comes before a 304 (RFC 9110 13.2.2).
+        """
+        if asked.if_match is not None:
+            is_other = not is_matched(asked.if_match, self.etag)
+        else:
+            is_other = asked.if_unmodified_since is not None and is_modified(
+                asked.if_unmodified_since, self.stated_second
+            )
+        if is_other:
+            return text(412, "this is another version", line(b"etag", self.etag))
+        if (asked.if_none_match or asked.if_modified_since) and is_fresh(
+            asked.if_none_match, asked.if_modified_since, self.etag, self.modified_second, is_exact=self.is_exact
+        ):
+            return Response(304, self.unchanged)
+        head, size = self.content + _RANGES + self.unchanged, self.octets
+        span = None if asked.range is None else wanted_span(asked.range, asked.if_range, self.etag, size)
+        if span is None:
+            return Response(200, head + b"content-length: %d\r\n" % size, octets=size)
+        if isinstance(span, Unsatisfiable):
+            place = line(b"content-range", b"bytes */%d" % size)
+            return text(416, "the range lies beyond the end", self.unchanged + _RANGES + place)
+        head += line(b"content-length", b"%d" % span.octets)
+        head += line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size))
+        return Response(206, head, start=span.start, octets=span.octets)
 
 
-def whole_or_part(head: Head, etag: bytes, size: int, conditions: RequestFields) -> Response:
-    """The answer 200, 206 or 416 for a representation of this size, still without its octets; `head` is of a 200."""
-    span = None if conditions.range is None else wanted_span(conditions.range, conditions.if_range, etag, size)
-    if span is None:
-        return Response(200, head, octets=size)
-    if isinstance(span, Unsatisfiable):
-        kept = _without(head, b"content-length", b"content-type", *(name for name, _ in INERT))
-        return text(416, "the range lies beyond the end", kept + line(b"content-range", b"bytes */%d" % size))
-    return Response(206, _part(head, span, size), start=span.start, octets=span.octets)
-
-
-def _part(head: Head, span: Span, size: int) -> Head:
-    length = line(b"content-length", b"%d" % span.octets)
-    place = line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size))
-    return _without(head, b"content-length") + length + place
-
-
-def _without(head: Head, *names: bytes) -> Head:
-    return tuple(one for one in head if one[0] not in names)
-
-
-def text(status: int, said: str, head: Head = ()) -> Response:
+def text(status: int, said: str, head: Head = b"") -> Response:
     """An answer of one line of plain text."""
     body = (said + "\n").encode("utf-8", "replace")
     return data(status, body, b"text/plain; charset=utf-8", head)
 
 
-def bug(head: Head = ()) -> Response:
+def bug(head: Head = b"") -> Response:
     """The answer to a request that has met a bug."""
     return text(500, f"a bug of this server [{HeadwaterError.code}]", head)
 
 
-def data(status: int, body: bytes, kind: bytes, head: Head = ()) -> Response:
+def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
     """An answer made for this request alone; `head` has the further lines."""
     own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + INERT
     return Response(status, own + head, body=body, octets=len(body))
@@ -190,6 +245,10 @@ def not_yet(what: str) -> Response:
     """503: it will be there, and soon; never an empty list in its stead."""
     said = f"{what} is being prepared; try again in a moment (where it lasts, /health says whether something is wrong)"
     return text(503, said, line(b"retry-after", RETRY_SECONDS))
+
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+"""Sends a response: its first `message`, and then `body` by `body`, until there is no `more_body`."""
 
 
 class AccessRecord(msgspec.Struct, frozen=True, gc=False):

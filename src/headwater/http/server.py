@@ -12,17 +12,19 @@ import errno
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from types import FrameType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headwater.errors import StoreFault
 from headwater.http.connections import OpenConnections, Stage, check_head, room_for_connections
+from headwater.http.requests import Receive, Scope
+from headwater.http.responses import CLOSE, Head, Send
 
 
 class AddressInUse(StoreFault):
@@ -63,8 +65,8 @@ def address_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-AsgiApplication = Callable[..., Awaitable[None]]
-"""What uvicorn calls for each request."""
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""What is called for each request: as in ASGI, but that a response is sent as a value."""
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TICK_SECONDS = 0.1
@@ -77,8 +79,8 @@ _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _PARSED_OCTETS = 2_048
 """The parser is given so many octets at a time: no more requests than these hold wait for their turn."""
-_LINE_OCTETS = 32
-"""What a header of a head counts beside its octets."""
+_MOST_FIELDS = 1_000
+"""Of a head: each takes some hundred octets of memory, however short it is."""
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +220,56 @@ def _has_uvloop() -> bool:
     except ImportError:
         return False
     return True
+
+
+class ResponseCycle(RequestResponseCycle):
+    """One request and its response. Its head comes as octets: uvicorn would judge and write each field by itself."""
+
+    async def run_asgi(self, app: Application) -> None:  # type: ignore[override]
+        """Have the request answered; without a whole response the connection ends."""
+        try:
+            await app(self.scope, self.receive, self.send)  # type: ignore[arg-type]
+        except Exception as error:
+            self.logger.error("a bug met while a response was sent", exc_info=error)
+        finally:
+            if not self.response_complete:
+                self.transport.close()
+            self.on_response = lambda: None
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
+        """Send a block of the body, and the head of the response before the first one; to HEAD the head alone."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        octets, block, more = [], message["body"], message["more_body"]
+        if not self.response_started:
+            self.response_started, self.waiting_for_100_continue = True, False
+            self.chunked_encoding = message["is_chunked"]
+            octets += self._head(message["status"], message["head"])
+        if block and self.scope["method"] != "HEAD":
+            octets += (b"%x\r\n" % len(block), block, b"\r\n") if self.chunked_encoding else (block,)
+        if self.chunked_encoding and not more:
+            octets.append(b"0\r\n\r\n")
+        self.transport.write(octets[0] if len(octets) == 1 else b"".join(octets))
+        if more:
+            return
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+    def _head(self, status: int, head: Head) -> list[bytes]:
+        """The octets of a head."""
+        own = [b"%b: %b\r\n" % field for field in self.default_headers]  # Date
+        if CLOSE in head:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            own.append(CLOSE)
+        if self.chunked_encoding:
+            own.append(b"transfer-encoding: chunked\r\n")
+        return [STATUS_LINE[status], *own, head, b"\r\n"]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -363,11 +415,11 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.in_head = False
         self._end_head()
-        octets = len(self.url) + sum(len(name) + len(value) + _LINE_OCTETS for name, value in self.headers)
-        if octets > self.limits.head_octets:
-            raise ValueError("the head of the request is too long")
+        if len(self.headers) > _MOST_FIELDS:
+            raise ValueError("the head of the request has too many fields")
         check_head(self.headers, self.parser.get_http_version())
         super().on_headers_complete()
+        self.cycle.__class__ = ResponseCycle  # uvicorn makes one of its own
         if self.is_last:
             self.cycle.keep_alive = False
 
@@ -406,7 +458,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def make_server(
-    app: AsgiApplication,
+    app: Application,
     limits: ServerLimits | None = None,
     on_ready: Callable[[], None] | None = None,
 ) -> UvicornServer:
@@ -427,7 +479,6 @@ def make_server(
         server_header=False,
         timeout_keep_alive=bounds.idle_seconds,
         timeout_graceful_shutdown=bounds.shutdown_seconds,
-        limit_concurrency=bounds.connections + 1,
     )
     server = UvicornServer(config)
     server.on_ready = on_ready

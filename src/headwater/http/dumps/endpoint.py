@@ -37,7 +37,11 @@ from headwater.http.dumps.request import (
 )
 from headwater.http.dumps.selection import PastStates, present_states, select
 from headwater.http.requests import Receive, Scope
-from headwater.http.responses import Response, line
+from headwater.http.responses import (
+    CLOSE,
+    Response,
+    line,
+)
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import not_published
 from headwater.notify.hub.policy import ClientShares, TrustedProxies
@@ -48,7 +52,6 @@ from headwater.spec.extensions import DumpLimits
 from headwater.spec.times import to_microseconds
 
 _JSON = b"application/json"
-_CLOSE = line(b"connection", b"close")
 _LEAST_SHARE = 2
 """Of the packages that are made at a time one client has a quarter, and at least these: a destination asks for two."""
 _NEAR_PROXIES = TrustedProxies(("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"))
@@ -113,7 +116,7 @@ class DumpEndpoint:
         limits = self._offers[name]
         if not await request.access.is_published(name):
             response = not_published(name)
-            response.head += _CLOSE
+            response.head += CLOSE
             return response
         try:
             _check_head(request.scope)
@@ -270,7 +273,7 @@ def _refused(refused: DumpRefused, limits: DumpLimits) -> Response:
     """Why there is no package, with the limits."""
     error = {"code": refused.code, "what": refused.what, "advice": refused.todo}
     body = msgspec.json.encode({"error": error, "limits": limits})
-    head = line(b"cache-control", NO_STORE) + _CLOSE
+    head = line(b"cache-control", NO_STORE) + CLOSE
     if isinstance(refused, TooManyDumps):
         head += line(b"retry-after", b"2")
     return responses.data(message(refused.code).http_status or 400, body, _JSON, head)
