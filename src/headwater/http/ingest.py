@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -19,9 +19,8 @@ import msgspec
 from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
-from headwater.http.requests import Receive, Scope
+from headwater.http.requests import Receive, Scope, header
 from headwater.http.responses import (
-    CLOSE,
     Head,
     Response,
     line,
@@ -30,8 +29,8 @@ from headwater.http.routes import HttpRequest, Route
 from headwater.http.source_access import Precedence
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.push.feed import Feed
-from headwater.ingest.push.lines import Account, TooMuch
-from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits, TooManyLines
+from headwater.ingest.push.lines import Account
+from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits
 from headwater.source.health import PushTarget
 from headwater.source.tokens import LONGEST
 
@@ -39,12 +38,6 @@ _SOON = line(b"retry-after", b"5")
 _AGAIN = (
     "Send it again after the seconds that Retry-After names; the same Idempotency-Key makes sure that it is taken once."
 )
-
-
-class AnnouncementRefused(UsageFault):
-    """A request that announces is refused before its body is read."""
-
-    code: ClassVar[str] = "HW-SRV-14"
 
 
 class _EarlyRefusal(msgspec.Struct, frozen=True):
@@ -57,18 +50,8 @@ class _EarlyRefusal(msgspec.Struct, frozen=True):
 
     def answer(self) -> Response:
         """The response."""
-        return _error_answer(self.status, AnnouncementRefused(self.what, advice=self.advice), head=self.head)
-
-
-def _error_answer(status: int, fault: HeadwaterError, taken: bytes = b"{}\n", *, head: Head = b"") -> Response:
-    """The response of a request that a fault has ended; `taken`, an object of JSON, is what was taken before.
-
-    The connection ends with it: the rest of the request's body is not read.
-    """
-    error = msgspec.json.encode({"code": fault.code, "what": fault.what, "advice": fault.todo})
-    whole = b'{"error":' + error + (b"," if taken[:2] != b"{}" else b"") + taken[1:]
-    fields = line(b"cache-control", b"no-store") + CLOSE + head
-    return responses.data(status, whole, b"application/json", fields)
+        fault = UsageFault(self.what, advice=self.advice, code="HW-SRV-14")
+        return responses.error(fault, self.status, head=self.head)
 
 
 BUSY = _EarlyRefusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
@@ -145,14 +128,8 @@ class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
     of_one: int = 6
 
 
-class _ClientDisconnected(Exception):
-    """The client has gone in the middle of its body."""
-
-
-class _BodyCutOff(UsageFault):
-    """The body of a request is missing or incomplete."""
-
-    code: ClassVar[str] = "HW-SRV-05"
+def _cut_off(what: str) -> UsageFault:
+    return UsageFault(what, code="HW-SRV-05")
 
 
 class IngestEndpoint:
@@ -213,7 +190,7 @@ class IngestEndpoint:
         wishes = _wishes(scope)
         if unknown := wishes.keys() - {"load", "open"}:
             return _unknown_parameter(min(unknown), "load and open").answer()
-        key = _header(scope, b"idempotency-key")
+        key = header(scope, b"idempotency-key")
         under_way = (name, key)
         if key is not None and under_way in self._keys:
             return _KEY_IN_USE.answer()
@@ -313,9 +290,9 @@ class IngestEndpoint:
         opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
             return _OTHER_TOKEN if any(opened) else _UNKNOWN_TOKEN
-        if (_header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
+        if (header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
             return _OTHER_CODING
-        length = _header(scope, b"content-length") or b"0"
+        length = header(scope, b"content-length") or b"0"
         if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
             return too_long(self._limits.submission.octets)
         return None
@@ -328,9 +305,7 @@ class IngestEndpoint:
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
-            return self._failed(_BodyCutOff("the body has not come in time"), submission.body)
-        except _ClientDisconnected:
-            return self._failed(_BodyCutOff("the body was cut off"), submission.body)
+            return self._failed(_cut_off("the body has not come in time"), submission.body)
         status = 207 if submission.counts.rejected else 200
         return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
 
@@ -341,13 +316,13 @@ class IngestEndpoint:
             async with asyncio.timeout(self._limits.idle_seconds):
                 message = await receive()
             if message["type"] == "http.disconnect":
-                raise _ClientDisconnected
+                raise _cut_off("the body was cut off")
             more = bool(message.get("more_body"))
             if data := message.get("body", b""):
                 octets += len(data)
                 await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
         if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
-            raise _BodyCutOff(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
+            raise _cut_off(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
         return await self._in_thread(lambda: _finished(submission))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -358,29 +333,10 @@ class IngestEndpoint:
         if isinstance(fault, StoreFault):
             if self._on_fault is not None:
                 self._on_fault(fault)
-            return _error_answer(503, fault, body, head=line(b"retry-after", b"10"))
-        status = next((number for kind, number in _STATUSES if isinstance(fault, kind)), 400)
+            return responses.error(fault, 503, body, line(b"retry-after", b"10"))
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
-            body = b"{}\n"
-        return _error_answer(
-            status, fault, body, head=line(b"retry-after", b"5") if isinstance(fault, KeyUnderWay) else b""
-        )
-
-
-_STATUSES: tuple[tuple[type[HeadwaterError], int], ...] = (
-    (TooManyLines, 413),
-    (TooMuch, 413),
-    (BadKey, 422),
-    (KeyUnderWay, 409),
-    (_BodyCutOff, 408),
-    (WrongPhase, 409),
-)
-
-
-class WrongToken(UsageFault):
-    """A document is for a set that the request's token does not permit."""
-
-    code: ClassVar[str] = "HW-SRV-04"
+            body = b"{}"
+        return responses.error(fault, beside=body, head=_SOON if isinstance(fault, KeyUnderWay) else b"")
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -403,7 +359,7 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
     if found is None:
         raise UsageFault(f"no set takes the resource_set {resource_set[:80]!a}", code="HW-ING-48")
     if found not in mine:
-        raise WrongToken(f"this token does not open the set {found.feed.name!r}")
+        raise UsageFault(f"this token does not open the set {found.feed.name!r}", code="HW-SRV-04")
     return found
 
 
@@ -424,11 +380,6 @@ def _open(feed: Feed) -> None:
 
 def _stated_length(scope: Scope) -> int | None:
     """How long the body is to be; None when it ends by its chunks."""
-    if _header(scope, b"transfer-encoding") is not None:
+    if header(scope, b"transfer-encoding") is not None:
         return None
-    return int(_header(scope, b"content-length") or b"0")
-
-
-def _header(scope: Scope, name: bytes) -> bytes | None:
-    found = [value for field, value in scope["headers"] if field == name]
-    return b", ".join(found) if found else None
+    return int(header(scope, b"content-length") or b"0")

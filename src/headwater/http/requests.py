@@ -160,16 +160,24 @@ _BODY_SECONDS: Final = 30.0
 
 
 async def read_body(
-    scope: Scope, receive: Receive, most: int, has_room: Callable[[int], bool] = lambda _octets: True
+    scope: Scope,
+    receive: Receive,
+    most: int,
+    has_room: Callable[[int], bool] = lambda _octets: True,
+    seconds: Callable[[int], float] = lambda _octets: _BODY_SECONDS,
 ) -> bytes | RequestRefusal:
-    """The whole body of a request, or why it is not taken. `has_room` is told of octets that came."""
+    """The whole body of a request, or why it is not taken. `has_room` is told of octets that came.
+
+    `seconds`: how long the body may take of which so many octets have come.
+    """
     stated = header(scope, b"content-length")
     if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > most):
         return RequestRefusal(413, f"a body has {most:,} octets at most")
     blocks: list[bytes] = []
     octets, more = 0, True
+    began = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
+        async with asyncio.timeout_at(began + seconds(0)) as timeout:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -180,7 +188,8 @@ async def read_body(
                 if octets > most:
                     return RequestRefusal(413, f"a body has {most:,} octets at most")
                 if not has_room(len(blocks[-1])):
-                    return RequestRefusal(503, "too many payloads are under way: come again in some seconds")
+                    return RequestRefusal(503, "too many bodies are under way: come again in some seconds")
+                timeout.reschedule(began + seconds(octets))
     except TimeoutError:
         return RequestRefusal(408, "the body has not come in time")
     if stated is not None and octets != int(stated):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, message
 from headwater.http.requests import Unsatisfiable, is_fresh, is_matched, is_modified, wanted_span
 from headwater.storage.objects.interface import OpenOctets
 
@@ -239,6 +239,17 @@ def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
     """An answer made for this request alone; `head` has the further lines."""
     own = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + INERT
     return Response(status, own + head, body=body, octets=len(body))
+
+
+def error(fault: HeadwaterError, status: int | None = None, beside: bytes = b"{}", head: Head = b"") -> Response:
+    """The answer to a request that a fault has ended, with the status of its code; `beside`, an object of JSON, goes
+    with it. The connection ends: the rest of the request's body is not read.
+    """
+    body = msgspec.json.encode({"error": {"code": fault.code, "what": fault.what, "advice": fault.todo}})
+    if (more := beside.strip()) != b"{}":
+        body = body[:-1] + b"," + more[1:]
+    fields = line(b"cache-control", b"no-store") + CLOSE + head
+    return data(status or message(fault.code).http_status or 400, body, b"application/json", fields)
 
 
 def not_yet(what: str) -> Response:

@@ -282,7 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """What has been read and is not parsed yet."""
     in_head = True
     head_octets = 0
-    """How much of the present head has come."""
+    """How much of the present head has come, after the octets in which it began."""
     is_broken = False
     """Whether something that is no request has come after others: nothing is read any more."""
     is_last = False
@@ -368,7 +368,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
         if not self.in_head or self.transport.is_closing():
             return
-        if self.head_octets > self.limits.head_octets + _PARSED_OCTETS:
+        if self.head_octets > self.limits.head_octets:
             self.send_400_response("The head of the request is too long.")
         elif self.deadline is None:
             self._time_head()

@@ -18,25 +18,24 @@ import msgspec
 
 from headwater.address_levels import client_network
 from headwater.catalog.content import ContentReader
-from headwater.errors import message
 from headwater.http import responses
 from headwater.http.dumps.package import Package, PackageSource
 from headwater.http.dumps.package_stream import DumpTimes, PackageStream
 from headwater.http.dumps.request import (
     BODY_OCTETS,
-    BodyTooLate,
+    BODY_TOO_LATE,
+    OLD_PROTOCOL,
+    TOO_MANY_DUMPS,
+    TOO_MUCH,
+    WRONG_MEDIA_TYPE,
     DumpRefused,
-    OldProtocol,
-    TooManyDumps,
-    TooMuchAsked,
     Wanted,
     WantedSince,
     WantedUris,
-    WrongMediaType,
     read_request,
 )
 from headwater.http.dumps.selection import PastStates, present_states, select
-from headwater.http.requests import Receive, Scope
+from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import (
     CLOSE,
     Response,
@@ -45,6 +44,7 @@ from headwater.http.responses import (
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import not_published
 from headwater.notify.hub.policy import ClientShares, TrustedProxies
+from headwater.notify.hub.requests import RequestRefusal
 from headwater.publish.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource
@@ -134,7 +134,7 @@ class DumpEndpoint:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _place(self, client: str) -> PackageStream | None:
-        """The package that gives way to one for a client; None where there is room. Raises TooManyDumps.
+        """The package that gives way to one for a client; None where there is room. Raises DumpRefused.
 
         That is one of the same client where it has its share, else any: the one that has waited longest for its reader.
         """
@@ -145,7 +145,7 @@ class DumpEndpoint:
         slow = max(found, key=lambda one: one.waiting_seconds, default=None)
         if slow is None or slow.waiting_seconds < self._times.patience_seconds:
             whose = "for this client" if has_share else "at this moment"
-            raise TooManyDumps(f"as many packages as may be are being made {whose}")
+            raise DumpRefused(f"as many packages as may be are being made {whose}", code=TOO_MANY_DUMPS)
         return slow
 
     async def _made(self, name: str, body: bytes, limits: DumpLimits, client: str) -> Response:
@@ -203,33 +203,22 @@ class DumpEndpoint:
         return self._past is not None and name in self._past.histories
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body. Raises TooMuchAsked, TooManyDumps, BodyTooLate."""
-        parts: list[bytes] = []
-        octets, more = 0, True
-        began = asyncio.get_running_loop().time()
+        """The whole body. Raises DumpRefused."""
+        taken = 0
+
+        def has_room(octets: int) -> bool:
+            nonlocal taken
+            taken += octets
+            self._body_octets += octets
+            return self._body_octets <= BODIES_OCTETS
+
         try:
-            async with asyncio.timeout_at(began + self._times.for_body(0)) as timeout:
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise BodyTooLate("the body was cut off")
-                    more = bool(message.get("more_body"))
-                    parts.append(message.get("body", b""))
-                    octets += len(parts[-1])
-                    self._body_octets += len(parts[-1])
-                    if octets > BODY_OCTETS:
-                        raise _too_long()
-                    if self._body_octets > BODIES_OCTETS:
-                        raise TooManyDumps("too many requests are on their way at this moment")
-                    timeout.reschedule(began + self._times.for_body(octets))
-        except TimeoutError:
-            raise BodyTooLate("the body has not come in time") from None
+            body = await read_body(scope, receive, BODY_OCTETS, has_room, self._times.for_body)
         finally:
-            self._body_octets -= octets
-        stated = _header(scope, b"content-length")
-        if stated is not None and int(stated) != octets:
-            raise BodyTooLate(f"a body of {octets:,} octets, and Content-Length says {int(stated):,}")
-        return b"".join(parts)
+            self._body_octets -= taken
+        if isinstance(body, RequestRefusal):
+            raise DumpRefused(body.text, code={413: TOO_MUCH, 503: TOO_MANY_DUMPS}.get(body.status, BODY_TOO_LATE))
+        return body
 
 
 def _client(scope: Scope) -> str:
@@ -241,28 +230,20 @@ def _client(scope: Scope) -> str:
 def _check_head(scope: Scope) -> None:
     """Raises DumpRefused for what is not even read."""
     if scope.get("http_version") == "1.0":
-        raise OldProtocol("a package is sent by HTTP/1.1 alone")
-    kind = (_header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+        raise DumpRefused("a package is sent by HTTP/1.1 alone", code=OLD_PROTOCOL)
+    kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     if kind != _JSON:
-        raise WrongMediaType(f"a request for a package is application/json, not {kind[:100].decode('latin-1') or '?'}")
-    if (_header(scope, b"content-encoding") or b"identity").strip().lower() != b"identity":
-        raise WrongMediaType("a request for a package is not compressed")
-    stated = _header(scope, b"content-length")
-    if stated is not None and (not stated.isdigit() or len(stated) > 18 or int(stated) > BODY_OCTETS):
-        raise _too_long()
+        raise DumpRefused(
+            f"a request for a package is application/json, not {kind[:100].decode('latin-1') or '?'}",
+            code=WRONG_MEDIA_TYPE,
+        )
+    if (header(scope, b"content-encoding") or b"identity").strip().lower() != b"identity":
+        raise DumpRefused("a request for a package is not compressed", code=WRONG_MEDIA_TYPE)
 
 
 def _check_time(name: str, moment: dt.datetime) -> None:
     if moment.timestamp() > time.time():
         raise DumpRefused(f"{name} lies in the future", advice="Give a moment that is over by the clock of the source.")
-
-
-def _too_long() -> TooMuchAsked:
-    return TooMuchAsked(f"a request for a package has {BODY_OCTETS:,} octets at most")
-
-
-def _header(scope: Scope, name: bytes) -> bytes | None:
-    return next((value for field, value in scope["headers"] if field == name), None)
 
 
 def _set_of(request: HttpRequest) -> str:
@@ -271,9 +252,5 @@ def _set_of(request: HttpRequest) -> str:
 
 def _refused(refused: DumpRefused, limits: DumpLimits) -> Response:
     """Why there is no package, with the limits."""
-    error = {"code": refused.code, "what": refused.what, "advice": refused.todo}
-    body = msgspec.json.encode({"error": error, "limits": limits})
-    head = line(b"cache-control", NO_STORE) + CLOSE
-    if isinstance(refused, TooManyDumps):
-        head += line(b"retry-after", b"2")
-    return responses.data(message(refused.code).http_status or 400, body, _JSON, head)
+    head = line(b"retry-after", b"2") if refused.code == TOO_MANY_DUMPS else b""
+    return responses.error(refused, beside=msgspec.json.encode({"limits": limits}), head=head)

@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent
 from headwater.catalog.interface import Resource
 from headwater.deflate import FAST_LEVEL, deflate_whole
-from headwater.http.dumps.request import TooMuchAsked
+from headwater.http.dumps.request import TOO_MUCH, DumpRefused
 from headwater.http.dumps.selection import SelectedResources, StatesOf, absolute_uri
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
@@ -56,7 +56,7 @@ class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
 class Package:
     """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread.
 
-    `deflate`: whether members are deflated where that pays; else all are stored. Raises TooMuchAsked when the URIs
+    `deflate`: whether members are deflated where that pays; else all are stored. Raises DumpRefused when the URIs
     alone could be too many for one manifest: all could come to be named as absent (RS-LIM-01).
     """
 
@@ -67,7 +67,7 @@ class Package:
         uris = [absolute_uri(uri, source.prefix) for uri in (*selection.uris, *selection.deleted)]
         reserved = sum(map(_absent_octets, uris))
         if reserved > DOCUMENT_OCTETS // 2:
-            raise TooMuchAsked("the URIs that are asked for are too long for one manifest")
+            raise DumpRefused("the URIs that are asked for are too long for one manifest", code=TOO_MUCH)
         bounds = PackageBounds(
             entries=len(uris), octets=octets, manifest_octets=DOCUMENT_OCTETS - _HEAD_OCTETS - reserved
         )

@@ -18,52 +18,13 @@ from headwater.typed_decoding import json_decoder
 
 
 class DumpRefused(UsageFault):
-    """A request for a package that cannot be answered as it stands."""
+    """A request for a package that cannot be answered as it stands; its code says why, and the status of the answer."""
 
     code: ClassVar[str] = "HW-SRV-06"
 
 
-class TooMuchAsked(DumpRefused):
-    """A request for more than one package may hold."""
-
-    code: ClassVar[str] = "HW-SRV-07"
-
-
-class NotKnownSince(DumpRefused):
-    """Changes since a moment of which the source's record of changes no longer tells."""
-
-    code: ClassVar[str] = "HW-SRV-08"
-
-
-class WrongMediaType(DumpRefused):
-    """A body that is not JSON as it stands."""
-
-    code: ClassVar[str] = "HW-SRV-09"
-
-
-class TooManyDumps(DumpRefused):
-    """As many packages as are made at a time are being made."""
-
-    code: ClassVar[str] = "HW-SRV-10"
-
-
-class NoSuchPage(DumpRefused):
-    """A page that the Resource List does not have."""
-
-    code: ClassVar[str] = "HW-SRV-11"
-
-
-class BodyTooLate(DumpRefused):
-    """The body of a request has not come, or not whole."""
-
-    code: ClassVar[str] = "HW-SRV-12"
-
-
-class OldProtocol(DumpRefused):
-    """A request by HTTP/1.0, in which the end of an answer that is made while it is sent could be a fault as well."""
-
-    code: ClassVar[str] = "HW-SRV-13"
-
+TOO_MUCH, NOT_KNOWN_SINCE, WRONG_MEDIA_TYPE = "HW-SRV-07", "HW-SRV-08", "HW-SRV-09"
+TOO_MANY_DUMPS, NO_SUCH_PAGE, BODY_TOO_LATE, OLD_PROTOCOL = "HW-SRV-10", "HW-SRV-11", "HW-SRV-12", "HW-SRV-13"
 
 BODY_OCTETS = 16 << 20
 """A body has so many octets at most: 50,000 URIs of 300 characters."""
@@ -112,7 +73,7 @@ _decode = json_decoder(_Body)
 
 
 def read_request(body: bytes, most: int) -> PackageRequest:
-    """What the body asks for; `most` resources by URI. Raises DumpRefused, TooMuchAsked."""
+    """What the body asks for; `most` resources by URI. Raises DumpRefused."""
     try:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
@@ -139,7 +100,8 @@ def _uris(uris: list[str], most: int) -> list[str]:
     if not uris:
         raise DumpRefused("uris is empty")
     if len(uris) > most:
-        raise TooMuchAsked(f"{len(uris):,} resources are asked for, and {most:,} are given at a time")
+        what = f"{len(uris):,} resources are asked for, and {most:,} are given at a time"
+        raise DumpRefused(what, code=TOO_MUCH)
     try:
         checks.uris(uris)  # what could not be named in the manifest is not looked for
     except WriteRefused as refused:

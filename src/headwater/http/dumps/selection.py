@@ -11,10 +11,10 @@ import msgspec
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Resource, Segment
 from headwater.http.dumps.request import (
+    NO_SUCH_PAGE,
+    NOT_KNOWN_SINCE,
+    TOO_MUCH,
     DumpRefused,
-    NoSuchPage,
-    NotKnownSince,
-    TooMuchAsked,
     Wanted,
     WantedPage,
     WantedSince,
@@ -45,7 +45,7 @@ class SelectedResources(msgspec.Struct, frozen=True):
 def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: int) -> SelectedResources:
     """What `wanted` means in the set `name`, whose relative URIs are below `prefix`.
 
-    Raises TooMuchAsked for more than `most` resources, other kinds of DumpRefused, and the catalog's faults.
+    Raises DumpRefused for more than `most` resources, and the catalog's faults.
     """
     snapshot = catalog.snapshot_of(name)
     state = snapshot.state
@@ -55,7 +55,7 @@ def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: in
     if isinstance(wanted, WantedPage):
         page = next((one for one in snapshot.pages if one.number == wanted.number), None)
         if page is None:
-            raise NoSuchPage(f"the Resource List has no page {wanted.number}")
+            raise DumpRefused(f"the Resource List has no page {wanted.number}", code=NO_SUCH_PAGE)
         uris = _page(catalog, name, wanted.number, most)
         return SelectedResources(at, uris)
     if isinstance(wanted, WantedSince):
@@ -80,7 +80,7 @@ def _page(catalog: Catalog, name: str, number: int, most: int) -> list[str]:
     for resource in catalog.page(name, number):
         uris.append(resource.uri)
         if len(uris) > most:
-            raise TooMuchAsked(f"the page has more than {most:,} resources")
+            raise DumpRefused(f"the page has more than {most:,} resources", code=TOO_MUCH)
     return uris
 
 
@@ -90,7 +90,7 @@ def _changed(
     """The resources that changed after a moment: those that are there, and those that are not any more."""
     if not segments or moment < segments[0].from_:
         known = f", which are known since {format_datetime(segments[0].from_)}" if segments else ""
-        raise NotKnownSince(f"changes since {format_datetime(moment)} are asked for{known}")
+        raise DumpRefused(f"changes since {format_datetime(moment)} are asked for{known}", code=NOT_KNOWN_SINCE)
     after = max(one.first - 1 for one in segments if one.from_ <= moment)
     is_there: dict[str, bool] = {}
     read = 0
@@ -100,7 +100,9 @@ def _changed(
             if change.at > moment:
                 is_there[change.uri] = change.change is not ChangeKind.DELETED
         if len(is_there) > most or read > most * MOST_CHANGES:
-            raise TooMuchAsked(f"more than {min(most, read):,} resources or changes since {format_datetime(moment)}")
+            raise DumpRefused(
+                f"more than {min(most, read):,} resources or changes since {format_datetime(moment)}", code=TOO_MUCH
+            )
     there = [uri for uri, stays in is_there.items() if stays]
     return there, [uri for uri, stays in is_there.items() if not stays]
 
