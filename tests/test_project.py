@@ -35,7 +35,7 @@ LINES = {
     "copies": 510,
     "datasets": 590,
     "files": 1_226,
-    "http": 6_224,
+    "http": 6_127,
     "ingest": 8_663,
     "notify": 4_392,
     "packages": 2_194,

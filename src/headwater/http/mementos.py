@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from email.utils import format_datetime
 
@@ -38,34 +37,26 @@ _LINK_FORMAT = "application/link-format"
 PAGE_STATES = 1_000
 """So many mementos one page of a TimeMap has at most."""
 
-_DATE = re.compile(rb"\s*[A-Za-z]{3}, ([0-9]{2}) ([A-Za-z]{3}) ([0-9]{4}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) GMT\s*\Z")
-_MONTHS = (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec")
-_TIME = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{6})\Z")
+
+def _microseconds(text: str, form: str) -> int | None:
+    """A time that is written in this form of `strptime`, as microseconds since 1970; None: it is none."""
+    try:
+        return to_microseconds(dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC))
+    except ValueError:
+        return None
 
 
 def _wanted_second(accept_datetime: bytes) -> int | None:
     """The last microsecond of the second that `Accept-Datetime` names (RFC 7089 2.1.1.1); None: it is no such date."""
-    found = _DATE.match(accept_datetime) if len(accept_datetime) < 64 else None
-    if found is None or found[2].lower() not in _MONTHS:
-        return None
-    day, year, hour, minute, second = (int(found[number]) for number in (1, 3, 4, 5, 6))
-    try:
-        moment = dt.datetime(year, _MONTHS.index(found[2].lower()) + 1, day, hour, minute, second, tzinfo=dt.UTC)
-    except ValueError:
-        return None
-    return to_microseconds(moment) + SECOND - 1
+    text = accept_datetime[:64].decode("latin-1").strip()
+    begin = _microseconds(text, "%a, %d %b %Y %H:%M:%S GMT")
+    return None if begin is None else begin + SECOND - 1
 
 
 def _time_from(text: str) -> int | None:
-    """The time of a memento's address; None: it is none."""
-    found = _TIME.match(text) if text.isascii() else None
-    if found is None:
-        return None
-    try:
-        year, month, day, hour, minute, second, microsecond = map(int, found.groups())
-        return to_microseconds(dt.datetime(year, month, day, hour, minute, second, microsecond, tzinfo=dt.UTC))
-    except ValueError:
-        return None
+    """The time of a memento's address: 20 digits; None: it is none."""
+    is_time = len(text) == 20 and text.isascii() and text.isdigit()
+    return _microseconds(text, "%Y%m%d%H%M%S%f") if is_time else None
 
 
 def http_date(at_us: int) -> str:
@@ -206,9 +197,6 @@ def past_resource(uri: str, state: PastState) -> Resource:
 
 
 _ALL_US = 1 << 62
-_SHORT = 16
-"""A past of so many states is read at once for all neighbours of a state."""
-_RELATIONS = ("first", "prev", "", "next", "last")
 _VARY = line(b"vary", b"accept-datetime")
 _GONE = {
     Keeping.DELETED: "the resource was deleted at that time",
@@ -355,26 +343,15 @@ def _unknown(head: Head = b"") -> Response:
 
 
 def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastState]]:
-    """The mementos around a state, by their relation to it; a short past is read once."""
-    states = history.after(uri, -_ALL_US, _SHORT + 1)
-    if len(states) <= _SHORT:
-        kept = [one for one in states if one.is_kept]
-        here = {"first": kept[0], "last": kept[-1]} if kept else {}
-        beside = {"prev": [one for one in kept if one.at_us < at_us][-1:]}
-        beside |= {
-            "": [one for one in kept if one.at_us == at_us],
-            "next": [one for one in kept if one.at_us > at_us][:1],
-        }
-        here |= {relation: one for relation, found in beside.items() for one in found}
-        return [(relation or "memento", here[relation]) for relation in _RELATIONS if relation in here]
+    """The mementos around a state, by their relation to it."""
     found = {
         "first": kept_after(history, uri, -_ALL_US),
         "prev": kept_until(history, uri, at_us - 1),
-        "": next((one for one in history.until(uri, at_us) if one.at_us == at_us and one.is_kept), None),
+        "memento": next((one for one in history.until(uri, at_us) if one.at_us == at_us and one.is_kept), None),
         "next": kept_after(history, uri, at_us),
         "last": kept_until(history, uri, _ALL_US),
     }
-    return [(relation or "memento", state) for relation, state in found.items() if state is not None]
+    return [(relation, state) for relation, state in found.items() if state is not None]
 
 
 def _content(
