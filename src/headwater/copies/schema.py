@@ -178,12 +178,10 @@ _DELETED = "CREATE INDEX resources_deleted ON resources(set_id, changed_at) WHER
 """What was deleted is counted and forgotten without a look at what is held."""
 
 _PUSHED = """
-CREATE TABLE pushed(
-  set_id INTEGER NOT NULL, uri TEXT NOT NULL, at INTEGER, was_known INTEGER NOT NULL, changed_at INTEGER,
-  doomed_at INTEGER, PRIMARY KEY(set_id, uri)
-) WITHOUT ROWID;
+CREATE TABLE pushed(set_id INTEGER NOT NULL, uri TEXT NOT NULL, at INTEGER, was_known INTEGER NOT NULL,
+  changed_at INTEGER, doomed_at INTEGER, PRIMARY KEY(set_id, uri)) WITHOUT ROWID;
 """
-"""What payloads have told of and no list since: what was remembered before (`sync/state/pushed_changes.py`)."""
+_NO_PUSHED = "INSERT INTO facts SELECT DISTINCT 'pushed ' || set_id, 'ahead' FROM pushed; DROP TABLE pushed;"
 
 SCHEMA = Schema(
     0x48577331,
@@ -201,6 +199,7 @@ SCHEMA = Schema(
         _DESCRIPTIONS,
         _DELETED,
         _PUSHED,
+        _NO_PUSHED,
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

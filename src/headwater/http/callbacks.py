@@ -160,11 +160,6 @@ class CallbackListener:
         if self._subscriber is not None and self.is_alive:
             self._subscriber.want(copy, channels)
 
-    def renew(self, copy: SubscribedCopy, channel: str) -> None:
-        """Ask the hubs of a channel anew."""
-        if self._subscriber is not None and self.is_alive:
-            self._subscriber.renew(copy, channel)
-
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=event_loop()) as runner:

@@ -23,7 +23,7 @@ from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
+from headwater.notify.subscriber.progress import ChannelProgress, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.store import MODE, NotificationChannel, QueuedDelivery, SubscriberStore
 from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.progress import Notice
@@ -31,7 +31,6 @@ from headwater.spec.kinds import Kind
 from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
-from headwater.sync.lists.position import Position
 from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.push.channels import FollowedSet, followed_sets
 from headwater.sync.push.live_copy import LiveCopy
@@ -100,8 +99,6 @@ _LOOK_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 1.0
 _TORN_SECONDS: Final = 0.3
 _FAILED_SECONDS: Final = 1.0
-_GRACE_SECONDS: Final = 10.0
-"""How long a change that a poll has found may take to come by push as well."""
 
 
 class PushedCopy:
@@ -132,17 +129,13 @@ class PushedCopy:
         self._news = threading.Event()
         self._news.set()  # what was queued before a restart
         self._channels: dict[str, NotificationChannel] = {}
-        self._positions: dict[str, Position] = {}
+        self._positions: dict[str, int | None] = {}
         self._progress: dict[str, ChannelProgress] = {}
         self._without_channel: set[str] = set()
         self._changed: set[str] = set()
         """Documents that Framework Notifications have named since the last poll; at the start, the Capability Lists
         that named no channel: by now they may, without a word in the Source Description."""
 
-        self._heard: dict[str, int] = {}
-        self._pushed_before: set[str] = set()
-        self._missed: dict[str, tuple[int, float]] = {}
-        self._suspect: set[str] = set()
         self._told_at = 0.0
         self._report_at: float | None = None
         self._locked_until = 0.0
@@ -186,8 +179,8 @@ class PushedCopy:
             return self._locked_until
         if self._news.is_set():
             return now
-        due = [self._schedule.due_at(is_pushed=self._is_pushed()), *(until for _, until in self._missed.values())]
-        return min(due if self._report_at is None else [*due, self._report_at])
+        due = self._schedule.due_at(is_pushed=self._is_pushed())
+        return due if self._report_at is None else min(due, self._report_at)
 
     def step(self) -> None:
         """Do what is due. Raises StoreFault, UsageFault and Interrupted, as a run does."""
@@ -200,7 +193,6 @@ class PushedCopy:
                 self._apply_all()
             if self._report_at is not None and self._report_at <= time.monotonic():
                 self._report()
-            self._judge_missed()
             self._tell_mode()
             if self._schedule.due_at(is_pushed=self._is_pushed()) <= time.monotonic():
                 self._poll()
@@ -217,15 +209,10 @@ class PushedCopy:
     # -- what was delivered -------------------------------------------------------------------------------------------
 
     def _look_at_subscriptions(self) -> None:
-        """Of a subscription that has begun the Change List is read once more; so where a delivery was not taken."""
-        if self._subscribed is None:
-            return
-        now = time.monotonic()
-        for held, delay in ((self._subscribed.activated, 0.0), (self._subscribed.doubted, _TORN_SECONDS)):
-            while held:
-                channel = held.pop()
-                self._suspect.discard(channel)
-                self._schedule.ask(now, delay)
+        """Where a subscription has begun, or a delivery was not taken, the Change List is read once more."""
+        if self._subscribed is not None and self._subscribed.needs_poll:
+            self._subscribed.needs_poll = False
+            self._schedule.ask(time.monotonic(), _TORN_SECONDS)
 
     def _apply_all(self) -> None:
         """Apply what is queued, channel by channel, until nothing is."""
@@ -285,16 +272,13 @@ class PushedCopy:
         payloads = self._readable(batch, channel)
         if len(payloads) < len(batch):
             progress = needing_poll(progress)
-        position = self._positions.get(channel.identity, Position())
-        progress = raised(progress, position.time, position.at_time)
+        progress = raised(progress, self._positions.get(channel.identity))
         news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
         news.sort(key=lambda one: one.from_ or 0)
         if not news:
             return progress
-        begin = begins(progress, [(one.from_, one.until) for one in news])
-        since = Position(time=begin, at_time=progress.at_time if begin == progress.reached else {})
         try:
-            applied = self._live.apply(channel.identity, channel.topic, news, since)
+            failed = self._live.apply(channel.identity, channel.topic, news, progress.reached)
         except KeyError:  # the set has no position yet, or is moving
             self._schedule.ask(time.monotonic())
             return progress
@@ -304,13 +288,9 @@ class PushedCopy:
             return needing_poll(progress)
         for one in news:
             progress = placed(progress, one.from_, one.until)
-            self._heard[channel.topic] = max(self._heard.get(channel.topic, 0), one.until or 0)
-        if progress.reached == applied.reached:
-            progress = msgspec.structs.replace(progress, at_time=applied.at_time)
-        self._suspect.discard(channel.topic)
         if progress.needs_poll:
             self._schedule.ask(time.monotonic(), _TORN_SECONDS)
-        if applied.failed:
+        if failed:
             self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
         return progress
 
@@ -350,7 +330,7 @@ class PushedCopy:
         self._news.set()  # what was delivered meanwhile
 
     def _after(self, report: SyncReport) -> None:
-        """Take over what the poll has found: positions, channels, and changes that no hub has told of."""
+        """Take over what the poll has found: positions and channels."""
         followed = self._follow_sets([one.name for one in report.sets])
         reports = {one.name: one for one in report.sets}
         kept: list[tuple[str, ChannelProgress]] = []
@@ -363,20 +343,16 @@ class PushedCopy:
             done = reports[one.name]
             progress = self._progress_of(one.changes)
             if done.complete:
-                progress = polled(progress, one.position.time, one.position.at_time)
+                progress = polled(progress, one.position.time)
                 kept.append((one.changes, progress))
             elif progress.needs_poll:
                 self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
-            found = done.created + done.updated + done.deleted
-            if found and one.changes in self._pushed_before and one.position.time is not None:
-                self._missed.setdefault(one.changes, (one.position.time, time.monotonic() + _GRACE_SECONDS))
             self._progress[one.changes] = progress
         if self._store is not None:
             self._store.keep_progress(kept)
         if self._subscribed is not None:
             self._subscriptions.want(self._subscribed, self._channels.values())
-        self._pushed_before = {topic for topic in self._channels if self._has_subscription(topic)}
-        if self._stays_open and self._pushed_before:
+        if self._stays_open and any(map(self._has_subscription, self._channels)):
             self._live.open()
         if any(progress.needs_poll for progress in self._progress.values()):
             self._schedule.ask(time.monotonic(), self._schedule.interval.seconds)
@@ -384,7 +360,7 @@ class PushedCopy:
     def _follow_sets(self, names: Collection[str] | None) -> list[FollowedSet]:
         """Take over what is remembered of these sets (None: of all that are wanted): positions and channels."""
         followed = followed_sets(self._task, names)
-        self._positions = {one.identity: one.position for one in followed}
+        self._positions = {one.identity: one.position.time for one in followed}
         self._without_channel = {one.name for one in followed if one.changes is None}
         self._channels = {
             channel.topic: NotificationChannel(identity=one.identity, **channel._asdict())
@@ -392,19 +368,6 @@ class PushedCopy:
             for channel in one.channels
         }
         return followed
-
-    def _judge_missed(self) -> None:
-        """A hub that has not told what a poll has found, nor anything since, does not count any more."""
-        now = time.monotonic()
-        for channel, (time_, until) in list(self._missed.items()):
-            if self._heard.get(channel, 0) >= time_:
-                del self._missed[channel]
-            elif until <= now:
-                del self._missed[channel]
-                self._suspect.add(channel)
-                self._notice("changes were found that no hub has told of: its subscription is renewed", channel)
-                if self._subscribed is not None:
-                    self._subscriptions.renew(self._subscribed, channel)
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 
@@ -419,7 +382,7 @@ class PushedCopy:
         topics = [topic for topic, one in self._channels.items() if one.kind is Kind.CHANGE_NOTIFICATION]
         if not topics or self._without_channel or not self._subscriptions.is_alive:
             return False
-        return all(topic not in self._suspect and self._has_subscription(topic) for topic in topics)
+        return all(map(self._has_subscription, topics))
 
     def _has_subscription(self, topic: str) -> bool:
         return self._subscribed is not None and self._subscribed.is_pushed(topic, monotonic_unix_time())

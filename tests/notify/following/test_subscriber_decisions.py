@@ -22,7 +22,7 @@ from headwater.notify.subscriber.hub_client import (
     subscribe_form,
     unsubscribe_form,
 )
-from headwater.notify.subscriber.progress import ChannelProgress, begins, is_past, needing_poll, placed, polled, raised
+from headwater.notify.subscriber.progress import ChannelProgress, is_past, needing_poll, placed, polled, raised
 from headwater.notify.subscriber.store import NotificationChannel, Subscription, SubscriptionState
 from headwater.notify.topic_links import TopicLinks
 from headwater.spec.kinds import Kind
@@ -271,7 +271,7 @@ def test_what_is_discovered_of_a_topic(found: TopicLinks, topic: str, hubs: list
 
 
 def test_a_chain_without_a_gap_leads_on_rs_cn_07() -> None:
-    progress = raised(ChannelProgress(), 10, {"mark": 1})
+    progress = raised(ChannelProgress(), 10)
     progress = placed(placed(progress, 10, 20), 20, 30)
     assert (progress.reached, progress.needs_poll, progress.beyond) == (30, False, ())
     assert is_past(progress, 10, 20)
@@ -280,50 +280,32 @@ def test_a_chain_without_a_gap_leads_on_rs_cn_07() -> None:
 
 
 def test_a_gap_is_seen_and_closed_by_what_comes_late_or_by_the_lists() -> None:
-    before = raised(ChannelProgress(), 10, {})
+    before = raised(ChannelProgress(), 10)
     gap = placed(before, 20, 30)
     assert (gap.reached, gap.needs_poll, gap.beyond) == (10, True, ((20, 30),))
     late = placed(gap, 10, 20)
     assert (late.reached, late.beyond) == (30, ())
     assert late.needs_poll  # in the wrong order something may have been undone: the list is read in any case
-    assert not polled(late, 10, {}).needs_poll
-    listed = polled(gap, 25, {})
+    assert not polled(late, 10).needs_poll
+    listed = polled(gap, 25)
     assert (listed.reached, listed.needs_poll) == (30, False)
 
 
-def test_a_list_that_is_older_than_the_payload_does_not_close_a_gap_at_once() -> None:
-    gap = placed(raised(ChannelProgress(), 10, {}), 20, 30)
-    once = polled(gap, 10, {})
-    assert once.needs_poll
-    assert polled(polled(once, 10, {}), 10, {}) == ChannelProgress(reached=30, gaps=((10, 20),))
-
-
-def test_what_comes_very_late_for_a_gap_is_done() -> None:
-    progress = placed(raised(ChannelProgress(), 10, {}), 20, 30)
-    for _ in range(3):
-        progress = polled(progress, 10, {})
-    assert (progress.needs_poll, progress.gaps) == (False, ((10, 20),))
-    assert is_past(progress, 20, 25)
-    assert begins(progress, [(30, 40)]) == 30
-    assert not is_past(progress, 15, 20)
-    assert begins(progress, [(15, 20), (30, 40)]) == 10
-    half = placed(progress, 15, 20)
-    assert (half.reached, half.gaps, is_past(half, 15, 20)) == (30, ((10, 15),), True)
-    assert placed(half, 8, 16).gaps == ()
-    assert raised(progress, 12, {}).gaps == ((12, 20),), "what the lists have told is no gap"
-    assert polled(progress, 25, {}).gaps == ()
-    assert raised(progress, 40, {"mark": 1}) == ChannelProgress(reached=40, at_time={"mark": 1})
+def test_a_list_that_is_older_than_the_payload_closes_no_gap() -> None:
+    gap = placed(raised(ChannelProgress(), 10), 20, 30)
+    assert polled(gap, 10).needs_poll
+    assert polled(polled(gap, 10), 25) == ChannelProgress(reached=30)
 
 
 @pytest.mark.parametrize("interval", [(None, 20), (10, None), (20, 10), (None, None)])
 def test_a_payload_without_an_interval_shows_nothing(interval: tuple[int | None, int | None]) -> None:
-    before = raised(ChannelProgress(), 10, {})
+    before = raised(ChannelProgress(), 10)
     assert placed(before, *interval) == needing_poll(before)
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=6))
 def test_a_chain_in_any_order_and_with_doubles_comes_to_the_same(order: list[int], doubles: list[int]) -> None:
-    progress = raised(ChannelProgress(), 0, {})
+    progress = raised(ChannelProgress(), 0)
     for number in [*order, *doubles]:
         progress = placed(progress, number * 10, number * 10 + 10)
     assert (progress.reached, progress.beyond) == (80, ())
@@ -332,7 +314,7 @@ def test_a_chain_in_any_order_and_with_doubles_comes_to_the_same(order: list[int
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12), st.integers(0, 50))
 def test_progress_never_goes_back(intervals: list[tuple[int, int]], start: int) -> None:
-    progress = raised(ChannelProgress(), start, {})
+    progress = raised(ChannelProgress(), start)
     for from_, until in intervals:
         after = placed(progress, from_, until)
         assert (after.reached or 0) >= (progress.reached or 0)

@@ -81,7 +81,7 @@ def push_status(folder: Path) -> PushStatus | None:
                     topic=topic,
                     capability_list=identity,
                     reached=from_optional(one.reached),
-                    has_gap=one.needs_poll or bool(one.gaps or one.beyond),
+                    has_gap=one.needs_poll or bool(one.beyond),
                 )
                 for (topic, identity), one in progress.items()
             ),

@@ -63,11 +63,8 @@ class SubscribedCopy:
         self.tried: dict[str, tuple[int, float]] = {}
         """Of channels without a hub: how often they were asked, and when they are again."""
 
-        self.activated: set[str] = set()
-        """Channels of which a subscription has begun, whose Change List has to be read once more."""
-
-        self.doubted: set[str] = set()
-        """Channels of which a delivery could not be taken."""
+        self.needs_poll = False
+        """A subscription has begun, or a delivery could not be taken: a Change List has to be read once more."""
 
     def put(self, subscription: Subscription) -> None:
         """Hold a subscription as it is by now."""
@@ -142,10 +139,6 @@ class Subscriber:
         """Subscribe to these channels of a copy and to no others. From any thread."""
         wanted = {one.topic: one for one in channels}
         self._loop.call_soon_threadsafe(self._want, copy, wanted)
-
-    def renew(self, copy: SubscribedCopy, channel: str) -> None:
-        """Ask the hubs of a channel anew: nothing has come that should have. From any thread."""
-        self._loop.call_soon_threadsafe(self._renew, copy, channel)
 
     async def run(self) -> None:
         """Do what is due, until cancelled."""
@@ -222,7 +215,7 @@ class Subscriber:
             copy.tell(fault, held.hub)
             copy.put(msgspec.structs.replace(held, fault=fault))
         if told.is_doubtful:
-            copy.doubted.add(held.channel)
+            copy.needs_poll = True
             copy.on_news()
 
     # -- what becomes of subscriptions --------------------------------------------------------------------------------
@@ -245,7 +238,7 @@ class Subscriber:
             same = one.hub == held.hub and one.topic == held.topic
             if one.id != held.id and same and one.state is SubscriptionState.ACTIVE:
                 await self._retire(copy, one)
-        copy.activated.add(held.channel)
+        copy.needs_poll = True
 
     async def _denied(self, copy: SubscribedCopy, held: Subscription, reason: str) -> None:
         why = f"the hub denies the subscription{': ' if reason else ''}{reason[:200]}"
@@ -277,13 +270,6 @@ class Subscriber:
         for held in list(copy.held.values()):
             if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
                 copy.put(msgspec.structs.replace(held, next_at=0.0))
-        self._wake.set()
-
-    def _renew(self, copy: SubscribedCopy, channel: str) -> None:
-        copy.discovered.pop(channel, None)
-        for one in copy.of(channel):
-            if one.state is SubscriptionState.ACTIVE:
-                copy.put(msgspec.structs.replace(one, next_at=0.0))
         self._wake.set()
 
     # -- what is due --------------------------------------------------------------------------------------------------

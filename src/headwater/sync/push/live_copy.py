@@ -35,7 +35,7 @@ from headwater.sync.run import SyncTask, open_transport, recall_public, room_for
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state.pushed_changes import keep_before_payload
+from headwater.sync.state.pushed_changes import bound_times, note_payload
 from headwater.sync.state.run_history import keep_fault, keep_report
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
@@ -48,16 +48,6 @@ _FORGET = "DELETE FROM failures WHERE set_id = ? AND first_at >= ?"
 """A payload is a hint: what it names and cannot be had is no failure until a list names it too (DST-F6)."""
 
 
-class AppliedPayloads(msgspec.Struct, frozen=True):
-    """What came of payloads: where the times in them have led, and how many resources could not be had."""
-
-    reached: int | None
-    at_time: dict[str, int]
-    """The changes applied exactly at that time (`Position.at_time`)."""
-
-    failed: int
-
-
 class LiveCopy:
     """The copy of one source, between runs. `apply` takes the folder's lock, `rest` gives it back, `close` ends all."""
 
@@ -68,11 +58,11 @@ class LiveCopy:
         self._open: _OpenCopy | None = None
         self._locked = False
 
-    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: Position) -> AppliedPayloads:
+    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
         """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
 
-        Returns when each change is done, or remembered as failed. Raises DestinationLocked while another run works on
-        the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
+        Returns, when each change is done, how many resources could not be had. Raises DestinationLocked while another
+        run works on the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
         """
         opened = self._opened()
         try:
@@ -174,7 +164,7 @@ class _OpenCopy:
             is_last = bool(t.value("SELECT max(id) FROM runs") == self._number)
             return is_last and all(_is_followed(t, number) for number in self._contexts)
 
-    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: Position) -> AppliedPayloads:
+    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
         """`LiveCopy.apply`."""
         held, applier = self._set(identity)
         offer = held.offer.with_document(CHANGE_LIST, topic)
@@ -185,20 +175,20 @@ class _OpenCopy:
             self._task.listener,
             self._task.options.prefer_types,
         )
-        start = Position(time=since.time, at_time=since.at_time)
-        reading = ChangeListReader(lists, held.row.id, offer, start).read()
+        reading = ChangeListReader(lists, held.row.id, offer, Position(time=since)).read()
         before, began = self._failed, self._context.now()
         if reading.pending_count:
             held.report_process("push")
             applier.carry_out(
-                lambda t, difference: _plan(t, difference, held.row.id, began), table="changed", retry_queue=False
+                lambda t, difference: _plan(t, difference, held.row.id), table="changed", retry_queue=False
             )
             with self._database.write() as t:
                 keep_representations(t, held.row.id, whole=False)
+                bound_times(t, held.row.id, began)
                 if self._failed > before:
                     t.run(_FORGET, (held.row.id, began))
         self._reached[held.row.id] = reading.position.time or 0
-        return AppliedPayloads(reading.position.time, reading.position.at_time, self._failed - before)
+        return self._failed - before
 
     def _set(self, identity: str) -> tuple[SetContext, Applier]:
         """What the set is worked with until the next report."""
@@ -251,13 +241,13 @@ class _OpenCopy:
                 return
 
 
-def _plan(t: Transaction, difference: Difference, set_id: int, now: int) -> None:
+def _plan(t: Transaction, difference: Difference, set_id: int) -> None:
     """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
 
-    Nor do they go by what a payload has told: what was known before is kept for them.
+    Nor do they go by what a payload has told: they decide once more.
     """
     difference.restate_by_changes(t)
-    keep_before_payload(t, set_id, now)
+    note_payload(t, set_id)
     difference.increment(t)
 
 
