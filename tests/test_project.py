@@ -32,12 +32,12 @@ UNRESOLVED: set[str] = set()
 LINES = {
     "catalog": 5_914,
     "cli": 7_523,
-    "copies": 510,
+    "copies": 509,
     "datasets": 590,
     "files": 1_226,
-    "http": 6_127,
+    "http": 6_094,
     "ingest": 8_663,
-    "notify": 4_392,
+    "notify": 4_231,
     "packages": 2_194,
     "patches": 861,
     "processes": 499,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_579,
-    "sync": 27_175,
+    "sync": 27_158,
     "top": 1_135,
     "triplestores": 946,
     "versions": 1_312,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 482
+MOST_MODULES = 480
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

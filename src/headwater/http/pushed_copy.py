@@ -23,8 +23,18 @@ from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.subscriber.progress import ChannelProgress, is_past, needing_poll, placed, polled, raised
-from headwater.notify.subscriber.store import MODE, NotificationChannel, QueuedDelivery, SubscriberStore
+from headwater.notify.subscriber.store import (
+    MODE,
+    ChannelProgress,
+    NotificationChannel,
+    QueuedDelivery,
+    SubscriberStore,
+    is_past,
+    needing_poll,
+    placed,
+    polled,
+    raised,
+)
 from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
@@ -32,8 +42,7 @@ from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
 from headwater.sync.network.fetch import DeadlineMet
-from headwater.sync.push.channels import FollowedSet, followed_sets
-from headwater.sync.push.live_copy import LiveCopy
+from headwater.sync.push.live_copy import FollowedSet, LiveCopy, followed_sets
 from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise

@@ -15,15 +15,23 @@ from headwater.notify.subscriber import hub_client as leases
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, IntentOutcome, answer, judge, judge_early, read_intent
 from headwater.notify.subscriber.hub_client import (
     MOST_HUBS,
-    FailingHubs,
     RequestOutcome,
     discovered,
     outcome_of,
     subscribe_form,
     unsubscribe_form,
 )
-from headwater.notify.subscriber.progress import ChannelProgress, is_past, needing_poll, placed, polled, raised
-from headwater.notify.subscriber.store import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.subscriber.store import (
+    ChannelProgress,
+    NotificationChannel,
+    Subscription,
+    SubscriptionState,
+    is_past,
+    needing_poll,
+    placed,
+    polled,
+    raised,
+)
 from headwater.notify.topic_links import TopicLinks
 from headwater.spec.kinds import Kind
 
@@ -162,40 +170,6 @@ def test_a_hub_that_does_not_verify_is_asked_again_soon_and_then_more_and_more_s
     assert leases.verification_seconds(failures, chance) <= leases.verification_seconds(failures + 1, chance) <= 750
 
 
-def test_while_a_hub_fails_one_request_asks_it_and_others_go_on_once_it_answers() -> None:
-    hubs = FailingHubs()
-    assert hubs.wait_seconds(HUB, 0.0) == 0.0
-    assert hubs.wait_seconds(HUB, 0.0) == 0.0, "nothing is known against it"
-    pauses = []
-    now = 0.0
-    for _ in range(12):
-        for _at_one_time in range(8):
-            hubs.failed(HUB, now, now + 0.01, 0.5)
-        now += 0.01
-        pauses.append(hubs.wait_seconds(HUB, now))
-        now += pauses[-1]
-        assert hubs.wait_seconds(HUB, now) == 0.0, "one asks"
-        assert hubs.wait_seconds(HUB, now) > 0, "others wait"
-        assert hubs.wait_seconds("http://other.example/", now) == 0.0
-    assert pauses == pytest.approx(sorted(pauses))
-    assert pauses[0] == pytest.approx(0.6)
-    assert pauses[-1] == pytest.approx(15.0)
-    assert hubs.answered(HUB)
-    assert not hubs.answered(HUB)
-    assert hubs.wait_seconds(HUB, now) == 0.0
-
-
-def test_hubs_that_fail_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source that names another hub at each renewal fills no memory."""
-    monkeypatch.setattr("headwater.notify.subscriber.hub_client._MOST_PLACES", 10)
-    hubs = FailingHubs()
-    for number in range(100):
-        hubs.failed(f"http://hub{number}.example/", 0.0, 0.0, 0.5)
-    assert [number for number in range(100) if hubs.wait_seconds(f"http://hub{number}.example/", 0.0)] == [
-        *range(90, 100)
-    ]
-
-
 def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
     told = {name: values[0] for name, values in parse_qs(subscribe_form(HELD).decode()).items()}
     assert told == {
@@ -210,8 +184,8 @@ def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
 
 
 OUTCOMES: dict[str, tuple[HttpAnswer | HttpFailure, RequestOutcome]] = {
-    "accepted": (HttpAnswer(202, {}), RequestOutcome(is_accepted=True)),
-    "any 2xx": (HttpAnswer(204, {}), RequestOutcome(is_accepted=True)),
+    "accepted": (HttpAnswer(202, {}), RequestOutcome()),
+    "any 2xx": (HttpAnswer(204, {}), RequestOutcome()),
     "another hub": (HttpAnswer(307, {"location": "/other"}), RequestOutcome(location=HUB + "other")),
     "a redirect that is none of requests": (
         HttpAnswer(302, {"location": "/other"}),
@@ -229,13 +203,13 @@ OUTCOMES: dict[str, tuple[HttpAnswer | HttpFailure, RequestOutcome]] = {
         HttpAnswer(400, {}, b"no \x1b[31m topic"),
         RequestOutcome(fault="the hub answers with HTTP status 400: no [31m topic"),
     ),
-    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer", is_down=True)),
+    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer")),
     "an address that is not connected to": (
         HttpFailure("no", is_final=True),
         RequestOutcome(fault="the hub cannot be asked: no"),
     ),
-    "overloaded": (HttpAnswer(429, {}), RequestOutcome(fault="the hub answers with HTTP status 429", is_down=True)),
-    "broken": (HttpAnswer(502, {}), RequestOutcome(fault="the hub answers with HTTP status 502", is_down=True)),
+    "overloaded": (HttpAnswer(429, {}), RequestOutcome(fault="the hub answers with HTTP status 429")),
+    "broken": (HttpAnswer(502, {}), RequestOutcome(fault="the hub answers with HTTP status 502")),
 }
 
 

@@ -56,34 +56,6 @@ def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_hub_that_takes_an_end_is_asked_for_what_has_waited(source: Source, tmp_path: Path) -> None:
-    """A request that ends a subscription may be the one that finds the hub answering again."""
-    hub = Hub(source, verifies=False)
-    store = SubscriberStore(tmp_path)
-    now = time.time()
-    common = {"hub": hub.url, "callback": "http://127.0.0.1:1/t"}
-    ended = msgspec.structs.replace(
-        HELD, state=SubscriptionState.RETIRED, token="a", ends_at=now + 900, next_at=0.0, **common
-    )
-    waiting = msgspec.structs.replace(HELD, token="b", next_at=now + 900, **common)
-    ended, waiting = store.add(ended), store.add(waiting)
-
-    async def main() -> None:
-        copy = SubscribedCopy(store, lambda: None, lambda _what, _where: None)
-        client = HttpClient(lambda _address: None, user_agent="test")
-        subscriber = Subscriber(client, "http://127.0.0.1:1/")
-        subscriber.add(copy)
-        subscriber._hubs.failing.failed(hub.url, now, now - 60, 0.5)
-        await asyncio.sleep(0)
-        copy.put(waiting)  # what was asked for at the start has failed since
-        await _run_until_asked(subscriber, hub, TOPIC)
-        client.close()
-
-    asyncio.run(main())
-    assert hub.of(TOPIC, "unsubscribe")
-    store.close()
-
-
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_clock_that_is_set_back_delays_no_renewal(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool

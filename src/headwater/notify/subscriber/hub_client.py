@@ -1,9 +1,8 @@
-"""Asks hubs and topics: few requests to one host at a time, and one alone while a hub does not answer."""
+"""Asks hubs and topics, few requests to one host at a time; leases, and when hubs are asked again."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Final
 from urllib.parse import urlencode
 
@@ -11,7 +10,6 @@ import msgspec
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.hub.requests import objection_to_url
-from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.store import NotificationChannel, Subscription
 from headwater.notify.topic_links import TopicLinks, topic_links
 from headwater.retry import Backoff
@@ -115,20 +113,13 @@ def discovered(channel: NotificationChannel, found: TopicLinks, url: str) -> Dis
 
 FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
 ANSWER_OCTETS: Final = 4_096
-_PASSING: Final = frozenset({408, 425, 429})
 
 
 class RequestOutcome(msgspec.Struct, frozen=True):
     """What has become of a request: accepted, to be made at another address (WS-H-03), or failed, and why."""
 
-    is_accepted: bool = False
     location: str | None = None
     fault: str | None = None
-    is_down: bool = False
-    """The hub does not answer anybody at this moment."""
-
-    wait_seconds: float = 0.0
-    """It was not made: the hub does not answer, and is asked by another one until then."""
 
 
 def subscribe_form(wanted: Subscription) -> bytes:
@@ -152,9 +143,9 @@ def unsubscribe_form(held: Subscription) -> bytes:
 def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcome:
     """What a hub's answer means; `asked_at` is the address that was asked. Any 2xx is an acceptance (as AMB-31)."""
     if isinstance(answer, HttpFailure):
-        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}", is_down=not answer.is_final)
+        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}")
     if answer.ok:
-        return RequestOutcome(is_accepted=True)
+        return RequestOutcome()
     if answer.status in (307, 308) and "location" in answer.headers:
         target = uris.resolve(asked_at, answer.headers["location"])
         downgraded = asked_at.startswith("https:") and not target.startswith("https:")
@@ -162,7 +153,7 @@ def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcom
         return RequestOutcome(fault=f"the hub redirects: {why}") if why else RequestOutcome(location=target)
     said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
     fault = f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
-    return RequestOutcome(fault=fault, is_down=answer.status in _PASSING or answer.status >= 500)
+    return RequestOutcome(fault=fault)
 
 
 HUB_SECONDS: Final = 15.0
@@ -172,52 +163,7 @@ _AT_ONCE: Final = 8
 
 _REDIRECTS: Final = 3
 _MOST_PLACES: Final = 10_000
-"""Of hosts and hubs that were asked: a hub that names another one at each renewal fills no memory."""
-_FIRST_DOWN_PAUSE: Final = 0.6
-_LONGEST_DOWN_PAUSE: Final = 15.0
-
-
-class _Failing(msgspec.Struct):
-    """A hub that does not answer: how often in a row, when it was last found out, when it is asked again."""
-
-    failures: int
-    failed_at: float
-    not_before: float
-
-
-class FailingHubs:
-    """The hubs that do not answer, and when each is asked again. Pure; times come from the caller."""
-
-    def __init__(self) -> None:
-        self._failing: dict[str, _Failing] = {}
-
-    def wait_seconds(self, hub: str, now: float) -> float:
-        """How long a request to a hub has to wait; 0: it is made now, and while the hub fails others wait for it."""
-        known = self._failing.get(hub)
-        if known is None:
-            return 0.0
-        if now < known.not_before:
-            return known.not_before - now
-        known.not_before = now + HUB_SECONDS
-        return 0.0
-
-    def failed(self, hub: str, asked_at: float, now: float, chance: float) -> None:
-        """A request had no answer, or one that says that the hub cannot answer at this moment.
-
-        Requests that fail at one time are one failure.
-        """
-        known = self._failing.get(hub)
-        if known is not None and asked_at <= known.failed_at:
-            return
-        failures = 1 if known is None else known.failures + 1
-        pause = Backoff(_FIRST_DOWN_PAUSE, _LONGEST_DOWN_PAUSE).seconds(failures, chance)
-        if len(self._failing) >= _MOST_PLACES and known is None:
-            del self._failing[next(iter(self._failing))]
-        self._failing[hub] = _Failing(failures, now, now + pause)
-
-    def answered(self, hub: str) -> bool:
-        """A hub has answered; whether it did not before, so that what has waited goes on."""
-        return self._failing.pop(hub, None) is not None
+"""Of hosts that were asked: a hub that names another one at each renewal fills no memory."""
 
 
 class HubClient:
@@ -225,7 +171,6 @@ class HubClient:
 
     def __init__(self, client: HttpClient) -> None:
         self.http = client
-        self.failing = FailingHubs()
         self._places: dict[str, asyncio.Semaphore] = {}
 
     def _place(self, url: str) -> asyncio.Semaphore:
@@ -241,17 +186,12 @@ class HubClient:
             return await discover(self.http, channel)
 
     async def post(self, hub: str, form: bytes) -> RequestOutcome:
-        """Send a form to a hub, or to where it sends us (WS-H-03); while it does not answer, one at a time."""
+        """Send a form to a hub, or to where it sends us (WS-H-03)."""
         url = hub
-        for number in range(_REDIRECTS):
+        for _ in range(_REDIRECTS):
             async with self._place(url):
-                asked_at = monotonic_unix_time()
-                if not number and (wait := self.failing.wait_seconds(hub, asked_at)) > 0:
-                    return RequestOutcome(wait_seconds=wait)
                 told = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
             outcome = outcome_of(told, url)
-            if outcome.is_down:
-                self.failing.failed(hub, asked_at, monotonic_unix_time(), random.random())
             if outcome.location is None:
                 return outcome
             url = outcome.location

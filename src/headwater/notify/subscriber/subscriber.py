@@ -34,7 +34,6 @@ from headwater.notify.subscriber.answers import (
 from headwater.notify.subscriber.hub_client import (
     DiscoveredTopic,
     HubClient,
-    RequestOutcome,
     subscribe_form,
     unsubscribe_form,
 )
@@ -406,18 +405,14 @@ class Subscriber:
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
         copy.put(waiting)
         outcome = await self._hubs.post(held.hub, subscribe_form(held))
-        self._go_on(held.hub, outcome)
         present = copy.held.get(held.id)
         if present is None or present.state is not SubscriptionState.REQUESTED:
             return  # verified, or denied, meanwhile
-        if outcome.wait_seconds > 0:
-            copy.put(msgspec.structs.replace(held, next_at=monotonic_unix_time() + outcome.wait_seconds, fault=fault))
-            return
         if outcome.fault is None:
             await self._change(copy, waiting)
             return
         self._tell_fault(copy, held, outcome.fault)
-        pause = 0.0 if outcome.is_down else leases.pause_seconds(failures + 1, random.random())
+        pause = leases.pause_seconds(failures + 1, random.random())
         again = msgspec.structs.replace(
             held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=outcome.fault
         )
@@ -428,17 +423,6 @@ class Subscriber:
         if fault != held.fault:
             copy.tell(fault, held.hub)
 
-    def _go_on(self, hub: str, outcome: RequestOutcome) -> None:
-        """Once a hub answers again, what has waited for it goes on."""
-        if outcome.is_down or outcome.wait_seconds > 0 or not self._hubs.failing.answered(hub):
-            return
-        for copy in self._copies:
-            for one in list(copy.held.values()):
-                if one.hub == hub and one.state is SubscriptionState.REQUESTED and one.asked_at is None:
-                    at = monotonic_unix_time() + _SPREAD_SECONDS * random.random()
-                    copy.put(msgspec.structs.replace(one, next_at=min(one.next_at, at)))
-        self._wake.set()
-
     async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub to end it; it is forgotten once that is verified, or the lease is over."""
         now = monotonic_unix_time()
@@ -446,12 +430,8 @@ class Subscriber:
             await self._drop(copy, held)
             return
         outcome = await self._hubs.post(held.hub, unsubscribe_form(held))
-        self._go_on(held.hub, outcome)
         if held.id not in copy.held:
             return  # verified meanwhile
-        if outcome.wait_seconds > 0:
-            copy.put(msgspec.structs.replace(held, next_at=monotonic_unix_time() + outcome.wait_seconds))
-            return
         failures = held.failures + 1
         again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)
         await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=outcome.fault))

@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Done
+from headwater.spec.kinds import Kind
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery
-from headwater.sync.copy.destination_folder import DestinationFolder
+from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.change_lists import ChangeListReader
 from headwater.sync.lists.documents import Documents
@@ -43,6 +45,62 @@ from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_report import summarise
+
+_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
+_KINDS = (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)
+
+
+class OfferedChannel(NamedTuple):
+    """A channel of a set: kind, topic and hubs."""
+
+    kind: Kind
+    topic: str
+    hubs: tuple[str, ...]
+
+
+class FollowedSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of a copy: its Capability List, how far its lists have led, and its channels."""
+
+    name: str
+    identity: str
+    position: Position
+    channels: tuple[OfferedChannel, ...] = ()
+    retry_at: int | None = None
+    """When the first resource that could not be had may be asked for again, in microseconds since 1970."""
+
+    @property
+    def changes(self) -> str | None:
+        """The topic of its Change Notifications."""
+        return next((one.topic for one in self.channels if one.kind is Kind.CHANGE_NOTIFICATION), None)
+
+
+def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[FollowedSet]:
+    """The sets with these names (None: those that the task wants) that have a position.
+
+    A topic outside the scope of its set is left out (DST-S12)."""
+    found: list[FollowedSet] = []
+    with readable_state(DestinationFolder(Path(task.destination))) as database, database.read() as t:
+        for row in sets(t):
+            wanted = not task.options.sets or row.name in task.options.sets or row.offer.identity in task.options.sets
+            if row.position is None or not (wanted if names is None else row.name in names):
+                continue
+            scope = remembered_scope(t, task.url, task.options, row.offer)
+            offered = ((kind, row.offer.documents.get(kind.value)) for kind in _KINDS)
+            channels = tuple(
+                OfferedChannel(kind, topic, row.offer.hubs.get(kind.value, ()))
+                for kind, topic in offered
+                if topic is not None and scope.refusal(topic) is None
+            )
+            followed = FollowedSet(
+                name=row.name,
+                identity=row.offer.identity,
+                position=row.position,
+                channels=channels,
+                retry_at=t.value(_RETRY_AT, (row.id,)),
+            )
+            found.append(followed)
+    return found
+
 
 _FORGET = "DELETE FROM failures WHERE set_id = ? AND first_at >= ?"
 """A payload is a hint: what it names and cannot be had is no failure until a list names it too (DST-F6)."""
