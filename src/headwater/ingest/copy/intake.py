@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -38,10 +37,9 @@ from headwater.errors import StoreFault
 from headwater.ingest.copy.position import KEY, CopyPosition, leads_to, position_at, read_position
 from headwater.ingest.copy.statement import acceptable, leads_home, metadata_of, relative_path, relative_uri
 from headwater.ingest.folder.comparison import note
+from headwater.ingest.recording import ChangeRecorder
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
-from headwater.versions.history import History
-from headwater.versions.predecessors import Predecessors
 
 
 class Omission(Enum):
@@ -167,12 +165,11 @@ class CopyPlace(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
 
 
-class CopyIntake:
+class CopyIntake(ChangeRecorder):
     """One set of the source. One thread at a time.
 
-    `keep` has the octets of events kept before they are recorded, and `predecessors` notes what updates replace, where
-    the set offers Change Dumps or patches. `may_record` is
-    called before anything is recorded, and raises when this process must not. `stop` tells a round to end (Stopped).
+    `may_record` is called before anything is recorded, and raises when this process must not. `stop` tells a round to
+    end (Stopped).
     """
 
     def __init__(
@@ -183,16 +180,10 @@ class CopyIntake:
         listener: Listener = silent,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.name = place.name
-        self.keep: Callable[[Sequence[Event]], set[str]] | None = None
-        self.history: History | None = None
-        """Notes which state a resource had when, where the set keeps versions."""
-        self.predecessors: Predecessors | None = None
+        super().__init__(catalog, place.name, clock)
         self.may_record: Callable[[], None] = lambda: None
-        self._catalog = catalog
         self._root = os.fsencode(place.root)
         self._wanted = place.wanted
-        self._clock = clock
         self._listener = listener
         self._stop = stop
         self._rules = CopyRules(
@@ -231,12 +222,12 @@ class CopyIntake:
 
     def _seen(self) -> SetState:
         try:
-            return self._catalog.state(self.name)
+            return self.catalog.state(self.name)
         except UnknownSet:
-            return self._catalog.create(self.name)
+            return self.catalog.create(self.name)
 
     def _read_position(self) -> CopyPosition | None:
-        row = self._catalog.rows(self.name, [KEY]).get(KEY)
+        row = self.catalog.rows(self.name, [KEY]).get(KEY)
         return None if row is None else read_position(row.value)
 
     def _files_after(self, state: CopyStateReader, set_id: int, uri: str) -> list[CopiedFile]:
@@ -248,7 +239,7 @@ class CopyIntake:
         seq = position.seq
         while True:
             self._pause()
-            seen = self._catalog.state(self.name)
+            seen = self.catalog.state(self.name)
             if (found := self._read_position()) is not None and found.seq != position.seq:
                 position, seq = found, max(seq, found.seq)
             with state.read() as t:
@@ -270,7 +261,7 @@ class CopyIntake:
         forgotten, nothing is held any more.
         """
         outcome.is_compared = True
-        began, seen = self._clock(), self._catalog.state(self.name)
+        began, seen = self.clock(), self.catalog.state(self.name)
         after, before = "", self._read_position()
         while copied is not None and (files := self._files_after(state, copied.id, after)):
             after = files[-1].uri
@@ -280,21 +271,21 @@ class CopyIntake:
         if is_whole and seen.count:
             self._delete_missing(state, copied, outcome)
         elif not is_whole:
-            outcome.is_held_back = self._catalog.state(self.name).count > outcome.held
+            outcome.is_held_back = self.catalog.state(self.name).count > outcome.held
         if copied is not None:
             position = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=not is_whole)
             self.is_partial = not is_whole
         else:
             assert before is not None
             position = msgspec.structs.replace(before, seq=end.last, path=end.path, is_partial=False)
-        self._write([], position, self._catalog.state(self.name))
+        self._write([], position, self.catalog.state(self.name))
         if seen.opened_at is None:
-            self._catalog.open(self.name, began)
+            self.catalog.open(self.name, began)
 
     def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
         after = ""
         prefix = self._rules.folder.encode("utf-8", "surrogateescape") + b"/" if self._rules.folder else b""
-        while rows := self._catalog.resources(self.name, after, BATCH):
+        while rows := self.catalog.resources(self.name, after, BATCH):
             self._pause()
             after = rows[-1].uri
             paths = {prefix + _path_of(row.uri): row.uri for row in rows}
@@ -315,7 +306,7 @@ class CopyIntake:
         seen: SetState | None,
         outcome: CopyOutcome,
     ) -> None:
-        known = self._catalog.get(self.name, list(uris_of(paths, self._rules.folder).values()))
+        known = self.catalog.get(self.name, list(uris_of(paths, self._rules.folder).values()))
         batch = compare(paths, files, known, self._rules)
         self._put(batch, known, position, seen)
         deleted = sum(isinstance(one, Delete) for one in batch.events)
@@ -329,7 +320,7 @@ class CopyIntake:
     ) -> None:
         """Record a batch; what no document can hold is left out of it."""
         try:
-            self._write(batch.events, position, seen, known)
+            self._write(batch.events, position, seen)
         except Unacceptable:
             events = []
             for one in batch.events:
@@ -339,35 +330,14 @@ class CopyIntake:
                 elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
                     events.append(taken)
             batch.events = events
-            self._write(batch.events, position, seen, known)
+            self._write(batch.events, position, seen)
         if batch.memos:
-            self._catalog.remember(self.name, batch.memos)
+            self.catalog.remember(self.name, batch.memos)
 
-    def _write(
-        self,
-        events: Sequence[Event],
-        position: CopyPosition | None,
-        seen: SetState | None,
-        known: Mapping[str, Resource] = MappingProxyType({}),
-    ) -> None:
-        if not events and position is None:
-            return
-        self.may_record()
-        rows = [] if position is None else [position.row()]
-        update = StateUpdate(put=rows)
-        if (seen or self._catalog.state(self.name)).opened_at is None:
-            if self.keep is not None and (self.predecessors is not None or self.history is not None):
-                lost = self.keep(events)
-                update = update if self.history is None else self.history.loading(events, lost, update)
-            self._catalog.load(self.name, events, after=seen, state=update)
-            return
-        lost = self.keep(events) if self.keep is not None and events else set()
-        if self.predecessors is not None:
-            updates = ((known[one.uri].metadata, one) for one in events if isinstance(one, Upsert) and one.uri in known)
-            update = StateUpdate(rows, of_changes=self.predecessors.notes(updates))
-        if self.history is not None and events:
-            update = self.history.update(events, lost, update)
-        self._catalog.record(self.name, events, self._clock(), after=seen, state=update)
+    def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
+        if events or position is not None:
+            self.may_record()
+            self.record(events, StateUpdate(put=[] if position is None else [position.row()]), seen)
 
     def _note_of(self, file: CopiedFile) -> bytes | None:
         """The note of a file that is as it was placed, by size and time; inode and change time are noted with it."""

@@ -20,16 +20,15 @@ import msgspec
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Upsert
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
 from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
 from headwater.ingest.push.inverse_links import Draft, Statement, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
+from headwater.ingest.recording import ChangeRecorder
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.spec.records import Link
-from headwater.versions.history import History
-from headwater.versions.predecessors import Predecessors
 
 BATCH = 1_000
 """Records of one transaction."""
@@ -75,23 +74,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return OutcomeKind.TAKEN if self.reason is None else OutcomeKind.IGNORED
 
 
-class Feed:
+class Feed(ChangeRecorder):
     """The set `name`. Its methods may be called from several threads and processes."""
 
     def __init__(self, catalog: Catalog, name: str, locations: Locations, clock: Callable[[], dt.datetime]) -> None:
-        self.name = name
-        self.catalog = catalog
+        super().__init__(catalog, name, clock)
         self.state = IngestState(catalog, name)
         self.locations = locations
-        self.clock = clock
         self.lock = threading.RLock()
         """Threads of one process take turns instead of overtaking each other."""
-        self.keep: Callable[[Sequence[Event]], set[str]] | None = None
-        """Has the octets of events kept before they are recorded, where the set offers Change Dumps."""
-        self.history: History | None = None
-        """Notes which state a resource had when, where the set keeps versions."""
-        self.predecessors: Predecessors | None = None
-        """Notes what updates replace, where the set has patches."""
         self.guard: DeletionGuard | None = None
         """Holds back a mass of deletions; None: all are taken."""
         self._seen: SetState | None = None
@@ -130,10 +121,6 @@ class Feed:
                 time.sleep(pause * random.random())
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def held(self, uris: Iterable[str]) -> dict[str, Resource]:
-        """The live resources among these."""
-        return self.catalog.get(self.name, list(dict.fromkeys(uris)))
-
     def implied(self, uris: Iterable[str]) -> dict[str, tuple[Link, ...]]:
         """The links that follow from what others say of these resources (DIT-24), where there are any."""
         return self.implied_by(self.state.about(dict.fromkeys(uris)))
@@ -166,38 +153,14 @@ class Feed:
         seen = self._seen or self._look()
         extra = self._reciprocal(drafts, effects)
         events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
-        if seen.opened_at is None:
-            if self.keep is not None and (self.predecessors is not None or self.history is not None):
-                lost = self.keep(events)
-                update = update if self.history is None else self.history.loading(events, lost, update)
-            self.catalog.load(self.name, events, after=seen, state=update)
-            newest = 0
-        else:
-            if self.guard is not None:
-                latest = {one.uri: isinstance(one, Delete) for one in events}
-                counted = self.guard.announced(sum(latest.values()), seen.count)
-                update = StateUpdate([*update.put, *counted.put], [*update.delete, *counted.delete])
-            lost = self.keep(events) if self.keep is not None else set()
-            if self.predecessors is not None:
-                update = self._with_predecessors(update, events, self.predecessors)
-            if self.history is not None:
-                update = self.history.update(events, lost, update)
-            accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
-            newest = accepted.last or seen.last_seq
+        if seen.opened_at is not None and self.guard is not None:
+            latest = {one.uri: isinstance(one, Delete) for one in events}
+            counted = self.guard.announced(sum(latest.values()), seen.count)
+            update = StateUpdate([*update.put, *counted.put], [*update.delete, *counted.delete])
+        newest = self.record(events, update, seen)
         if next(_batches) % SWEEP_EVERY == 0:
             self.sweep()
         return newest
-
-    def _with_predecessors(self, update: StateUpdate, events: Sequence[Event], noted: Predecessors) -> StateUpdate:
-        held = self.held(one.uri for one in events if isinstance(one, Upsert))
-        stated: list[tuple[Metadata | None, Upsert]] = []
-        newest = {uri: one.metadata for uri, one in held.items()}
-        for one in events:
-            before = newest.pop(one.uri, None)
-            if isinstance(one, Upsert):
-                newest[one.uri] = one.metadata
-                stated.append((before, one))
-        return StateUpdate(update.put, update.delete, noted.notes(stated))
 
     def sweep(self) -> None:
         """Take away what is too old to matter, of all sets; where that fails, the next time will do."""
