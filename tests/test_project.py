@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 6_094,
-    "ingest": 8_663,
+    "ingest": 8_622,
     "notify": 4_231,
     "packages": 2_194,
     "patches": 861,
@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_578,
     "rdf": 2_560,
     "simulate": 994,
-    "source": 5_573,
+    "source": 5_569,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_579,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 480
+MOST_MODULES = 479
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -9,9 +9,8 @@ from pathlib import Path
 from headwater.catalog.interface import Change
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.folder.event_builder import ScanResult
-from headwater.ingest.folder.folder_settings import Folder, ScanHooks
-from headwater.ingest.folder.scanner import FolderScanner
-from headwater.ingest.folder.walk import path_of, quote
+from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
+from headwater.ingest.folder.walk import Folder, path_of, quote
 from headwater.progress import Notice, Progress
 from headwater.spec.records import ChangeKind
 from headwater.versions.store import VersionStore

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.errors import StoreFault
-from headwater.ingest.copy.intake import chosen
-from headwater.ingest.copy.position import CopyPosition, leads_to, position_at
+from headwater.ingest.copy.intake import CopyPosition, chosen, leads_to, position_at
 from headwater.ingest.copy.statement import (
     NOT_OURS,
     leads_home,

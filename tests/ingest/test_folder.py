@@ -23,9 +23,8 @@ from headwater.files.patterns import Selection
 from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.event_builder import ScanResult
-from headwater.ingest.folder.folder_settings import Folder, FolderUnusable, ScanHooks
-from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
-from headwater.ingest.folder.walk import expand_hints, quote, topmost
+from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner, ScanHooks
+from headwater.ingest.folder.walk import Folder, FolderUnusable, expand_hints, quote, topmost
 from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.source.catalog_argument import CatalogArgument
     from headwater.datasets.rows import DatasetStatus
-    from headwater.ingest.copy.position import CopyLag
+    from headwater.ingest.copy.intake import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
     from headwater.notify.subscriber.status import PushStatus, SubscriptionStatus
     from headwater.publish.status import SourceSetStatus
@@ -317,7 +317,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.rows import dataset_statuses
-    from headwater.ingest.copy.position import copy_lags
+    from headwater.ingest.copy.intake import copy_lags
     from headwater.ingest.set_problems import set_problems
     from headwater.publish.status import set_statuses
 

@@ -17,10 +17,9 @@ from headwater.catalog.lease import SharedCatalog
 from headwater.catalog.state import StateUpdate
 from headwater.ingest.folder.comparison import UnreadableFiles
 from headwater.ingest.folder.event_builder import ScanResult
-from headwater.ingest.folder.folder_settings import Folder, ScanHooks
-from headwater.ingest.folder.scanner import FolderScanner
+from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import RootFault, Walk, outside_state, quote
+from headwater.ingest.folder.walk import Folder, RootFault, outside_state, quote
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
 from headwater.retry import TimeShare
@@ -177,10 +176,8 @@ class PublishedFolder(Intake):
         return removed
 
     def _complete(self, placement: SetTree) -> int:
-        folder = self._folder
         try:
-            walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url)
-            return placement.complete(walk)
+            return placement.complete(self._folder.walk())
         except RootFault:
             return 0  # the scan has said that the folder is not there
 

@@ -15,8 +15,7 @@ from headwater.errors import UsageFault
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.patterns import Selection
 from headwater.files.version_copy import ALGORITHM as VERSION_ALGORITHM
-from headwater.ingest.folder.folder_settings import CanonicalHashes, Folder
-from headwater.ingest.folder.walk import PathFilter, above
+from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.hashes import HASHLIB

@@ -11,7 +11,7 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.files.hashing import HASHERS
 from headwater.files.nofollow import open_unlinked
-from headwater.ingest.folder.folder_settings import CanonicalHashes
+from headwater.ingest.folder.walk import CanonicalHashes
 from headwater.rdf.canonical_hash import HASHED_OCTETS, CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import syntax_of

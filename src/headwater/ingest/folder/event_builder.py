@@ -20,9 +20,8 @@ from headwater.files.hashing import HashRequest, HashResult
 from headwater.files.nofollow import FileState
 from headwater.files.version_copy import ALGORITHM
 from headwater.ingest.folder.comparison import RACY, TICK_NS, Candidate, UnreadableFiles, rules_mark, settled_note
-from headwater.ingest.folder.folder_settings import Folder
 from headwater.ingest.folder.media_types import media_type
-from headwater.ingest.folder.walk import ScanWarning, path_of
+from headwater.ingest.folder.walk import Folder, ScanWarning, path_of
 from headwater.ingest.set_problems import DeletionHold
 from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.keeping import BatchVersions

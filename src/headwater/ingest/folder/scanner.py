@@ -22,10 +22,12 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain, takewhile
 
+import msgspec
+
 from headwater import notices
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.ingest.folder.comparison import (
     Candidate,
@@ -36,9 +38,10 @@ from headwater.ingest.folder.comparison import (
     rules_mark,
 )
 from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, ScanResult, batched, unreadable
-from headwater.ingest.folder.folder_settings import Folder, FolderUnusable, ScanHooks
 from headwater.ingest.folder.walk import (
     FileEntry,
+    Folder,
+    FolderUnusable,
     PathFilter,
     RootFault,
     ScanWarning,
@@ -53,7 +56,10 @@ from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReaso
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
+from headwater.versions.history import History
 from headwater.versions.keeping import version_keeping
+from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
 
 EXAMPLES = 10
 """So many places are named for each rule in one pass; the rest is a number."""
@@ -122,6 +128,30 @@ _BREATH_SECONDS = 0.25
 _ATTEMPTS = 3
 
 
+class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions of whoever has a folder scanned; without them a scan goes on to its end.
+
+    `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
+    `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
+    when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
+    changes are kept before they are recorded; None: nowhere; of resources of which `keeps` says so, and with
+    `keeps_first` of those of the first load as well. `predecessors` notes what updates replace, `history`
+    which state a resource had when: then the present state of all is kept. Files of an open set of more than
+    `apart_octets` are left to another pass.
+    """
+
+    stop: Callable[[], bool] = lambda: False
+    breathe: Callable[[], None] = lambda: None
+    before_change: Callable[[], None] = lambda: None
+    seen: Callable[[], SetState | None] = lambda: None
+    versions: VersionStore | None = None
+    predecessors: Predecessors | None = None
+    history: History | None = None
+    keeps_first: bool = False
+    apart_octets: int | None = None
+    keeps: Callable[[Metadata], bool] = lambda _metadata: True
+
+
 class FolderScanner:
     """Scans one folder into one set, one pass at a time."""
 
@@ -179,7 +209,7 @@ class FolderScanner:
         with self._pass(result, whole=True), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
-                walk = self._walk()
+                walk = self._folder.walk(self._warnings.add)
                 self._look(walk.everything(), self._rows(), queue, result, None if is_new else total)
             except RootFault as fault:
                 if is_new:
@@ -210,7 +240,7 @@ class FolderScanner:
         with self._pass(result, whole=False), DifferenceQueue() as queue:
             total = self._catalog.state(self._name).count
             try:
-                walk = self._walk()
+                walk = self._folder.walk(self._warnings.add)
             except RootFault as fault:
                 self._hold_back(_reason(fault), total, total, result)
                 return result
@@ -230,16 +260,6 @@ class FolderScanner:
         self._device = walk.state.st_dev
         self.links.clear()
         self.links |= walk.links
-
-    def _walk(self) -> Walk:
-        folder = self._folder
-        return Walk(
-            folder.root,
-            folder.selection,
-            avoid=folder.avoid,
-            base_url=folder.base_url,
-            warn=self._warnings.add,
-        )
 
     @contextmanager
     def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[None]:
@@ -479,7 +499,7 @@ def dry_run(
         warnings.add(unreadable(one.path, one.error))
 
     try:
-        walk = Walk(folder.root, folder.selection, avoid=folder.avoid, base_url=folder.base_url, warn=warnings.add)
+        walk = folder.walk(warnings.add)
         for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), tally, closed):
             if isinstance(one, MissingResource):
                 result.deleted += 1

@@ -1,4 +1,4 @@
-"""Walks a folder: yields its files in the order of their relative URIs.
+"""The folder of a set, and a walk over its files in the order of their relative URIs.
 
 Siblings are sorted by their percent-encoded name, folders with a slash behind it; depth first that is the order of
 whole URIs, so the walk can be merged with the catalog's sorted resources without holding either. Symbolic links are
@@ -20,6 +20,9 @@ import msgspec
 
 from headwater import notices
 from headwater.copies.schema import FOLDER, STATE
+from headwater.deletion_guard import DEFAULT_SHARE
+from headwater.errors import HeadwaterError, UsageFault
+from headwater.files.file_placement import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
@@ -72,7 +75,6 @@ def is_copy_of(folder: bytes, base_url: str) -> bool:
     if not os.path.lexists(folder + _STATE):
         return False
     from headwater.copies.copy_state import CopyStateReader, copied_sets  # few folders have copies in them
-    from headwater.errors import HeadwaterError
 
     try:
         state = CopyStateReader(os.fsdecode(folder))
@@ -485,3 +487,46 @@ def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
         return entry.is_dir()
     except OSError:
         return False  # a link into itself, or behind a closed door: `_file` looks at it again and says why
+
+
+class FolderUnusable(UsageFault):
+    """The folder to publish does not exist, is not a folder, or cannot be read."""
+
+    code = "HW-ING-02"
+
+
+class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):
+    """RDF documents are stated with the hash of their canonical N-Quads, relative IRIs resolved below `prefix`; where
+    it `replaces` digests and length, these are not stated: the octets that are served vary."""
+
+    prefix: str
+    replaces: bool = False
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that is a set: where it is, which files of it belong, how they are published.
+
+    `avoid` are real paths of what is never published: folders (state, published tree), and files that the source needs
+    itself, wherever these lie. Nor are copies of the source at `base_url`. `place` is the folder in which every file of
+    the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they are.
+    `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
+    (None: one for each core). `canonical`: by what RDF documents are stated. A file that was written to less than
+    `settle_seconds` ago, and may be open for writing, is left as it is published.
+    """
+
+    root: bytes
+    selection: Selection = msgspec.field(default_factory=Selection)
+    algorithms: tuple[str, ...] = ("md5", "sha-256")
+    max_delete: float = DEFAULT_SHARE
+    avoid: tuple[bytes, ...] = ()
+    base_url: str | None = None
+    place: bytes | None = None
+    place_mode: str = LINK
+    uri_prefix_length: int = 0
+    processes: int | None = None
+    canonical: CanonicalHashes | None = None
+    settle_seconds: float = 0.0
+
+    def walk(self, warn: Callable[[ScanWarning], None] = lambda _warn: None) -> Walk:
+        """A walk of the folder. Raises RootFault."""
+        return Walk(self.root, self.selection, avoid=self.avoid, base_url=self.base_url, warn=warn)
