@@ -18,8 +18,9 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Change, Segment, SetSnapshot
+from headwater.catalog.interface import Segment, SetSnapshot
 from headwater.publish import archive_documents as documents
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.archive_documents import within_bounds, without
 from headwater.publish.capabilities import ARCHIVES, RESOURCE_LIST_ARCHIVE, Capability
 from headwater.publish.patches import patches_between
@@ -36,14 +37,14 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.rendering.documents import change_entries, head_of, set_links
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
-from headwater.publish.site import Site, change_segment_name
-from headwater.publish.store_writer import DocumentMark, decode_mark, render_document, render_entries
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
+from headwater.publish.site import Site
+from headwater.publish.store_writer import DocumentMark, render_document
 from headwater.publish.whole_lists import ListForm, Times, write_whole_list
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import DocumentWriter
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.objects.interface import StoredObject
 
 _SHOWN_DIGITS = 10
 """So much of the key of an archived Resource List tells which state it shows, the rest when it was written: a snapshot
@@ -104,10 +105,10 @@ class Archives:
             for name, head, entries in documents.archive_documents(self._site, self._job.name, row, listed):
                 self._job.store_writer.document(name, head, entries)
 
-    def _document(self, name: str, head: Document, entries: list[Entry]) -> None:
+    def _document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write an archived document, which never changes."""
         writer = self._job.store_writer
-        writer.blocks(name, writer.render(head, entries), self._mark(head).encode)
+        return writer.blocks(name, writer.render(head, entries), self._mark(head).encode)
 
     def _mark(self, head: Document) -> DocumentMark:
         latest = head.completed or head.until or head.at or self._job.now
@@ -134,15 +135,19 @@ class Archives:
         )
 
     def _change_list(self, segment: Segment) -> ArchivedChangeList:
-        """The document of a closed segment, its entries taken over as octets."""
-        job = self._job
+        """The document of a closed segment, rendered again: it is in no index any more."""
+        job, catalog = self._job, self._job.context.catalog
         assert segment.until is not None
         one = ArchivedChangeList(number=segment.number, from_=segment.from_, until=segment.until, octets=0)
+        added = AddedLinks(self._site, job.settings, catalog, has_patches=job.publication.has_patches)
+        room = added.room(segment.weight, segment.last - segment.first + 1)
+        rows = changes_between(catalog, job.name, segment.first - 1, segment.last)
+        entries = change_entries(
+            added.to(rows, EntryPlace.CHANGE_LIST, room), self._site.resource_prefix(job.name), self._site.profile
+        )
         head = documents.change_list(self._site, job.name, one)
-        source = change_segment_name(job.name, segment.number)
-        blocks = copied_change_list(job, segment, source, head)
-        stored = job.store_writer.blocks(documents.archived_name(job.name, one), blocks, self._mark(head).encode)
-        patches = patches_between(job.context.catalog, job.name, segment.first, segment.last)
+        stored = self._document(documents.archived_name(job.name, one), head, entries)
+        patches = patches_between(catalog, job.name, segment.first, segment.last)
         return msgspec.structs.replace(one, octets=stored.octets + sum(patch.octets for patch in patches))
 
     def _change_dumps(self, numbers: set[int]) -> Iterator[ArchivedChangeDump]:
@@ -226,9 +231,6 @@ class Archives:
         return without(state, lost) if lost else state
 
 
-_ROWS = 5_000
-
-
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -266,28 +268,3 @@ class _SnapshotForm(ListForm):
             for number, times in enumerate(parts)
         )
         return render_document(head, pages, self._site.profile)
-
-
-def copied_change_list(job: PublicationJob, segment: Segment, source: str, head: Document) -> Iterator[bytes]:
-    """A closed Change List with another head: as it is stored, or, where that is lost, as the catalog has it."""
-    writer = job.store_writer.writer(head)
-    mark, etag = decode_mark(job.context.store.mark(source)), job.context.store.noted_etag(source)
-    is_known = mark is not None and mark.is_closed and mark.number == segment.number and mark.head_octets > 0
-    with job.store_writer.version(source, etag or "") as held:
-        yield writer.head()
-        if held is not None and is_known and mark is not None:
-            yield from octets_of(held, mark.head_octets, held.octets)
-            return
-    prefix = job.context.site.resource_prefix(job.name)
-    yield from render_entries(writer, change_entries(_rows(job, segment), prefix, job.context.site.profile))
-    yield writer.tail()
-
-
-def _rows(job: PublicationJob, segment: Segment) -> Iterator[Change]:
-    after = segment.first - 1
-    while after < segment.last:
-        rows = job.context.catalog.changes(job.name, after, min(_ROWS, segment.last - after))
-        if not rows:
-            return
-        yield from rows
-        after = rows[-1].seq

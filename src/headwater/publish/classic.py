@@ -1,8 +1,7 @@
 """Writes the lists for old harvesters of one set: one Resource List and one open Change List, side by side.
 
-Readers of that kind know no index, no closed lists, no `datetime`. A Capability List of their own names the two. The
-Change List grows at its end: what it says already is taken over as octets from the stored document, as long as its
-digest is the one that was noted.
+Readers of that kind know no index, no closed lists, no `datetime`. A Capability List of their own names the two. With
+each change the whole Change List is rendered again.
 
 It begins with the first change that retention leaves. When it would become longer than it may, it begins anew with the
 newer half: so whoever comes back within that many changes finds all of them, and whoever comes later finds a `from`
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 import msgspec
@@ -26,7 +26,7 @@ from headwater.publish.capabilities import CLASSIC, CLASSIC_CHANGE_LIST, CLASSIC
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, PublicationState
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, render_entries
@@ -35,9 +35,7 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile, write_document
-from headwater.storage.objects.interface import OpenObject, octets_of
 
-_ROWS_AT_ONCE = 5_000
 _TICK = dt.timedelta(microseconds=1)
 _FORM = 2
 """The Resource List is rendered as a whole; in form 1 it was made of pages, each as old as it was, in form 0 with other
@@ -139,7 +137,7 @@ class ClassicLists:
         start = first_change(before.first, self._retained(segments).first, last, shown, self._limit)
         if start != before.first:
             return None
-        return before if last == before.seq else self._written(before.first, before.from_, last, before)
+        return before if last == before.seq else self._written(before.first, before.from_, last)
 
     def _begun_anew(self, before: LongChangeList | None, shown: int) -> LongChangeList:
         """The Change List from where it may begin: with fewer changes, where they take too many octets."""
@@ -148,7 +146,7 @@ class ClassicLists:
         start = first_change(None if before is None else before.first, retained.first, last, shown, self._limit)
         if start is None:
             start = max(shown, 1)
-        while (written := self._written(start, self._from(segments, start), last, None)) is None:
+        while (written := self._written(start, self._from(segments, start), last)) is None:
             newer = min(last - (last - start) // 2 + 1, max(shown, 1))
             assert newer > start, "a Change List with the changes of one publication is never too long"
             start = newer
@@ -170,55 +168,37 @@ class ClassicLists:
             return segments[0].from_
         return self._job.context.catalog.changes(self._job.name, start - 2, 1)[0].at + _TICK
 
-    def _written(
-        self, first: int, from_: dt.datetime, last: int, before: LongChangeList | None
-    ) -> LongChangeList | None:
-        """Write the changes `first` to `last`, those of `before` as octets; None when they take too many."""
-        job, name = self._job, _change_list_name(self._job.name)
-        writer = _change_list(job.context.site, job.name, from_)
-        head, tail = writer.head(), writer.tail()
+    def _written(self, first: int, from_: dt.datetime, last: int) -> LongChangeList | None:
+        """Write the changes `first` to `last`; None when they take too many octets."""
+        job, site = self._job, self._job.context.site
+        writer = _change_list(site, job.name, from_)
         newest = from_
 
-        def rows(after: int) -> Iterator[Change]:
+        def rows() -> Iterator[Change]:
             nonlocal newest
-            for row in self._rows(after, last):
+            for row in changes_between(job.context.catalog, job.name, first - 1, last):
                 newest = row.at
                 yield row
 
-        def blocks(taken: OpenObject | None) -> Iterator[bytes]:
+        def blocks() -> Iterator[bytes]:
+            head = writer.head()
             yield head
             room = job.context.catalog.limits.segment_octets - len(head)
-            if taken is not None and before is not None:
-                room -= taken.octets
-                yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
-            after = first - 1 if taken is None or before is None else before.seq
-            entries = documents.change_entries(rows(after), job.context.site.resource_prefix(job.name), Profile.BOTH)
-            for block in render_entries(writer, entries):
+            entries = documents.change_entries(rows(), site.resource_prefix(job.name), Profile.BOTH)
+            for block in map(md5_alone, render_entries(writer, entries)):
                 room -= len(block)
                 if room < 0:
                     raise _TooLong
-                yield md5_alone(block)
-            yield tail
+                yield block
+            yield writer.tail()
 
         def mark() -> str:
             return DocumentMark(generation=job.store_writer.generation, latest=newest).encode()
 
-        try:
-            with job.store_writer.version(name, "" if before is None else before.etag) as taken:
-                stored = job.store_writer.blocks(name, blocks(taken), mark)
-        except _TooLong:
-            return None
-        return LongChangeList(
-            first=first, seq=last, from_=from_, etag=stored.etag, head_octets=len(head), tail_octets=len(tail)
-        )
-
-    def _rows(self, after: int, last: int) -> Iterator[Change]:
-        while after < last:
-            rows = self._job.context.catalog.changes(self._job.name, after, min(_ROWS_AT_ONCE, last - after))
-            if not rows:
-                return
-            yield from rows
-            after = rows[-1].seq
+        with suppress(_TooLong):
+            job.store_writer.blocks(_change_list_name(job.name), blocks(), mark)
+            return LongChangeList(first=first, seq=last, from_=from_)
+        return None
 
     def _tell_of_index(self, resources: PageViewState, before: PageViewState | None) -> None:
         if resources.is_indexed and (before is None or not before.is_indexed):

@@ -218,9 +218,6 @@ class LongChangeList(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     seq: int
     from_: dt.datetime
-    etag: str
-    head_octets: int
-    tail_octets: int
 
 
 class ClassicState(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,12 +22,10 @@ from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, render_entries
 from headwater.storage.objects.interface import OpenObject, octets_of
-
-_ROWS_AT_ONCE = 5_000
 
 
 class ChangeLists:
@@ -204,9 +202,4 @@ class ChangeLists:
         return self._added.open_room(segment.weight, count, used, self._job.context.catalog.limits)
 
     def _rows(self, after: int, last: int) -> Iterator[Change]:
-        while after < last:
-            rows = self._job.context.catalog.changes(self._name, after, min(_ROWS_AT_ONCE, last - after))
-            if not rows:
-                return
-            yield from rows
-            after = rows[-1].seq
+        return changes_between(self._job.context.catalog, self._name, after, last)

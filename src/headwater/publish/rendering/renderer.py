@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Rendered, SetSnapshot
+from headwater.catalog.interface import Catalog, Change, Rendered, SetSnapshot
 from headwater.progress import Listener, silent
 from headwater.publish.capabilities import Capability
 from headwater.publish.plan import Refresh, newest_at
@@ -107,3 +107,13 @@ class Renderer(Protocol):
     def result(self, publication: PublicationState) -> RenderResult:
         """What came of it, when all renderers have published; its part goes into `publication`."""
         ...
+
+
+_ROWS_AT_ONCE = 5_000
+
+
+def changes_between(catalog: Catalog, name: str, after: int, last: int) -> Iterator[Change]:
+    """The changes of a set that follow the number `after`, up to `last`. Raises the catalog's faults."""
+    while after < last and (rows := catalog.changes(name, after, min(_ROWS_AT_ONCE, last - after))):
+        yield from rows
+        after = rows[-1].seq
