@@ -10,7 +10,7 @@ from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import RENDERERS, published_names
-from headwater.publish.site import SetSettings, capability_list_name
+from headwater.publish.site import SetSettings
 from tests.support.published import PublishedCatalog, put
 
 
@@ -26,11 +26,11 @@ def test_a_renderer_names_just_the_documents_that_it_has_published(tmp_path: Pat
     world.begin(0)
     for number in range(9):
         world.publish(force=True)
-        snapshot = world.catalog.snapshot_of("files")
-        names = [*published_names(snapshot, decode_publication(snapshot.state.notes))]
+        publication = decode_publication(world.catalog.state("files").notes)
+        names = [*published_names("files", publication)]
         assert len(names) == len(set(names))
-        retired = {name for name, _since in decode_publication(snapshot.state.notes).retired}
-        assert {capability_list_name("files"), *names} == set(world.store.names("files/")) - retired
+        retired = {name for name, _since in publication.retired}
+        assert set(names) == set(world.store.names("files/")) - retired
         world.record(put(f"n{number}", 0), put("n0", number))
     assert len(names) > 8
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Segment, SetSnapshot
+from headwater.catalog.interface import Segment
 from headwater.publish import archive_documents as documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.archive_documents import within_bounds, without
@@ -37,7 +37,7 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.rendering.documents import change_entries, head_of, set_links
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
+from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import Site
 from headwater.publish.store_writer import DocumentMark, render_document
 from headwater.publish.whole_lists import ListForm, Times, write_whole_list
@@ -63,18 +63,19 @@ class Archives:
         self._site = job.context.site
         self._store = job.context.store
         self._state: ArchiveState | None = None
-        self._dropped: tuple[str, ...] = ()
+        self.dropped: tuple[str, ...] = ()
+        """What lies in the archive's folder and is archived no longer."""
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The archives, and the archived documents with their packages."""
-        yield from documents.archive_names(snapshot.state.name, publication.archive, publication.offers)
+        yield from documents.archive_names(name, publication.archive, publication.offers)
 
     def publish(self) -> None:
         """Archive what leaves, and what is to be shown as it is; then take out what is too much."""
         job, before = self._job, self._job.publication.archive
         if not job.settings.archive:
-            self._dropped = tuple(self._store.names(f"{job.name}/archive/")) if before is not None else ()
+            self.dropped = tuple(self._store.names(f"{job.name}/archive/")) if before is not None else ()
             return
         state = before or ArchiveState()
         if job.refresh is Refresh.ALL:
@@ -90,14 +91,12 @@ class Archives:
         if is_other or job.refresh is Refresh.ALL:
             self._write(state)
             live = set(documents.archive_names(job.name, state, offers(job.settings)))
-            self._dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
+            self.dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
         self._state = state
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = tuple(documents.archive_names(self._job.name, self._state, offers(self._job.settings)))
-        publication = msgspec.structs.replace(publication, archive=self._state)
-        return RenderResult(names=names, publication=publication, dropped=self._dropped)
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the archives'."""
+        return msgspec.structs.replace(publication, archive=self._state)
 
     def _write(self, state: ArchiveState) -> None:
         """Write the archives: what they name is there, components come before their index (AMB-63)."""

@@ -20,13 +20,13 @@ from typing import ClassVar
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Change, Segment, SetSnapshot
+from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
 from headwater.publish.capabilities import CLASSIC, CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, Capability
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, PublicationState
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
+from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, render_entries
@@ -75,10 +75,11 @@ class ClassicLists:
         self._state = job.publication.classic
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """All of them."""
         if publication.classic is not None:
-            yield from _names(snapshot.state.name, publication.classic)
+            lists = ListForm(CLASSIC_RESOURCE_LIST, name).names(publication.classic.resources)
+            yield from (classic_capability_list_name(name), _change_list_name(name), *lists)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -93,10 +94,9 @@ class ClassicLists:
         else:
             self._state = self._next(before)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = () if self._state is None else _names(self._job.name, self._state)
-        return RenderResult(names=names, publication=msgspec.structs.replace(publication, classic=self._state))
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with these lists'."""
+        return msgspec.structs.replace(publication, classic=self._state)
 
     def _first(self, before: ClassicState | None) -> ClassicState:
         """The lists where there were none, or none of this form."""
@@ -111,7 +111,7 @@ class ClassicLists:
         A Change List that begins anew comes after it: the Resource List is never older than its `from`.
         """
         job, resources = self._job, before.resources
-        segments = self._newest_segments() if self._lists.has_rendered else job.snapshot.segments
+        segments = self._newest_segments() if self._lists.rendered else job.snapshot.segments
         changes = self._extended(segments, before.changes, resources.seq)
 
         def catch_up() -> None:
@@ -213,11 +213,6 @@ class _TooLong(Exception):
 
 def _change_list_name(set_name: str) -> str:
     return f"{set_name}/{CLASSIC_CHANGE_LIST.top.name}"
-
-
-def _names(set_name: str, state: ClassicState) -> tuple[str, ...]:
-    lists = ListForm(CLASSIC_RESOURCE_LIST, set_name).names(state.resources)
-    return (classic_capability_list_name(set_name), _change_list_name(set_name), *lists)
 
 
 class _ClassicForm(ListForm):

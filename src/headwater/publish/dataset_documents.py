@@ -13,13 +13,12 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from headwater.catalog.interface import SetSnapshot
 from headwater.datasets.counts import DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import DATASET_TYPE, PATCH_TYPE, DatasetPatch, DatasetState, patches_from, read_dataset
 from headwater.publish.capabilities import Capability
 from headwater.publish.publication_state import PublicationState
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.times import format_datetime
@@ -109,13 +108,14 @@ class DatasetDocuments:
     def __init__(self, job: PublicationJob, state: Path | None) -> None:
         self._job = job
         self._folder = DatasetFolder(state, job.name) if job.settings.dataset and state is not None else None
-        self._patches: list[str] = []
+        self.patches: list[str] = []
+        """The names of all patches of the series."""
         self._names: tuple[str, ...] = ()
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The dataset and its description."""
-        _ = snapshot
+        _ = name
         yield from publication.dataset
 
     def publish(self) -> None:
@@ -136,14 +136,13 @@ class DatasetDocuments:
             job.store_writer.blocks(name, [text], mark.encode, TURTLE)
         self._names = (dataset_name(job.name), name)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = (*self._names, *self._patches)
-        return RenderResult(names=names, publication=msgspec.structs.replace(publication, dataset=self._names))
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the names of the dataset's documents."""
+        return msgspec.structs.replace(publication, dataset=self._names)
 
     def _put_patch(self, folder: DatasetFolder, patch: DatasetPatch) -> None:
         job, name = self._job, dataset_patch_name(self._job.name, patch.seq, patch.sha256)
-        self._patches.append(name)
+        self.patches.append(name)
         if not job.integrity.is_as_left(name):
             mark = self._mark(patch.seq, is_closed=True)
             job.store_writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)

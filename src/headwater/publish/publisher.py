@@ -18,7 +18,7 @@ import datetime as dt
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, SetSnapshot
+from headwater.catalog.interface import Catalog, Rendered, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
@@ -53,7 +53,7 @@ from headwater.publish.publication_state import (
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.change_lists import ChangeLists
 from headwater.publish.rendering.pages import RenderPool
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, RenderResult, always, nobody
+from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, always, nobody
 from headwater.publish.rendering.resource_lists import ResourceLists, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
@@ -273,34 +273,28 @@ class Publisher:
     def _publish(self, job: PublicationJob, *, check: bool, looked_at: dt.datetime | None) -> PublishResult:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
-        changes = ChangeLists(job, self.patch_maker)
+        archives, changes = Archives(job), ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
-        dumps = (ResourceDumps(job), ChangeDumps(job))
-        views = (ClassicLists(job, pages), Sitemaps(job, pages))
+        dump, views = ResourceDumps(job), (ClassicLists(job, pages), Sitemaps(job, pages))
         dataset = DatasetDocuments(job, self._state)
-        renderers: tuple[Renderer, ...] = (dataset, Archives(job), changes, pages, *dumps, *views)
+        renderers: tuple[Renderer, ...] = (dataset, archives, changes, pages, dump, ChangeDumps(job), *views)
         for renderer in renderers:
             renderer.publish()
-        publication, results = job.publication, list[RenderResult]()
-        refresh_seconds = max(SOONEST_SECONDS, job.settings.refresh_seconds)
+        publication = msgspec.structs.replace(job.publication, offers=offers(job.settings))
         for renderer in renderers:
-            results.append(renderer.result(publication))
-            publication = results[-1].publication
-        live = {capability_list_name(job.name)}.union(*(one.names for one in results))
-        withdrawn = [one.withdrawn for one in results if one.withdrawn is not None]
-        if check or withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
-            dump = publication.resource_dump
-            with_later = dump is not None and dump.is_offered
+            publication = renderer.result(publication)
+        live = {*published_names(job.name, publication), *dataset.patches, *changes.patches()}
+        if check or dump.is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
+            with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
             content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
-        retired = self._retired(job, live, {name for one in results for name in one.dropped})
-        stale = sum(one.stale for one in results)
-        stored = [one for folder in withdrawn for one in job.context.store.names(folder)]
+        retired = self._retired(job, live, {*archives.dropped, *changes.dropped})
+        stored = job.context.store.names(f"{job.name}/resourcedump/") if dump.is_withdrawn else ()
         over = [name for name, _since in retired] if self._forget else plan.expired(retired, job.now)
         removed = (*over, *(one for one in stored if one not in live))
         self._remove(removed)
         kept = tuple(one for one in retired if one[0] not in removed)
-        self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), results)
+        self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), pages.rendered)
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),
@@ -311,10 +305,10 @@ class Publisher:
             history_first=next(one.first for one in job.snapshot.segments if one.number >= publication.history),
             resources=job.snapshot.state.count,
             at=publication.at or job.at,
-            pages_rendered=sum(len(one.rendered) for one in results),
-            pages_stale=stale,
-            pages_left=sum(one.left for one in results),
-            due_in_seconds=refresh_seconds if stale else math.inf,
+            pages_rendered=len(pages.rendered),
+            pages_stale=pages.stale,
+            pages_left=pages.left,
+            due_in_seconds=max(SOONEST_SECONDS, job.settings.refresh_seconds) if pages.stale else math.inf,
         )
 
     def _job(
@@ -364,12 +358,11 @@ class Publisher:
 
     def _is_damaged(self, publication: PublicationState, snapshot: SetSnapshot) -> bool:
         """Whether a document that was published is no longer in the store, or not as it was written."""
-        names = (capability_list_name(snapshot.state.name), *published_names(snapshot, publication))
-        return not all(self._integrity.is_as_left(one) for one in names)
+        return not all(map(self._integrity.is_as_left, published_names(snapshot.state.name, publication)))
 
     def _retired(self, job: PublicationJob, live: set[str], dropped: set[str]) -> tuple[tuple[str, dt.datetime], ...]:
         """Documents that are no longer live, and since when; Refresh.ALL looks for strays in the store, too."""
-        before = {*published_names(job.snapshot, job.publication), *dropped}
+        before = {*published_names(job.name, job.publication), *dropped}
         if job.refresh is Refresh.ALL:
             stored = job.context.store.names(f"{job.name}/")
             before |= {one for one in stored if is_part_name(job.name, one)}
@@ -391,17 +384,16 @@ class Publisher:
             self._context.store.delete(name)
             self._integrity.etags.pop(name, None)
 
-    def _note(self, job: PublicationJob, publication: PublicationState, results: Iterable[RenderResult]) -> None:
+    def _note(self, job: PublicationJob, publication: PublicationState, rendered: Sequence[Rendered]) -> None:
         """Note in the catalog what is published now."""
         site, name = job.context.site, job.name
         job.context.may_write()
-        if rendered := [row for one in results for row in one.rendered]:
+        if rendered:
             job.context.catalog.rendered(name, rendered)
         job.note(
             msgspec.structs.replace(
                 publication,
                 fingerprint=fingerprint(site, job.settings),
-                offers=offers(job.settings),
                 base_url=site.base_url,
                 uris=uri_fingerprint(site.base_url, site.resource_prefix(name)),
             )
@@ -420,7 +412,8 @@ def _has_changes(snapshot: SetSnapshot) -> bool:
     return snapshot.segments[-1].last >= snapshot.segments[-1].first
 
 
-def published_names(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
-    """The documents of a set that were published, but for its Capability List."""
+def published_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The documents of a set that were published."""
+    yield capability_list_name(name)
     for renderer in RENDERERS:
-        yield from renderer.published(snapshot, publication)
+        yield from renderer.published(name, publication)

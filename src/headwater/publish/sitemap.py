@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import SetSnapshot
 from headwater.publish.capabilities import SITEMAP, Capability
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import PublicationState
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import Site
 from headwater.publish.whole_lists import ListForm, Times, follows_pages, write_whole_list
@@ -50,10 +49,10 @@ class Sitemaps:
         self._state = job.publication.sitemap
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The Sitemap, or the index and its parts."""
         if publication.sitemap is not None:
-            yield from ListForm(SITEMAP, snapshot.state.name).names(publication.sitemap)
+            yield from ListForm(SITEMAP, name).names(publication.sitemap)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -64,7 +63,6 @@ class Sitemaps:
         if before is None or follows_pages(self._lists):
             self._state = write_whole_list(self._job, self._form).state
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = () if self._state is None else self._form.names(self._state)
-        return RenderResult(names=names, publication=msgspec.structs.replace(publication, sitemap=self._state))
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the Sitemap's."""
+        return msgspec.structs.replace(publication, sitemap=self._state)

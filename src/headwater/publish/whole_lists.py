@@ -75,7 +75,7 @@ class ListForm:
 
 def follows_pages(lists: ResourceLists) -> bool:
     """Whether such a list is due: pages of the Resource List were rendered, and no round of them is left half done."""
-    return lists.has_rendered and lists.is_complete
+    return bool(lists.rendered) and not lists.left
 
 
 def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], None] = lambda: None) -> WholeList:

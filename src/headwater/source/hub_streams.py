@@ -32,7 +32,7 @@ from headwater.publish.notifications import (
 )
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import published_names
-from headwater.publish.site import Site, capability_list_name, source_description_name
+from headwater.publish.site import Site, source_description_name
 from headwater.publish.store_writer import decode_mark
 from headwater.source.hub_config import NotifyConfig
 from headwater.source.publication import VisibleChanges
@@ -369,13 +369,11 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
         site, name = self._context.site, self.name
-        snapshot = self._context.catalog.snapshot_of(name)
-        publication = decode_publication(snapshot.state.notes)
+        publication = decode_publication(self._context.catalog.snapshot_of(name).state.notes)
         yield source_description_name(site, name)
-        yield capability_list_name(name)
         dump = publication.resource_dump
         has_dump = dump is not None and dump.is_offered
-        for one in published_names(snapshot, publication):
+        for one in published_names(name, publication):
             document = document_named(name, one)
             if has_dump or document is None or document.capability != RESOURCE_DUMP.name:
                 yield one

@@ -32,7 +32,7 @@ from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob, PublishContext, changes_between
 from headwater.publish.site import SetSettings, Site, change_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import ChangeKind, Entry, Link
@@ -41,7 +41,6 @@ UNKNOWN_TYPE = "application/octet-stream"
 _PATCH_LINK_OCTETS = 300
 """What the link to a patch takes in a manifest, besides its address."""
 _TELL_EVERY = 500
-_ROWS = 2_000
 TICK = dt.timedelta(microseconds=1)
 
 
@@ -175,7 +174,7 @@ class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
         assert self._contents is not None
         with package_spool(self._spool, stop) as spool:
             members = _Members(context, settings, self._contents, spool)
-            for change in self._changes(name, due):
+            for change in changes_between(context.catalog, name, due.first - 1, due.last):
                 stop()
                 if not members.take(change):
                     break
@@ -192,15 +191,6 @@ class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
             done = spool.put(members.builder.zip, manifest, store_writer, names, _mark(store_writer.generation, one))
         one = msgspec.structs.replace(one, octets=done.octets, hash=done.hash)
         return Made(state=with_package(state, one, context.clock()), names=names(one.hash))
-
-    def _changes(self, name: str, plan: PackagePlan) -> Iterator[Change]:
-        after = plan.first - 1
-        while after < plan.last:
-            rows = self._context.catalog.changes(name, after, min(_ROWS, plan.last - after))
-            if not rows:
-                return
-            yield from rows
-            after = rows[-1].seq
 
     def _is_offered(self, state: ChangeDumpState) -> bool:
         """Never: a package is waited for."""
@@ -309,10 +299,10 @@ class ChangeDumps:
         self._state = job.publication.change_dump
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The Change Dump, or its index and the parts, and the packages with the copies of their manifests."""
         if publication.change_dump is not None:
-            yield from change_dump_names(snapshot.state.name, publication.change_dump)
+            yield from change_dump_names(name, publication.change_dump)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -333,10 +323,9 @@ class ChangeDumps:
         names = change_package_names(self._job.name, one.segment, one.hash)
         return all(self._job.integrity.is_as_left(name) for name in names)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = () if self._state is None else tuple(change_dump_names(self._job.name, self._state))
-        return RenderResult(names=names, publication=msgspec.structs.replace(publication, change_dump=self._state))
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the dump's."""
+        return msgspec.structs.replace(publication, change_dump=self._state)
 
 
 def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:

@@ -47,7 +47,7 @@ from headwater.publish.publication_state import (
     fingerprint,
 )
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob, PublishContext
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import Entry
@@ -341,13 +341,14 @@ class ResourceDumps:
     def __init__(self, job: PublicationJob) -> None:
         self._job = job
         self._state = job.publication.resource_dump
-        self._is_withdrawn = False
+        self.is_withdrawn = False
+        """Whether packages hold what must not be shown any more: they go at once."""
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The Resource Dump, or its index and the parts, and the packages with the copies of their manifests."""
         if publication.resource_dump is not None:
-            yield from resource_dump_names(snapshot.state.name, publication.resource_dump)
+            yield from resource_dump_names(name, publication.resource_dump)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -361,7 +362,7 @@ class ResourceDumps:
             state = ResourceDumpState(shape=shape, at=job.at)
         if len(shown := self._without_withdrawn(state)) < len(state.pages):
             state = msgspec.structs.replace(state, pages=shown, is_offered=False)
-            self._is_withdrawn = True
+            self.is_withdrawn = True
         if job.refresh is Refresh.ALL:
             pages = tuple(one for one in state.pages if self._is_sound(one))
             if len(pages) < len(state.pages):
@@ -382,12 +383,9 @@ class ResourceDumps:
         names = package_names(self._job.name, page)
         return all(self._job.integrity.is_as_left(name) for name in names)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
-        names = () if self._state is None else tuple(resource_dump_names(self._job.name, self._state))
-        publication = msgspec.structs.replace(publication, resource_dump=self._state)
-        folder = f"{self._job.name}/resourcedump/" if self._is_withdrawn else None
-        return RenderResult(names=names, publication=publication, withdrawn=folder)
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the dump's."""
+        return msgspec.structs.replace(publication, resource_dump=self._state)
 
 
 def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:

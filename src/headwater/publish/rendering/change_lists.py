@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.catalog.interface import Change, Segment, SetSnapshot
+from headwater.catalog.interface import Change, Segment
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
 from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
@@ -22,7 +22,7 @@ from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult, changes_between
+from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, render_entries
 from headwater.storage.objects.interface import OpenObject, octets_of
@@ -44,21 +44,20 @@ class ChangeLists:
         self._prefix = self._site.resource_prefix(self._name)
         self._store_writer = job.store_writer
         self._open = OpenList() if job.refresh is Refresh.ALL else job.publication.open
-        self._names: tuple[str, ...] = ()
         self._patch_maker = patch_maker
         self._patched_seq = job.publication.open.seq
         self._has_patches = job.publication.has_patches or bool(job.settings.patch)
-        self._dropped: tuple[str, ...] = ()
+        self.dropped: tuple[str, ...] = ()
+        """The patches that no list names any more."""
         self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The list or its index, the copy of the open segment, and the segments that the index names."""
-        name, before = snapshot.state.name, publication.open
         yield from (change_list_name(name), open_change_list_name(name))
-        if before.indexed:
-            numbers = (one.number for one in snapshot.segments if before.first <= one.number <= before.number)
+        if publication.open.indexed:
+            numbers = range(publication.open.first, publication.open.number + 1)
             yield from (change_segment_name(name, number) for number in numbers)
 
     def publish(self) -> None:
@@ -69,12 +68,11 @@ class ChangeLists:
         """Write what is due by now: before a page becomes visible, all that it shows is said."""
         self._publish(self._job.context.catalog.snapshot_of(self._name).segments)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it; patches go that neither a Change List nor an archived one names any more."""
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the open list; patches go that neither a Change List nor an archived one names any more."""
         self._drop_patches(publication.archive)
         kinds, has_patches = self._job.settings.patch, self._has_patches
-        publication = msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
-        return RenderResult(names=self._names, dropped=self._dropped, publication=publication)
+        return msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
 
     def _publish(self, segments: Sequence[Segment]) -> None:
         """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
@@ -95,8 +93,6 @@ class ChangeLists:
         if plan.write_open:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
-        numbered = [change_segment_name(self._name, one.number) for one in plan.named]
-        self._names = (self._top, open_change_list_name(self._name), *numbered, *self._live_patches())
         self._segments = segments
 
     def _make_patches(self, last: int) -> None:
@@ -106,8 +102,8 @@ class ChangeLists:
             maker.make(settings, self._store_writer, self._rows(self._patched_seq, last))
         self._patched_seq = max(last, self._patched_seq)
 
-    def _live_patches(self) -> list[str]:
-        """Where strays are looked for, the names of those that are none."""
+    def patches(self) -> list[str]:
+        """Where strays are looked for, the names of the patches that are none."""
         if not self._has_patches or self._job.refresh is not Refresh.ALL:
             return []
         return [one.name(self._name) for one in patches_until(self._job.context.catalog, self._name)]
@@ -126,7 +122,7 @@ class ChangeLists:
             context.may_write()
             update = StateUpdate(delete=[one.key for one in gone])
             context.catalog.record(self._name, [], self._job.now, state=update)
-            self._dropped += tuple(one.name(self._name) for one in gone)
+            self.dropped = tuple(one.name(self._name) for one in gone)
 
     @property
     def _top(self) -> str:

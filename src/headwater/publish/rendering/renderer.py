@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Change, Rendered, SetSnapshot
+from headwater.catalog.interface import Catalog, Change, SetSnapshot
 from headwater.progress import Listener, silent
 from headwater.publish.capabilities import Capability
 from headwater.publish.plan import Refresh, newest_at
@@ -72,40 +72,22 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
         return newest_at(self.snapshot.state, self.publication)
 
 
-class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a renderer has done: the documents that are live, and the publication state with its part.
-
-    `dropped` are names that nothing needs any more, besides those that were published before. What of the folder
-    `withdrawn` is not live holds what must not be shown any more: it goes at once.
-    `rendered` is the bookkeeping of pages that were rendered or dropped; so many pages are `stale`, because they show
-    less than is recorded, and so many are `left`, which are due and wait for the next publication.
-    """
-
-    names: tuple[str, ...]
-    publication: PublicationState
-    dropped: tuple[str, ...] = ()
-    withdrawn: str | None = None
-    rendered: tuple[Rendered, ...] = ()
-    stale: int = 0
-    left: int = 0
-
-
 class Renderer(Protocol):
     """Writes the documents of its `capabilities`: parts first, then what names them (AMB-63)."""
 
     capabilities: ClassVar[tuple[Capability, ...]]
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
-        """The names of the documents that were published: what has to be in the store, as it was left."""
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
+        """The names of the documents of a set that were published: they have to be in the store, as they were left."""
         ...
 
     def publish(self) -> None:
         """Write what is due."""
         ...
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it, when all renderers have published; its part goes into `publication`."""
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The publication state with the renderer's part, when all renderers have published."""
         ...
 
 

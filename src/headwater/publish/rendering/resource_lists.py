@@ -23,7 +23,7 @@ from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import PageTimes
 from headwater.publish.rendering.pages import RenderJob, RenderPool, page
-from headwater.publish.rendering.renderer import PublicationJob, RenderResult
+from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark
 
@@ -46,8 +46,10 @@ class ResourceLists:
         self._site = job.context.site
         self._pages = job.snapshot.pages
         self._plan = PagePlan(listed=job.publication.listed, indexed=job.publication.indexed)
-        self._rows: tuple[Rendered, ...] = ()
-        self._left = 0
+        self.rendered: tuple[Rendered, ...] = ()
+        """The bookkeeping of the pages that were rendered or dropped: they show more than the snapshot, perhaps."""
+        self.left = 0
+        """How many pages are due and wait for the next publication: a resource may be on two of them (RS-RL-08)."""
         self._refreshed_at: dt.datetime | None = None
         """None while nothing was rendered."""
         self._page_seconds = job.publication.page_seconds
@@ -60,9 +62,8 @@ class ResourceLists:
         )
 
     @staticmethod
-    def published(snapshot: SetSnapshot, publication: PublicationState) -> Iterator[str]:
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
         """The list, or its index and the pages."""
-        name = snapshot.state.name
         yield resource_list_name(name)
         if publication.indexed:
             yield from (resource_page_name(name, number) for number in publication.listed)
@@ -73,48 +74,41 @@ class ResourceLists:
         plan = plan_pages(as_stale(self._pages, job.publication), job.publication, job.settings, began, job.refresh)
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
-            self._left = len(plan.render) + len(plan.drop) + len(plan.left)
-            self._left += waits and must_rotate(job.snapshot.segments[-1], job.publication, job.settings, job.now)
+            self.left = len(plan.render) + len(plan.drop) + len(plan.left)
+            self.left += waits and must_rotate(job.snapshot.segments[-1], job.publication, job.settings, job.now)
         else:
-            self._plan, self._left = plan, len(plan.left)
+            self._plan, self.left = plan, len(plan.left)
             if plan.goes_on and job.publication.round is not None:
                 self._round = job.publication.round
             self._render(plan, began)
 
-    def result(self, publication: PublicationState) -> RenderResult:
-        """What came of it."""
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the pages that are listed and what is left of their round."""
         plan = self._plan
-        if self._refreshed_at is not None:
-            rendered = {row.number for row in self._rows}
-            publication = msgspec.structs.replace(
-                publication,
-                stale_links=tuple(one for one in publication.stale_links if one[0] not in rendered),
-                at=self._round.at,
-                listed=plan.listed,
-                indexed=plan.indexed,
-                pending=plan.left,
-                writing=(),
-                round=self._round if plan.left else None,
-                refreshed_at=self._refreshed_at,
-                page_seconds=self._page_seconds,
-            )
-        return RenderResult(
-            names=self._names(plan),
-            publication=publication,
-            rendered=self._rows,
-            stale=_stale(as_stale(self._pages, self._job.publication), plan, self._rows),
-            left=self._left,
+        if self._refreshed_at is None:
+            return publication
+        rendered = {row.number for row in self.rendered}
+        return msgspec.structs.replace(
+            publication,
+            stale_links=tuple(one for one in publication.stale_links if one[0] not in rendered),
+            at=self._round.at,
+            listed=plan.listed,
+            indexed=plan.indexed,
+            pending=plan.left,
+            writing=(),
+            round=self._round if plan.left else None,
+            refreshed_at=self._refreshed_at,
+            page_seconds=self._page_seconds,
         )
 
     @property
-    def has_rendered(self) -> bool:
-        """Whether pages show more than the publication's snapshot, perhaps."""
-        return bool(self._rows)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no round of pages is left half done, so that no resource is on two pages (RS-RL-08)."""
-        return not self._left
+    def stale(self) -> int:
+        """How many pages show less than is recorded."""
+        fresh, shown = {row.number for row in self.rendered}, set(self._plan.listed)
+        pages = as_stale(self._pages, self._job.publication)
+        return sum(
+            is_stale(page) and page.number not in fresh and (page.count > 0 or page.number in shown) for page in pages
+        )
 
     def _render(self, plan: PagePlan, began: dt.datetime) -> None:
         self._intend(plan)
@@ -126,7 +120,7 @@ class ResourceLists:
         ended = self._context.clock()
         at, touched = self._round.at, {page.number: page.touched for page in self._pages}
         dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
-        self._rows = (*done, *dropped)
+        self.rendered = (*done, *dropped)
         self._refreshed_at = ended
         if done:
             self._page_seconds = max((ended - began).total_seconds() / len(done), 0.0)
@@ -173,23 +167,11 @@ class ResourceLists:
             head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
             self._job.store_writer.document(name, head, ())
 
-    def _names(self, plan: PagePlan) -> tuple[str, ...]:
-        numbered = [resource_page_name(self._name, number) for number in plan.listed] if plan.indexed else []
-        return (resource_list_name(self._name), *numbered)
-
 
 def _then(blocks: Iterator[bytes], last: Callable[[], None]) -> Iterator[bytes]:
     """The blocks; what has to be done before they are seen is done after the last of them."""
     yield from blocks
     last()
-
-
-def _stale(pages: Sequence[Page], plan: PagePlan, rows: tuple[Rendered, ...]) -> int:
-    fresh = {row.number for row in rows}
-    shown = set(plan.listed)
-    return sum(
-        1 for page in pages if is_stale(page) and page.number not in fresh and (page.count or page.number in shown)
-    )
 
 
 _CHANGES = 5_000
