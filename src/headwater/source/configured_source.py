@@ -16,16 +16,17 @@ from typing import TypeVar
 
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Limits, Metadata
+from headwater.catalog.interface import Catalog, Limits
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.files.whole_writes import free_octets
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
-from headwater.source.config import SourceConfig
+from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.copy_sets import CopySets
 from headwater.source.dataset_sets import DatasetSets
+from headwater.source.kept_changes import KeptChanges, kept_changes
 from headwater.source.leadership import StateUnusable
 from headwater.source.push_sets import PushSets
 from headwater.source.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
@@ -34,8 +35,6 @@ from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import write_faults
 from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.history import History
-from headwater.versions.keeping import ContentKeeping
-from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 CATALOG = "catalog.sqlite"
@@ -170,10 +169,8 @@ class ConfiguredSource:
         noted = [one.name for one in self.config.sets if one.versions]
         self.histories = {name: History(self.catalog, name, self.versions.has) for name in noted}
         for one in self.config.sets:
-            if one.feed is not None and one.name in self.versioned:
-                feed, keeps = self.push_sets.by_set[one.name], self.keeps_of(one.name)
-                feed.keep = ContentKeeping(self.versions, self.contents, one.name, listener, keeps).keep
-                feed.predecessors, feed.history = self.predecessors_of(one.name), self.history_of(one.name)
+            if one.feed is not None:
+                self.kept_of(one).apply_to(self.push_sets.by_set[one.name], self.contents, listener)
 
     def __enter__(self: Self) -> Self:
         return self
@@ -214,24 +211,13 @@ class ConfiguredSource:
         return VersionStore(self._state / VERSIONS)
 
     @property
-    def versioned(self) -> tuple[str, ...]:
-        """The sets whose changes are kept as versions: of Change Dumps, patches, or for their own sake."""
-        return tuple(one.name for one in self.config.sets if one.change_dump or one.patch or one.versions)
+    def has_versions(self) -> bool:
+        """Whether changes of some set are kept as versions: of Change Dumps, patches, or for their own sake."""
+        return any(one.change_dump or one.patch or one.versions for one in self.config.sets)
 
-    def history_of(self, name: str) -> History | None:
-        """Who notes which state the resources of a set had when; None where versions are not kept for that."""
-        return self.histories.get(name)
-
-    def predecessors_of(self, name: str) -> Predecessors | None:
-        """Who notes what updates of a set replace; None where it has no patches."""
-        kinds = self.site.settings(name).patch
-        return Predecessors(kinds) if kinds else None
-
-    def keeps_of(self, name: str) -> Callable[[Metadata], bool]:
-        """Of which resources of a set versions are kept: for patches alone, of those that may have some."""
-        settings, noted = self.site.settings(name), self.predecessors_of(name)
-        is_all = settings.change_dump or noted is None or name in self.histories
-        return noted.keeps if noted is not None and not is_all else lambda _metadata: True
+    def kept_of(self, config: SetConfig) -> KeptChanges:
+        """How a set keeps its changes."""
+        return kept_changes(config, self.versions, self.histories.get(config.name))
 
     def close(self) -> None:
         """Give up the files."""

@@ -24,6 +24,7 @@ from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
 from headwater.retry import TimeShare
 from headwater.source import worker
+from headwater.source.kept_changes import NOTHING_KEPT, KeptChanges
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
@@ -60,10 +61,12 @@ class PublishedFolder(Intake):
         folder: Folder,
         rescan_seconds: float = math.inf,
         stop: Callable[[], bool] | None = None,
+        kept: KeptChanges = NOTHING_KEPT,
     ) -> None:
         self.name = name
         self.breathe: Callable[[], None] = lambda: None
         self._folder = folder
+        self._kept = kept
         self._rescan_seconds = rescan_seconds
         self._context = context
         self._catalog = context.catalog
@@ -85,11 +88,11 @@ class PublishedFolder(Intake):
                     breathe=breathe,
                     before_change=self._before_change,
                     seen=self._seen,
-                    versions=context.versions_of(name),
-                    predecessors=context.predecessors_of(name),
-                    history=context.history_of(name),
-                    keeps_first=context.predecessors_of(name) is not None or context.history_of(name) is not None,
-                    keeps=context.keeps_of(name),
+                    versions=kept.store,
+                    predecessors=kept.predecessors,
+                    history=kept.history,
+                    keeps_first=kept.predecessors is not None or kept.history is not None,
+                    keeps=kept.keeps,
                     apart_octets=None if stop is None else APART_OCTETS,
                 ),
             )
@@ -114,7 +117,7 @@ class PublishedFolder(Intake):
         """Scan the whole folder. Raises what the scanner and the catalog raise."""
         before = self._catalog.create(self.name).last_seq
         self._put_up_fence()
-        history = self._context.history_of(self.name)
+        history = self._kept.history
         if history is not None:
             history.begin()
         scanned = self._scanner.scan()
@@ -187,7 +190,7 @@ class PublishedFolder(Intake):
 
     def _note_versions(self, scanned: ScanResult) -> None:
         """Have `headwater status` say whether versions could be kept."""
-        if scanned.changes and self._context.versions_of(self.name) is not None:
+        if scanned.changes and self._kept.store is not None:
             self._record(versions_update(self._catalog, self.name, scanned.warnings.get(notices.VERSION_NOT_KEPT, 0)))
 
     def _note_unreadable(self) -> None:

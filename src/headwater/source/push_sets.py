@@ -7,18 +7,13 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from headwater.catalog.interface import Catalog, Event, Upsert
-from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.catalog.interface import Catalog
 from headwater.progress import Listener
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig
 from headwater.source.tokens import AccessTokens, BadToken
-from headwater.versions.history import History, has_history, sha256_of
-from headwater.versions.keeping import ContentKeeping
-from headwater.versions.predecessors import Predecessors
-from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
     from headwater.catalog.catalog_url import Credentials
@@ -122,36 +117,3 @@ def _index(
     names = config.resource_sets or (config.name,)
     index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
     return DitFollower(feed, index, frozenset(names), listener=listener, stop=stop)
-
-
-class FeedPlace(NamedTuple):
-    """Where the source keeps versions, and where the files of the set are, as far as that is known."""
-
-    versions: VersionStore
-    root: str | None
-
-
-def keep_versions(feed: Feed, config: SetConfig | None, place: FeedPlace, listener: Listener) -> None:
-    """Have `feed` keep the octets of its changes, and note them, as far as the set's configuration asks for that.
-
-    Without a configuration a history that the catalog has goes on; without a root its octets are noted as not kept.
-    """
-    patch = config.patch if config is not None else ()
-    wants_history = bool(config.versions) if config is not None else feed.name in has_history(feed.catalog)
-    if not (wants_history or patch or (config is not None and config.change_dump)):
-        return
-    if wants_history:
-        feed.history = History(feed.catalog, feed.name, place.versions.has)
-    if patch:
-        feed.predecessors = Predecessors(patch)
-    if place.root is None:
-        feed.keep = _nothing_kept
-        return
-    contents = FileContentReader({feed.name: ContentRoot(prefix=feed.locations.prefix, folder=place.root)})
-    is_all = wants_history or not patch or (config is not None and config.change_dump)
-    keeps = feed.predecessors.keeps if feed.predecessors is not None and not is_all else lambda _metadata: True
-    feed.keep = ContentKeeping(place.versions, contents, feed.name, listener, keeps).keep
-
-
-def _nothing_kept(events: Iterable[Event]) -> set[str]:
-    return {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}

@@ -45,7 +45,6 @@ from headwater.source.scheduler import Scheduler
 from headwater.source.set_health import SetHealth
 from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
 from headwater.source.worker import SetResult, SetWorker, SourceContext
-from headwater.versions.keeping import ContentKeeping
 
 if TYPE_CHECKING:
     from headwater.source.notifier import Notifier
@@ -121,10 +120,6 @@ class Source(ConfiguredSource):
                 set_count=len(config.sets),
                 may_record=self.leadership.check,
                 name_published=self._name_published,
-                versions_of=lambda name: self.versions if name in self.versioned else None,
-                predecessors_of=self.predecessors_of,
-                history_of=self.history_of,
-                keeps_of=self.keeps_of,
             )
             self.events.listen(self._heard)
             self._notifier = self._made_notifier()
@@ -165,7 +160,7 @@ class Source(ConfiguredSource):
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
-        if self.versioned and is_due(self._state / VERSIONS / COLLECTED):
+        if self.has_versions and is_due(self._state / VERSIONS / COLLECTED):
             collect_versions(
                 self.catalog, self.versions, self.config.version_retention, self._clock, self.config.kept_versions
             )
@@ -210,7 +205,7 @@ class Source(ConfiguredSource):
         return is_doubted
 
     def _clean_versions(self) -> None:
-        if self.versioned:
+        if self.has_versions:
             self.versions.clean()
         for history in self.histories.values():
             history.begin()
@@ -221,7 +216,10 @@ class Source(ConfiguredSource):
 
     def _work(self, config: SetConfig) -> SetResult:
         self._tell_left_resources(config.name)
-        worker = SetWorker(self._context, PublishedFolder(self._context, config.name, self._folders[config.name]))
+        worker = SetWorker(
+            self._context,
+            PublishedFolder(self._context, config.name, self._folders[config.name], kept=self.kept_of(config)),
+        )
         worked = worker.once()
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
@@ -318,7 +316,9 @@ class Source(ConfiguredSource):
                 continue
             # A rotation is due after a full scan: only that knows the folder as it was at one time.
             rescan_seconds = min(one.rescan_seconds, one.rotation_seconds or one.rescan_seconds)
-            folder = PublishedFolder(self._context, one.name, self._folders[one.name], rescan_seconds, stop)
+            folder = PublishedFolder(
+                self._context, one.name, self._folders[one.name], rescan_seconds, stop, self.kept_of(one)
+            )
             worker = SetWorker(self._context, folder, stop, scheduler.wake)
             folder.breathe = worker.breathe
             if one.watch:
@@ -343,10 +343,8 @@ class Source(ConfiguredSource):
     def _made_copies(self, stop: Callable[[], bool]) -> list[SetWorker]:
         intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, stop)
         for name, intake in intakes.items():
-            if name in self.versioned:
-                keeps = self.keeps_of(name)
-                intake.keep = ContentKeeping(self.versions, self.contents, name, self._listener, keeps).keep
-                intake.predecessors, intake.history = self.predecessors_of(name), self.history_of(name)
+            config = next(one for one in self.config.sets if one.name == name)
+            self.kept_of(config).apply_to(intake, self.contents, self._listener)
         return self.copy_sets.workers(self._context, intakes, stop)
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
@@ -355,7 +353,7 @@ class Source(ConfiguredSource):
             packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener, self._hint)
             self._packing.setdefault(job.name, []).append(packing)
             scheduler.add(packing)
-        if self.versioned:
+        if self.has_versions:
             retention = self.config.version_retention
             scheduler.add(
                 VersionCollection(

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from headwater import notices
-from headwater.catalog.interface import Catalog, Metadata
+from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.event_builder import ScanResult
 from headwater.processes.pool import Stopped
@@ -36,9 +36,6 @@ from headwater.retry import TimeShare
 from headwater.source.publication import PublicationEvents
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import Failures, SetHealth, fault_words
-from headwater.versions.history import History
-from headwater.versions.predecessors import Predecessors
-from headwater.versions.store import VersionStore
 
 TICK_SECONDS = 30.0
 """Between publications, however busy or quiet the set is: documents may be lost or damaged …"""
@@ -63,9 +60,7 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` is its state folder. `may_record` is called before anything is placed or recorded, and raises when this
     process must not any more. `name_published` has the Source Description name the sets that are published, while
-    another one cannot be shown; it raises nothing. `versions_of` is where a set keeps the octets of its changes, if it
-    does; `keeps_of` says of which resources, `predecessors_of` notes for patches what
-    updates replace, `history_of` which state a resource had when.
+    another one cannot be shown; it raises nothing.
     """
 
     catalog: Catalog
@@ -77,10 +72,6 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     set_count: int = 1
     may_record: Callable[[], None] = lambda: None
     name_published: Callable[[], None] = lambda: None
-    versions_of: Callable[[str], VersionStore | None] = lambda _name: None
-    predecessors_of: Callable[[str], Predecessors | None] = lambda _name: None
-    history_of: Callable[[str], History | None] = lambda _name: None
-    keeps_of: Callable[[str], Callable[[Metadata], bool]] = lambda _name: lambda _metadata: True
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):

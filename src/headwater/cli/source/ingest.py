@@ -83,7 +83,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.push.resource_locations import Locations
     from headwater.ingest.set_problems import DeletionGuard
     from headwater.source.configured_source import VERSIONS
-    from headwater.source.push_sets import FeedPlace, keep_versions
+    from headwater.source.kept_changes import keep_versions
     from headwater.versions.store import VersionStore
 
     name = options["set_name"]
@@ -104,7 +104,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         if push_set is not None:
             feed.guard = DeletionGuard(catalog, name, push_set.max_delete, feed.clock)
         if not options["dry_run"]:
-            keep_versions(feed, push_set, FeedPlace(VersionStore(state / VERSIONS), root), listener)
+            keep_versions(feed, push_set, VersionStore(state / VERSIONS), root, listener)
             _begin(feed, options)
         yield feed
         if not options["dry_run"]:
