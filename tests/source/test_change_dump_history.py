@@ -135,6 +135,7 @@ def test_an_old_catalog_in_the_state_folder_does_not_say_what_is_needed(tmp_path
     assert run_here("catalog", "import", dump, moved).returncode == Exit.DONE
     text = history.config.read_text()
     history.config.write_text(f"catalog = {json.dumps(str(moved))}\n{text}")
+    history.publish()  # the log begins anew with the move
     (history.folder / "a").write_bytes(b"needed")
     history.publish()
     versions = history.state / "versions"
