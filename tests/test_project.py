@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_466,
     "rdf": 2_560,
     "simulate": 994,
-    "source": 5_567,
+    "source": 5_460,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_579,

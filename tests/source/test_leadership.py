@@ -510,7 +510,7 @@ def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] 
     publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
     folder = scan_settings(config, site, None, whole)
     context = SourceContext(
-        catalog=catalog, publisher=publisher, clock=utc_now, state=base / "state", may_record=may_record
+        catalog=catalog, publisher=publisher, site=site, clock=utc_now, state=base / "state", may_record=may_record
     )
     return SetWorker(context, PublishedFolder(context, "files", folder))
 

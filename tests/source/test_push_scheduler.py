@@ -35,7 +35,7 @@ from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import THREADS, Urgency
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
-from headwater.source.worker import SetWorker, SourceContext
+from headwater.source.worker import SetWorker
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(10)
@@ -137,7 +137,7 @@ class Index:
 def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> None:
     """It takes as long as it is tried for: with every thread at that, no other set would have its turn."""
     with at_work(tmp_path) as source:
-        context = SourceContext(catalog=source.catalog, publisher=source.publisher, clock=utc_now, state=tmp_path)
+        context = source._context
         index, found = Index(), []
         begin(source, "s00")
         worker = SetWorker(context, PublishedFeed(context, source.push_sets.by_set["s00"], has_index=True))

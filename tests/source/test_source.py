@@ -547,8 +547,7 @@ def test_what_was_recorded_and_not_published_comes_first(world: WatchedSource, m
 
 
 def _worker(source: Source) -> SetWorker:
-    (one,) = source._followed
-    assert isinstance(one, SetWorker)
+    (one,) = source._workers.values()
     return one
 
 

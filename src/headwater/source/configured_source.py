@@ -24,12 +24,17 @@ from headwater.progress import Listener, silent
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.copy_sets import CopySets
-from headwater.source.dataset_sets import DatasetSets
+from headwater.source.copy_sets import copy_folders
 from headwater.source.kept_changes import KeptChanges, kept_changes
 from headwater.source.leadership import StateUnusable
 from headwater.source.push_sets import PushSets
-from headwater.source.scan_settings import StaticTree, path_filters, refuse_copy, scan_settings
+from headwater.source.scan_settings import (
+    StaticTree,
+    path_filters,
+    refuse_copy,
+    refuse_overlap_of_datasets,
+    scan_settings,
+)
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import write_faults
@@ -151,15 +156,16 @@ class ConfiguredSource:
             refuse_copy(tree)
         scanned = [one for one in config.sets if one.is_scanned]
         self._folders = {one.name: scan_settings(one, self.site, tree, config) for one in scanned}
-        self.copy_sets = CopySets(config.sets, self.site)
-        self.dataset_sets = DatasetSets(config.sets, self.site)
-        self.dataset_sets.refuse_overlap(config.state, config.documents, None if tree is None else str(tree.folder))
-        self.roots = {one.name: one.root for one in config.sets if one.root is not None} | self.copy_sets.roots
+        refuse_overlap_of_datasets(config, tree)
+        self.copy_folders = copy_folders(config.sets)
+        """The folder within its copy of each set that publishes one."""
+        self.roots = {
+            one.name: str(Path(one.root) / self.copy_folders.get(one.name, "")) for one in config.sets if one.root
+        }
         """The folders whose files are served as the sets' resources."""
-        self.copied_names = frozenset(self.copy_sets.roots)
+        self.copied_names = frozenset(self.copy_folders)
         self._paths = path_filters(config, self._folders, self.roots)
-        fed = (one.name for one in config.sets if not one.is_scanned and not one.is_dataset)
-        self.push_names = frozenset(fed) - self.copied_names
+        self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
 
     def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:
         """Open catalog and store; the state folder is there. Raises the catalog's errors."""

@@ -1,28 +1,19 @@
-"""The sets of a source that publish copies: makes intakes and tasks from their configuration."""
+"""The sets of copies, by the names under which a source publishes them, and the folders of their files."""
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from headwater.catalog.interface import Catalog
 from headwater.copies.schema import FOLDER, STATE
-from headwater.errors import UsageFault
-from headwater.progress import Listener
-from headwater.publish.site import RESERVED, Site
+from headwater.errors import HeadwaterError, UsageFault
+from headwater.publish.site import RESERVED
 from headwater.source.config import SetConfig
-
-if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a part of a start
-    from headwater.ingest.copy.intake import CopyIntake
-    from headwater.source.published_copy import CopyTask
-    from headwater.source.scheduler import Scheduler
-    from headwater.source.worker import SetWorker, SourceContext
-
 
 _UNFIT = re.compile("[^a-z0-9._-]+")
 _LONGEST_NAME = 60
@@ -33,73 +24,6 @@ class UnknownCopySet(UsageFault):
     """The copy has no set of this name, neither its own name nor the one under which it would be published."""
 
     code: ClassVar[str] = "HW-CFG-09"
-
-
-class CopySets:
-    """Those among `sets` that publish a copy. `roots` are the folders that their files lie below."""
-
-    def __init__(self, sets: Iterable[SetConfig], site: Site) -> None:
-        self._site = site
-        self._configs = {one.name: one for one in sets if one.copy is not None}
-        self._folders: dict[str, str] = {}
-        if self._configs:
-            self._folders = _folders(self._configs.values())
-        self.roots = {name: str(Path(str(one.copy)) / self._folders[name]) for name, one in self._configs.items()}
-
-    def intakes(
-        self, catalog: Catalog, clock: Callable[[], dt.datetime], listener: Listener, stop: Callable[[], bool]
-    ) -> dict[str, CopyIntake]:
-        """The intake of each set."""
-        if not self._configs:
-            return {}
-        from headwater.ingest.copy.intake import CopyIntake, CopyPlace
-
-        found = {}
-        for name, one in self._configs.items():
-            place = CopyPlace(
-                name=name,
-                root=Path(str(one.copy)),
-                folder=self._folders[name],
-                wanted=one.copy_set,
-                base_url=self._site.base_url,
-                prefix=self._site.resource_prefix(name),
-            )
-            found[name] = CopyIntake(catalog, place, clock, listener, stop)
-        return found
-
-    def workers(
-        self, context: SourceContext, intakes: dict[str, CopyIntake], stop: Callable[[], bool]
-    ) -> list[SetWorker]:
-        """Who keeps the sets current."""
-        if not intakes:
-            return []
-        from headwater.source.published_copy import PublishedCopy
-        from headwater.source.worker import SetWorker
-
-        for intake in intakes.values():
-            intake.may_record = context.may_record
-        return [SetWorker(context, PublishedCopy(context, intake), stop) for intake in intakes.values()]
-
-    def schedule(self, sets: Iterable[SetWorker], scheduler: Scheduler, listener: Listener) -> list[CopyTask]:
-        """Have this scheduler keep the sets current: a task for each copy, to be closed when the scheduler has ended.
-
-        Nothing is there to be done without sets that publish copies.
-        """
-        by_copy: dict[str, list[SetWorker]] = {}
-        for one in sets:
-            by_copy.setdefault(str(self._configs[one.name].copy), []).append(one)
-        if not by_copy:
-            return []
-        from headwater.source.published_copy import CopyTask
-
-        tasks = [CopyTask(Path(copy), some, listener) for copy, some in by_copy.items()]
-        for task in tasks:
-            scheduler.add(task)
-        return tasks
-
-    def copy_of(self, name: str) -> Path:
-        """The folder of the copy that a set publishes."""
-        return Path(str(self._configs[name].copy))
 
 
 def has_copy(folder: Path) -> bool:
@@ -142,30 +66,26 @@ def names_in_copy(copy: Path) -> dict[str, str]:
     return found
 
 
-def _folders(configs: Iterable[SetConfig]) -> dict[str, str]:
-    """The folder of each set within its copy, as the copy's state says; the copy's own where that is not known yet."""
+def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
+    """The folder within its copy of each set that publishes one, as the copy's state says; while that is not known, "".
+
+    With that come a reader of databases and the intake, which sets that publish no copies do not need.
+    """
+    by_copy: dict[str, list[SetConfig]] = {}
+    for one in sets:
+        if one.copy is not None:
+            by_copy.setdefault(one.copy, []).append(one)
+    if not by_copy:
+        return {}
     from headwater.copies.copy_state import CopyStateReader, copied_sets
-    from headwater.errors import HeadwaterError
     from headwater.ingest.copy.intake import chosen
 
     found: dict[str, str] = {}
-    by_copy: dict[str, list[SetConfig]] = {}
-    for one in configs:
-        by_copy.setdefault(str(one.copy), []).append(one)
     for copy, some in by_copy.items():
         found |= {one.name: "" for one in some}
-        try:
-            state = CopyStateReader(copy)
-        except HeadwaterError:  # the set says so as long as it lasts
-            continue
-        try:
-            with state.read() as t:
-                held = copied_sets(t)
+        with suppress(HeadwaterError), closing(CopyStateReader(Path(copy))) as state, state.read() as t:
+            held = copied_sets(t)  # where it cannot be read, the set says so as long as that lasts
             for one in some:
                 copied = chosen(held, one.copy_set, one.name, None)
                 found[one.name] = copied.folder if copied is not None else ""
-        except HeadwaterError:
-            continue
-        finally:
-            state.close()
     return found

@@ -22,13 +22,12 @@ from headwater.catalog.interface import Catalog, SetState
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
-from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, Omission
+from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, CopyPlace, Omission
 from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.event_builder import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.progress import Listener, Notice
-from headwater.source.copy_sets import CopySets
 from headwater.source.scan_settings import FolderOverlap, StaticTree
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import SetHealth
@@ -56,13 +55,15 @@ class PublishedCopy(Intake):
 
     waiting_phase = "waiting for the copy"
 
-    def __init__(self, context: SourceContext, intake: CopyIntake) -> None:
-        self.name = intake.name
+    def __init__(self, context: SourceContext, place: CopyPlace, stop: Callable[[], bool]) -> None:
+        self.name = place.name
+        self.copy = place.root
+        self.intake = CopyIntake(context.catalog, place, context.clock, context.listener, stop)
+        self.intake.may_record = context.may_record
         self.tree: CopyTree | None = None
         """Where its files are placed, if anywhere."""
         self.was_held_back = False
         self._context = context
-        self._intake = intake
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
@@ -78,20 +79,20 @@ class PublishedCopy(Intake):
     @property
     def set_id(self) -> int | None:
         """The set of the copy, by its number in the state, since it was read."""
-        return self._intake.set_id
+        return self.intake.set_id
 
     def look(self) -> Looked:
         """Take what is new in the copy."""
         self._is_current = False
         was_open, before = self.is_open, self._seq()
         at = self._context.clock()
-        outcome = self._intake.round(self.open_state())
+        outcome = self.intake.round(self.open_state())
         self._is_current = self.is_open
         self._tell(outcome)
         return Looked(
             at=at,
             is_changed=not was_open or self._seq() != before,
-            held_back="the copy's baseline has not ended" if self._intake.is_partial else None,
+            held_back="the copy's baseline has not ended" if self.intake.is_partial else None,
             scanned=ScanResult(opened=not was_open, warnings=dict(self._remarks)),
         )
 
@@ -141,7 +142,7 @@ class PublishedCopy(Intake):
         if outcome.is_held_back and not self.was_held_back:
             text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
             self._context.listener(Notice(notices.COPY_INCOMPLETE, text))
-        self.was_held_back = self._intake.is_partial
+        self.was_held_back = self.intake.is_partial
 
 
 class CopyTask:
@@ -259,22 +260,19 @@ class CopyTree(SetTree):
         return found if is_outlined(memo, found.stat, by_inode=False) else None
 
 
-def publish_copies(
-    context: SourceContext, sets: CopySets, made: Sequence[SetWorker], tree: StaticTree | None
-) -> list[SetResult]:
-    """Bring each set up to date once, and place its files where there is a tree. Raises whatever is wrong with one."""
-    return [_publish(context, sets, one, tree) for one in made]
+def publish_copy(context: SourceContext, worker: SetWorker, root: str, tree: StaticTree | None) -> SetResult:
+    """Bring a set up to date once, and place its files, which lie below `root`, where there is a tree.
 
-
-def _publish(context: SourceContext, sets: CopySets, worker: SetWorker, tree: StaticTree | None) -> SetResult:
+    Raises whatever is wrong with it.
+    """
     copy = worker.intake
     assert isinstance(copy, PublishedCopy)
     before = context.catalog.state(copy.name) if copy.is_open else None
     if tree is not None and tree.mode is not None:
         place = tree.folder / copy.name / "resources"
         copy.tree = CopyTree(context.catalog, copy.name, place, tree.mode, context.state / f"{copy.name}.placed")
-        copy.tree.root = os.fsencode(sets.roots[copy.name])
-    state = CopyStateReader(sets.copy_of(copy.name))
+        copy.tree.root = os.fsencode(root)
+    state = CopyStateReader(copy.copy)
     copy.open_state = lambda: state
     try:
         done = worker.once()

@@ -7,18 +7,26 @@ health of the set says so until they do.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from headwater import notices
 from headwater.catalog.faults import UnknownSet
-from headwater.datasets.dataset_folder import BrokenSeries
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
-from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews
+from headwater.ingest.datasets import inputs
+from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews, DatasetRules
 from headwater.ingest.folder.event_builder import ScanResult
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
+from headwater.rdf.canonical import BlankNodes
+from headwater.rdf.syntaxes import NAMES
+from headwater.source.config import SetConfig
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
 
@@ -32,13 +40,12 @@ class PublishedDataset(Intake):
     refresh = Refresh.STALE
 
     def __init__(
-        self, context: SourceContext, intake: DatasetIntake, pause_seconds: float, *, waits: bool = False
+        self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
     ) -> None:
-        self.name = intake.name
-        self.fault_pause = pause_seconds
+        self.name = config.name
+        self.fault_pause = self._pause_seconds = config.dataset_pause
         self._context = context
-        self._intake = intake
-        self._pause_seconds = pause_seconds
+        self._intake = dataset_intake(context, config, stop)
         self._waits = waits
         self._is_continued = self._is_unsettled = False
         self._at: dt.datetime | None = None
@@ -150,3 +157,40 @@ class PublishedDataset(Intake):
         catalog = self._context.catalog
         history = decode_publication(catalog.state(self.name).notes).history
         return next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
+
+
+def dataset_intake(context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetIntake:
+    """The intake of a set that is an RDF dataset; blank nodes become IRIs (section 3.5 of RDF 1.1 Concepts)."""
+    parts = urlsplit(context.site.base_url)
+    rules = DatasetRules(
+        blank_nodes=BlankNodes(config.blank_nodes),
+        genid=config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/",
+        may_be_empty=config.may_be_empty,
+    )
+    folder, made_of = DatasetFolder(context.state, config.name), _input(config, context.site.base_url)
+    intake = DatasetIntake(context.catalog, config.name, folder, made_of, rules, context.clock)
+    intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
+    return intake
+
+
+def survey(context: SourceContext, config: SetConfig) -> ScanResult:
+    """Whether one round would read the dataset, by what is known without reading it."""
+    intake = dataset_intake(context, config, lambda: False)
+    if intake.state is None:
+        return ScanResult(created=1, read=1)
+    return ScanResult(unchanged=1) if intake.is_unchanged() else ScanResult(updated=1, read=1)
+
+
+def _input(config: SetConfig, base_url: str) -> inputs.DatasetInput:
+    if config.sparql is not None:
+        from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+
+        address = EndpointAddress(update=config.sparql, authorization=config.authorization(os.environ))
+        return inputs.EndpointInput(config.sparql, lambda: SparqlEndpoint(address))
+    if config.oxigraph is not None:
+        return inputs.StoreInput(Path(config.oxigraph))
+    assert config.dataset is not None
+    path = Path(config.dataset)
+    if config.syntax is not None:
+        return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
+    return inputs.PathOrCopy(path, base_url, config.base_iri)

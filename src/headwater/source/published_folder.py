@@ -47,8 +47,8 @@ class PublishedFolder(Intake):
     """Scans when told to. One thread at a time.
 
     Where others may have taken the work over without our knowing, a scan begins with a fence: what an older one still
-    has in hand is refused by the catalog (Moved). `stop` says whether a scan has to end; whoever has it scan may set
-    `breathe`, which is called in the middle of a full scan; then large files are left to passes of their own.
+    has in hand is refused by the catalog (Moved). `stop` says whether a scan has to end; with it, large
+    files are left to passes of their own.
     """
 
     is_dated_by_looks = True
@@ -64,7 +64,6 @@ class PublishedFolder(Intake):
         kept: KeptChanges = NOTHING_KEPT,
     ) -> None:
         self.name = name
-        self.breathe: Callable[[], None] = lambda: None
         self._folder = folder
         self._kept = kept
         self._rescan_seconds = rescan_seconds

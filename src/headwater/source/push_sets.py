@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # what folders alone do not need is imported where it is used
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed
     from headwater.source.health import PushTarget
-    from headwater.source.scheduler import Scheduler
-    from headwater.source.worker import SetWorker, SourceContext
 
 
 INDEX_PATIENCE_SECONDS = 3.0
@@ -46,7 +44,8 @@ class PushSets:
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
         self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
-        self._workers: dict[str, SetWorker] = {}
+        self.tell: Callable[[str], None] = lambda _name: None
+        """Told of a set in which something was recorded."""
         self.by_set: dict[str, Feed] = {}
         if self._configs:
             from headwater.ingest.push.feed import Feed
@@ -64,56 +63,35 @@ class PushSets:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
         return [name for name, tokens in self._tokens.items() if tokens.is_empty and self._configs[name].index is None]
 
-    def schedule(self, context: SourceContext, scheduler: Scheduler) -> list[SetWorker]:
-        """Have this scheduler keep the fed sets current; who does is returned. Nothing when there are none."""
-        if not self.by_set:
-            return []
+    def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], DitFollower]]:
+        """What reads the index of each set that follows one, made when it is called. Raises UsageFault."""
         from headwater.ingest.dit.index import index_credentials
-        from headwater.source.published_feed import FeedWatch, IndexPoll, PublishedFeed
-        from headwater.source.worker import SetWorker
 
-        indexes = [str(one.index) for one in self._configs.values() if one.index is not None]
-        credentials, stop = index_credentials(os.environ, indexes), scheduler.stopping.is_set
-        for name, feed in self.by_set.items():
-            config = self._configs[name]
-            intake = PublishedFeed(context, feed, has_index=config.index is not None)
-            worker = self._workers[name] = SetWorker(context, intake, stop, scheduler.wake)
-            scheduler.add(worker)
-            if config.index is not None:
-                index = partial(_index, config, feed, credentials, context.listener, stop)
-                scheduler.add(IndexPoll(worker, context.clock, index, config.poll_seconds))
-        workers = list(self._workers.values())
-        scheduler.add(FeedWatch(context, workers))
-        return workers
+        following = [one for one in self._configs.values() if one.index is not None]
+        credentials = index_credentials(os.environ, [str(one.index) for one in following])
+        return {one.name: partial(self._follower, one, credentials, listener, stop) for one in following}
+
+    def _follower(
+        self, config: SetConfig, credentials: Credentials, listener: Listener, stop: Callable[[], bool]
+    ) -> DitFollower:
+        from headwater.ingest.dit.follower import DitFollower
+        from headwater.ingest.dit.index import index_at
+
+        names = config.resource_sets or (config.name,)
+        index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
+        return DitFollower(self.by_set[config.name], index, frozenset(names), listener=listener, stop=stop)
 
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
-        return {name: self._target(name) for name in self.by_set}
+        return {name: self._target(config) for name, config in self._configs.items()}
 
-    def _target(self, name: str) -> PushTarget:
+    def _target(self, config: SetConfig) -> PushTarget:
         from headwater.source.health import PushTarget
 
-        config = self._configs[name]
-        names = frozenset(config.resource_sets or (name,)) if config.feed == "dit" else frozenset[str]()
-
-        def news() -> None:
-            if (worker := self._workers.get(name)) is not None:
-                worker.tell()
-
+        names = frozenset(config.resource_sets or (config.name,)) if config.feed == "dit" else frozenset[str]()
         return PushTarget(
-            feed=self.by_set[name],
-            tokens=self._tokens[name],
+            feed=self.by_set[config.name],
+            tokens=self._tokens[config.name],
             resource_sets=names,
-            news=news,
+            news=lambda: self.tell(config.name),
         )
-
-
-def _index(
-    config: SetConfig, feed: Feed, credentials: Credentials, listener: Listener, stop: Callable[[], bool]
-) -> DitFollower:
-    from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.dit.index import index_at
-
-    names = config.resource_sets or (config.name,)
-    index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
-    return DitFollower(feed, index, frozenset(names), listener=listener, stop=stop)

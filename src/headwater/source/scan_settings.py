@@ -120,6 +120,17 @@ def refuse_copy(tree: StaticTree) -> None:
         raise FolderOverlap("the output is a copy that `headwater sync` keeps", where=str(tree.folder), advice=advice)
 
 
+def refuse_overlap_of_datasets(config: SourceConfig, tree: StaticTree | None) -> None:
+    """See that no dataset is made of what we write ourselves. Raises FolderOverlap."""
+    ours = [config.state, config.documents, None if tree is None else str(tree.folder)]
+    folders = [os.path.join(os.path.realpath(one), "") for one in ours if one is not None]
+    for one in config.sets:
+        made_of = one.dataset or one.oxigraph
+        path = os.path.join(os.path.realpath(made_of or os.devnull), "")
+        if any(path.startswith(other) or other.startswith(path) for other in folders):
+            raise FolderOverlap("what the dataset is made of overlaps with the state or the output", where=made_of)
+
+
 def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:
     if root in ours:
         raise FolderOverlap("the folder is itself the output or the state", where=where)

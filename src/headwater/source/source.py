@@ -44,7 +44,7 @@ from headwater.source.scan_settings import StaticTree
 from headwater.source.scheduler import Scheduler
 from headwater.source.set_health import SetHealth
 from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
-from headwater.source.worker import SetResult, SetWorker, SourceContext
+from headwater.source.worker import Intake, SetResult, SetWorker, SourceContext
 
 if TYPE_CHECKING:
     from headwater.source.notifier import Notifier
@@ -86,16 +86,16 @@ class Source(ConfiguredSource):
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
-        self._followed: list[SetWorker] = []
+        self._workers: dict[str, SetWorker] = {}
         self._copies: list[CopyTask] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
         self._name_at = 0.0
-        self._scanned: dict[str, SetWorker] = {}
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
             self._open(clock, listener)
+            self.push_sets.tell = self._tell
             note_catalog(config)
             self.leadership = Leadership(self._lease(), listener)
             options = PublisherOptions(
@@ -117,7 +117,7 @@ class Source(ConfiguredSource):
                 state=self._state,
                 events=self.events,
                 listener=listener,
-                set_count=len(config.sets),
+                site=self.site,
                 may_record=self.leadership.check,
                 name_published=self._name_published,
             )
@@ -155,8 +155,8 @@ class Source(ConfiguredSource):
         self._clean_versions()
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
         worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
-        worked += self.dataset_sets.run_once(self._context)
-        worked += self._copies_once()
+        worked += [self._worker(one).once() for one in self.config.sets if one.is_dataset]
+        worked += [self._copy_once(one) for one in self.config.sets if self._takes_copy(one)]
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -166,21 +166,16 @@ class Source(ConfiguredSource):
             )
         return worked
 
-    def _copies_once(self) -> list[SetResult]:
-        """Publish copies, into the static tree where there is one.
+    def _takes_copy(self, config: SetConfig) -> bool:
+        """Whether it publishes a copy now. For servers that follow copies anyway, what is not there yet is left."""
+        return config.copy is not None and (self._tree is not None or has_copy(Path(config.copy)))
 
-        For servers that follow the copies anyway, those that are not there yet are left to them.
-        """
-        if not self.copied_names:
-            return []
-        from headwater.source.published_copy import publish_copies
+    def _copy_once(self, config: SetConfig) -> SetResult:
+        """Publish a copy, into the static tree where there is one."""
+        from headwater.source.published_copy import publish_copy
 
-        copies = self._made_copies(lambda: False)
-        if self._tree is None:
-            copies = [one for one in copies if has_copy(self.copy_sets.copy_of(one.name))]
-        made = publish_copies(self._context, self.copy_sets, copies, self._tree)
-        for one in made:
-            self._pack_resources(one.name, at_once=False)
+        made = publish_copy(self._context, self._worker(config), self.roots[config.name], self._tree)
+        self._pack_resources(config.name, at_once=False)
         return made
 
     def _packed(self, config: SetConfig, worked: SetResult) -> SetResult:
@@ -216,10 +211,7 @@ class Source(ConfiguredSource):
 
     def _work(self, config: SetConfig) -> SetResult:
         self._tell_left_resources(config.name)
-        worker = SetWorker(
-            self._context,
-            PublishedFolder(self._context, config.name, self._folders[config.name], kept=self.kept_of(config)),
-        )
+        worker = self._worker(config)
         worked = worker.once()
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
@@ -237,7 +229,9 @@ class Source(ConfiguredSource):
     def survey(self, name: str) -> ScanResult:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
         if name not in self._folders:
-            return self.dataset_sets.survey(self._context, name)
+            from headwater.source.published_dataset import survey
+
+            return survey(self._context, next(one for one in self.config.sets if one.name == name))
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
         folder = self._folders[name]
@@ -296,56 +290,91 @@ class Source(ConfiguredSource):
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_earlier()
         self._schedule_dumps(scheduler)
-        self._followed = [
-            *self._schedule_folders(scheduler),
-            *self.push_sets.schedule(self._context, scheduler),
-            *self._schedule_copies(scheduler),
-            *self.dataset_sets.schedule(self._context, scheduler),
-        ]
+        self._schedule_sets(scheduler)
         scheduler.start()
 
     def _end(self) -> None:
         self._listener(Notice(notices.TURN_LOST, f"{self.leadership.words}; this process stands by"))
         self._end_work(10.0)
-        self._followed, self._packing = [], {}  # with their failures
+        self._workers, self._packing = {}, {}  # with their failures
 
-    def _schedule_folders(self, scheduler: Scheduler) -> list[SetWorker]:
-        workers, stop = [], scheduler.stopping.is_set
+    def _schedule_sets(self, scheduler: Scheduler) -> None:
+        """Have this scheduler keep the sets current, those of one copy by one task."""
+        self._workers = {one.name: self._worker(one, scheduler) for one in self.config.sets}
+        copies: dict[str, list[SetWorker]] = {}
         for one in self.config.sets:
-            if not one.is_scanned:
+            worker = self._workers[one.name]
+            if one.copy is not None:
+                copies.setdefault(one.copy, []).append(worker)
                 continue
-            # A rotation is due after a full scan: only that knows the folder as it was at one time.
-            rescan_seconds = min(one.rescan_seconds, one.rotation_seconds or one.rescan_seconds)
-            folder = PublishedFolder(
-                self._context, one.name, self._folders[one.name], rescan_seconds, stop, self.kept_of(one)
-            )
-            worker = SetWorker(self._context, folder, stop, scheduler.wake)
-            folder.breathe = worker.breathe
-            if one.watch:
+            scheduler.add(worker)
+            if one.is_scanned and one.watch:
                 watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
                 scheduler.add_loop(watch.run, watch.end)
                 worker.wait_for_watch(WATCH_PAUSE)
-            scheduler.add(worker)
-            workers.append(worker)
-        self._scanned = {one.name: one for one in workers}
-        return workers
+        if copies:
+            from headwater.source.published_copy import CopyTask
+
+            self._copies = [CopyTask(Path(copy), some, self._listener) for copy, some in copies.items()]
+            for copy in self._copies:
+                scheduler.add(copy)
+        if self.push_names:
+            from headwater.source.published_feed import FeedWatch, IndexPoll
+
+            scheduler.add(FeedWatch(self._context, [self._workers[name] for name in sorted(self.push_names)]))
+            followers = self.push_sets.followers(self._listener, scheduler.stopping.is_set)
+            for one in self.config.sets:
+                if (index := followers.get(one.name)) is not None:
+                    scheduler.add(IndexPoll(self._workers[one.name], self._clock, index, one.poll_seconds))
+
+    def _worker(self, config: SetConfig, scheduler: Scheduler | None = None) -> SetWorker:
+        """Who keeps a set current; without a scheduler, in one round."""
+        if scheduler is None:
+            return SetWorker(self._context, self._intake(config, None))
+        stop = scheduler.stopping.is_set
+        return SetWorker(self._context, self._intake(config, stop), stop, scheduler.wake)
+
+    def _intake(self, config: SetConfig, stop: Callable[[], bool] | None) -> Intake:
+        """What a set is made of; without `stop`, for one round.
+
+        What only its kind needs is imported here: that is a part of a start.
+        """
+        context, name = self._context, config.name
+        if config.is_scanned:
+            # A rotation is due after a full scan: only that knows the folder as it was at one time.
+            rescan_seconds = min(config.rescan_seconds, config.rotation_seconds or config.rescan_seconds)
+            return PublishedFolder(context, name, self._folders[name], rescan_seconds, stop, self.kept_of(config))
+        if config.feed is not None:
+            from headwater.source.published_feed import PublishedFeed
+
+            return PublishedFeed(context, self.push_sets.by_set[name], has_index=config.index is not None)
+        if config.copy is not None:
+            from headwater.ingest.copy.intake import CopyPlace
+            from headwater.source.published_copy import PublishedCopy
+
+            place = CopyPlace(
+                name=name,
+                root=Path(config.copy),
+                folder=self.copy_folders[name],
+                wanted=config.copy_set,
+                base_url=self.site.base_url,
+                prefix=self.site.resource_prefix(name),
+            )
+            copy = PublishedCopy(context, place, stop or (lambda: False))
+            self.kept_of(config).apply_to(copy.intake, self.contents, self._listener)
+            return copy
+        from headwater.source.published_dataset import PublishedDataset
+
+        return PublishedDataset(context, config, stop or (lambda: False), waits=stop is None)
+
+    def _tell(self, name: str) -> None:
+        if (one := self._workers.get(name)) is not None:
+            one.tell()
 
     def _hint(self, name: str, uris: Iterable[str]) -> None:
         """Have the files of these resources looked at: they are not as they were recorded."""
-        if (one := self._scanned.get(name)) is not None:
+        if name in self._folders and (one := self._workers.get(name)) is not None:
             one.hint([unquote_to_bytes(uri) for uri in uris if "://" not in uri])
-
-    def _schedule_copies(self, scheduler: Scheduler) -> list[SetWorker]:
-        workers = self._made_copies(scheduler.stopping.is_set)
-        self._copies = self.copy_sets.schedule(workers, scheduler, self._listener)
-        return workers
-
-    def _made_copies(self, stop: Callable[[], bool]) -> list[SetWorker]:
-        intakes = self.copy_sets.intakes(self.catalog, self._clock, self._listener, stop)
-        for name, intake in intakes.items():
-            config = next(one for one in self.config.sets if one.name == name)
-            self.kept_of(config).apply_to(intake, self.contents, self._listener)
-        return self.copy_sets.workers(self._context, intakes, stop)
 
     def _schedule_dumps(self, scheduler: Scheduler) -> None:
         self._packing = {}
@@ -427,7 +456,7 @@ class Source(ConfiguredSource):
     @property
     def sets_health(self) -> list[SetHealth]:
         """The same as records."""
-        return [one.health for one in self._followed]
+        return [one.health for one in self._workers.values()]
 
 
 class ReadOnlySource(ConfiguredSource):

@@ -32,6 +32,7 @@ from headwater.processes.pool import Stopped
 from headwater.progress import Listener, of_set, silent
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
+from headwater.publish.site import Site
 from headwater.retry import TimeShare
 from headwater.source.publication import PublicationEvents
 from headwater.source.scheduler import Urgency
@@ -65,11 +66,11 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     catalog: Catalog
     publisher: Publisher
+    site: Site
     clock: Callable[[], dt.datetime]
     state: Path
     events: PublicationEvents = msgspec.field(default_factory=PublicationEvents)
     listener: Listener = silent
-    set_count: int = 1
     may_record: Callable[[], None] = lambda: None
     name_published: Callable[[], None] = lambda: None
 
@@ -105,16 +106,15 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intake:
-    """What a set is made of, as its worker sees it; one thread at a time.
-
-    `host` is asked in the middle of a look whether to stop, and may do what is urgent.
-    """
+    """What a set is made of, as its worker sees it; one thread at a time."""
 
     name: str
     refresh: Refresh = Refresh.DUE
     """Which pages a look refreshes that has found something."""
     is_told = False
     """Whether others record, so that hints say that there is something to publish, and looks only ask the catalog."""
+    breathe: Callable[[], None] = staticmethod(lambda: None)
+    """To be called in the middle of a look: does what is urgent."""
     is_dated_by_looks = False
     """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
     fault_pause: float = math.inf
@@ -266,6 +266,7 @@ class SetWorker:
         self._context = context
         self._publisher = context.publisher
         self._wake = wake
+        intake.breathe = self.breathe
         self._failed: tuple[bytes | None, float] = (None, 0.0)
         """The input that has failed, and until when it is not tried again."""
         self._noted: str | None = ""
@@ -448,7 +449,7 @@ class SetWorker:
 
     def _repair(self) -> None:
         """Publish what is due by time, and restore documents; the next time is later where that takes long."""
-        began, pause = time.thread_time(), TICKS.pause_after(self._repair_seconds) * self._context.set_count
+        began, pause = time.thread_time(), TICKS.pause_after(self._repair_seconds) * len(self._context.site.sets)
         with self._lock:
             self._schedule.publish_at = time.monotonic() + max(TICK_SECONDS, pause)
         self._publish(Refresh.REPAIR)
