@@ -34,7 +34,8 @@ from headwater.publish.site import (
 from headwater.publish.store_writer import IntegrityCheck, decode_mark
 from headwater.source.health import ServableSource
 from headwater.source.hub_streams import latest_payload
-from headwater.storage.objects.interface import Coding, ObjectStore, OpenObject, StoredObject
+from headwater.storage.objects.folder_store import FolderStore, OpenObject
+from headwater.storage.objects.interface import Coding, StoredObject
 
 _MOST_DOCUMENTS = 4_096
 
@@ -55,7 +56,7 @@ class DocumentCache:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: FolderStore,
         links: Mapping[str, Head] = MappingProxyType({}),
         *,
         room_octets: int = 32 << 20,

@@ -25,7 +25,8 @@ from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, StoreWriter
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
-from headwater.storage.objects.interface import ObjectKind, ObjectStore, octets_of
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import ObjectKind, octets_of
 from headwater.typed_decoding import from_json
 from headwater.versions.history import sha256_of
 from headwater.versions.predecessors import format_of, row_keys
@@ -98,7 +99,7 @@ def _patches(catalog: Catalog, name: str, after: StateRow | None, last: int | No
 
 
 def packed_patch(
-    catalog: Catalog, store: ObjectStore, name: str, change: Change
+    catalog: Catalog, store: FolderStore, name: str, change: Change
 ) -> tuple[PublishedPatch, bytes] | None:
     """The patch of a change with its octets, for a package; None where there is none, or it is lost."""
     patch = patches_of(catalog, name, [change]).get(change.seq)

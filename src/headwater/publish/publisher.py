@@ -68,7 +68,8 @@ from headwater.publish.sitemap import Sitemaps
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
-from headwater.storage.objects.interface import CannotWrite, ObjectStore
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import CannotWrite
 from headwater.versions.store import VersionStore
 
 RENDERERS: tuple[type[Renderer], ...] = (
@@ -145,7 +146,7 @@ class Publisher:
     def __init__(
         self,
         catalog: Catalog,
-        store: ObjectStore,
+        store: FolderStore,
         site: Site,
         clock: Callable[[], dt.datetime],
         listener: Listener = silent,

@@ -17,7 +17,8 @@ from headwater.publish.rendering import documents
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, ObjectStore, OpenObject, StoredObject, octets_of
+from headwater.storage.objects.folder_store import FolderStore, OpenObject
+from headwater.storage.objects.interface import XML, Mark, ObjectKind, StoredObject, octets_of
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
@@ -83,7 +84,7 @@ class StoreWriter:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: FolderStore,
         profile: Profile,
         may_write: Callable[[], None] = lambda: None,
         etags: dict[str, str] | None = None,
@@ -184,7 +185,7 @@ def read_range(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
 class IntegrityCheck:
     """Remembers the digests of the documents in a store. Safe for several threads that are about different sets."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: FolderStore) -> None:
         self._store = store
         self.etags: dict[str, str] = {}
         """The digests of what was put there, or found there first."""

@@ -38,7 +38,6 @@ from headwater.source.scan_settings import (
 from headwater.storage.durable import replace_file
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.folder_writing import write_faults
-from headwater.storage.objects.interface import ObjectStore
 from headwater.versions.history import History
 from headwater.versions.store import VersionStore
 
@@ -122,7 +121,7 @@ def catalog_elsewhere(state: Path) -> str | None:
         raise StateUnusable(f"cannot be read: {cause.strerror}", where=str(note)) from cause
 
 
-def open_store(config: SourceConfig, tree: StaticTree | None = None) -> ObjectStore:
+def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
     """Where the documents lie.
 
     What a killed process left half-written stays for now: only the leader may sweep it away, because it may be
@@ -144,7 +143,7 @@ class ConfiguredSource:
     """
 
     catalog: Catalog
-    store: ObjectStore
+    store: FolderStore
     push_sets: PushSets
 
     def __init__(self, config: SourceConfig, base_url: str | None, tree: StaticTree | None = None) -> None:

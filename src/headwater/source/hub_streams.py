@@ -37,7 +37,7 @@ from headwater.publish.store_writer import decode_mark
 from headwater.source.hub_config import NotifyConfig
 from headwater.source.publication import VisibleChanges
 from headwater.spec.records import ChangeKind
-from headwater.storage.objects.interface import ObjectStore
+from headwater.storage.objects.folder_store import FolderStore
 from headwater.typed_decoding import from_json
 
 
@@ -125,7 +125,7 @@ class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     catalog: Catalog
-    store: ObjectStore
+    store: FolderStore
     site: Site
     clock: Callable[[], dt.datetime]
     listener: Listener

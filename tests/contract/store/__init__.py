@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.storage.objects.interface import ObjectStore
+from headwater.storage.objects.folder_store import FolderStore
 from tests.contract.store.backend import StoreBackend
 from tests.contract.store.changing import ChangingContract
 from tests.contract.store.naming import NamingContract
@@ -21,6 +21,6 @@ class StoreContract(ChangingContract, ReadingObjectsContract, NamingContract):
     """Subclass it and give it a fixture `backend`."""
 
     @pytest.fixture
-    def store(self, backend: StoreBackend) -> ObjectStore:
+    def store(self, backend: StoreBackend) -> FolderStore:
         """An empty store."""
         return backend.fresh()

@@ -5,29 +5,30 @@ from __future__ import annotations
 import gzip
 from typing import Protocol
 
-from headwater.storage.objects.interface import Coding, ObjectStore, OpenObject, StoredObject, octets_of
+from headwater.storage.objects.folder_store import FolderStore, OpenObject
+from headwater.storage.objects.interface import Coding, StoredObject, octets_of
 
 
 class StoreBackend(Protocol):
     """Stores, and second handles on what they hold."""
 
-    def fresh(self) -> ObjectStore:
+    def fresh(self) -> FolderStore:
         """A new, empty store."""
         ...
 
-    def again(self, store: ObjectStore) -> ObjectStore:
+    def again(self, store: FolderStore) -> FolderStore:
         """Another handle on what `store` holds, as a second process would have: it remembers nothing."""
         ...
 
 
-def stat(store: ObjectStore, name: str) -> StoredObject:
+def stat(store: FolderStore, name: str) -> StoredObject:
     """An object that is there."""
     stored = store.stat(name)
     assert stored is not None, name
     return stored
 
 
-def opened(store: ObjectStore, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject:
+def opened(store: FolderStore, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject:
     """An object that is there, opened."""
     found = store.open(name, coding)
     assert found is not None, name
@@ -41,7 +42,7 @@ def content(found: OpenObject) -> bytes:
     return gzip.decompress(octets) if found.coding is Coding.GZIP else octets
 
 
-def read(store: ObjectStore, name: str, coding: Coding = Coding.IDENTITY) -> bytes:
+def read(store: FolderStore, name: str, coding: Coding = Coding.IDENTITY) -> bytes:
     """The octets of an object that is there, asked for in this form."""
     with opened(store, name, coding) as found:
         return content(found)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.storage.objects.interface import MARK_OCTETS, TEXT, XML, ZIP, Coding, ObjectKind, ObjectStore, octets_of
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import MARK_OCTETS, TEXT, XML, ZIP, Coding, ObjectKind, octets_of
 from tests.contract.store.backend import StoreBackend, content, opened, read, stat
 
 KINDS = [XML, TEXT, ZIP, ObjectKind("text/turtle", has_gzip=True), ObjectKind("application/n-quads", has_gzip=False)]
@@ -25,14 +26,14 @@ def blocks(count: int, octet: bytes = b"x") -> Iterator[bytes]:
         yield octet * BLOCK
 
 
-def written_by_one_that_fails(store: ObjectStore, name: str, kind: ObjectKind) -> None:
+def written_by_one_that_fails(store: FolderStore, name: str, kind: ObjectKind) -> None:
     """Write into an object as into a file, and raise."""
     with store.writer(name, kind) as writing:
         writing.write(b"x" * BLOCK)
         raise _Stopped
 
 
-def is_absent(store: ObjectStore, name: str) -> bool:
+def is_absent(store: FolderStore, name: str) -> bool:
     """Whether nothing is told of an object, whichever way it is asked for."""
     told = (store.stat(name), store.version(name), store.noted_etag(name), store.mark(name))
     return set(told) == {None} and all(store.open(name, coding) is None for coding in Coding)
@@ -61,7 +62,7 @@ class ChangingContract:
                     assert content(found) == octets
                     assert found.is_unchanged()
 
-    def test_what_is_not_there(self, store: ObjectStore) -> None:
+    def test_what_is_not_there(self, store: FolderStore) -> None:
         assert is_absent(store, "a")
         store.delete("a")
         store.put("a/b", [b"x"])
@@ -69,7 +70,7 @@ class ChangingContract:
         store.delete("a/b/c")
         assert list(store.names()) == ["a/b"]
 
-    def test_equal_octets_have_one_etag_and_other_octets_another(self, store: ObjectStore) -> None:
+    def test_equal_octets_have_one_etag_and_other_octets_another(self, store: FolderStore) -> None:
         etags = [
             store.put(f"a{number}", [octets], kind).stored.etag
             for number, (octets, kind) in enumerate([(b"x", XML), (b"x", ZIP), (b"y", XML), (b"", XML), (b"xx", XML)])
@@ -111,7 +112,7 @@ class ChangingContract:
                 assert read(one, "a", Coding.GZIP) == b"the same"
         assert list(store.names()) == ["a"]
 
-    def test_the_mark_is_asked_for_after_the_last_octets(self, store: ObjectStore) -> None:
+    def test_the_mark_is_asked_for_after_the_last_octets(self, store: FolderStore) -> None:
         seen: list[bytes] = []
 
         def chunks() -> Iterator[bytes]:
@@ -126,7 +127,7 @@ class ChangingContract:
 
     @pytest.mark.parametrize("kind", [XML, ZIP], ids=["gzip", "no gzip"])
     @pytest.mark.parametrize("mark", ["x" * (MARK_OCTETS + 1), "é", "a\nb", "a\0b", " a"], ids=ascii)
-    def test_a_mark_that_cannot_be_kept_changes_nothing(self, store: ObjectStore, kind: ObjectKind, mark: str) -> None:
+    def test_a_mark_that_cannot_be_kept_changes_nothing(self, store: FolderStore, kind: ObjectKind, mark: str) -> None:
         store.put("a", [b"old"], kind, lambda: "x" * MARK_OCTETS)
         with pytest.raises(ValueError, match="not a mark"):
             store.put("a", [b"new"], kind, lambda: mark)
@@ -173,7 +174,7 @@ class ChangingContract:
         assert other.put("new/c", [b"now"]).is_new
         assert read(store, "new/c") == b"now"
 
-    def test_a_package_is_written_as_into_a_file(self, store: ObjectStore) -> None:
+    def test_a_package_is_written_as_into_a_file(self, store: FolderStore) -> None:
         names = [f"{number}.txt" for number in range(50)]
         with store.writer("s/package.zip", ZIP) as writing, zipfile.ZipFile(writing, "w") as package:  # type: ignore[call-overload]
             for name in names:
@@ -186,7 +187,7 @@ class ChangingContract:
         assert octets[:4] == b"PK\3\4"
         assert sum(octets.count(name.encode() * 1_000) for name in names) >= len(names)
 
-    def test_a_reader_keeps_what_it_has_opened_when_it_is_replaced(self, store: ObjectStore) -> None:
+    def test_a_reader_keeps_what_it_has_opened_when_it_is_replaced(self, store: FolderStore) -> None:
         before = b"".join(blocks(40, b"a"))
         for kind in (XML, ZIP):
             store.put("a", [before], kind)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.storage.objects.interface import RESERVED, XML, ZIP, BadName, ObjectStore
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import RESERVED, XML, ZIP, BadName
 from tests.contract.store.backend import StoreBackend
 
 HOSTILE = {
@@ -32,7 +33,7 @@ class NamingContract:
     """The contract of names."""
 
     @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
-    def test_a_name_that_could_lead_elsewhere_is_refused(self, store: ObjectStore, name: str) -> None:
+    def test_a_name_that_could_lead_elsewhere_is_refused(self, store: FolderStore, name: str) -> None:
         def write(name: str) -> None:
             with store.writer(name) as writing:
                 writing.write(b"x")

@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 
-from headwater.storage.objects.interface import TEXT, XML, ZIP, Coding, ObjectKind, ObjectStore, octets_of
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import TEXT, XML, ZIP, Coding, ObjectKind, octets_of
 from tests.contract.store.backend import StoreBackend, opened, stat
 
 OCTETS = bytes(range(256)) * 2_000
@@ -29,7 +30,7 @@ class ReadingObjectsContract:
 
     @pytest.mark.parametrize(("start", "octets"), RANGES)
     @pytest.mark.parametrize("kind", [XML, ZIP], ids=["gzip", "no gzip"])
-    def test_a_range_is_what_lies_there(self, store: ObjectStore, kind: ObjectKind, start: int, octets: int) -> None:
+    def test_a_range_is_what_lies_there(self, store: FolderStore, kind: ObjectKind, start: int, octets: int) -> None:
         """Beyond the end there is nothing, and no fault."""
         store.put("a", [OCTETS], kind)
         for coding in Coding:
@@ -40,7 +41,7 @@ class ReadingObjectsContract:
                 assert whole[start : start + octets].startswith(at_once)
                 assert bool(at_once) == bool(whole[start : start + octets])
 
-    def test_an_empty_object_has_nothing_to_read(self, store: ObjectStore) -> None:
+    def test_an_empty_object_has_nothing_to_read(self, store: FolderStore) -> None:
         store.put("a", [])
         store.put("b", [b"", b""], ZIP)
         for name, coding in itertools.product("ab", Coding):
@@ -50,7 +51,7 @@ class ReadingObjectsContract:
         with opened(store, "a") as found:
             assert found.read(0, 10) == b""
 
-    def test_ranges_are_read_in_any_order_and_by_several(self, store: ObjectStore) -> None:
+    def test_ranges_are_read_in_any_order_and_by_several(self, store: FolderStore) -> None:
         store.put("a", [OCTETS])
         with opened(store, "a") as one, opened(store, "a") as other:
             for start in (400_000, 0, 399_000, 17):

@@ -19,7 +19,7 @@ from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.storage.objects.interface import ObjectStore
+from headwater.storage.objects.folder_store import FolderStore
 
 
 def always() -> None:
@@ -34,7 +34,7 @@ class PublishContext(msgspec.Struct, frozen=True):
     """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
 
     catalog: Catalog
-    store: ObjectStore
+    store: FolderStore
     site: Site
     clock: Callable[[], dt.datetime]
     listener: Listener = silent

@@ -39,7 +39,6 @@ from headwater.storage.objects.interface import (
     Coding,
     Mark,
     ObjectKind,
-    OpenObject,
     PutResult,
     StoredObject,
     check_name,
@@ -52,7 +51,9 @@ _REMEMBERED = 20_000
 
 
 class FolderStore:
-    """Objects below `root`. Safe for several threads of one process; one process at a time writes.
+    """Objects below `root`. Safe for several threads of one process; one process at a time writes, any number read.
+
+    Methods that take a name raise BadName, and what waits for the disk CannotRead and CannotWrite.
 
     `foreign` names folders directly below `root` or one level deeper that hold what is not ours (resources, state):
     they are never listed nor cleaned. `durable` syncs every file and folder before and after the rename.
@@ -76,8 +77,8 @@ class FolderStore:
     def put(self, name: str, chunks: Iterable[bytes], kind: ObjectKind = XML, mark: Mark | None = None) -> PutResult:
         """Make `name` hold exactly these octets, and `name.gz` their gzip form where the kind has one.
 
-        When the object has these octets already, neither inode nor time nor mark changes. Raises CannotWrite (nothing
-        is changed then), BadName.
+        When the object has these octets and this kind already, neither inode nor time nor mark changes. What `chunks`
+        raises, and CannotWrite, leave everything as it was.
         """
         with self.writer(name, kind, mark) as writing:
             for chunk in chunks:
@@ -86,7 +87,7 @@ class FolderStore:
 
     @contextmanager
     def writer(self, name: str, kind: ObjectKind = XML, mark: Mark | None = None) -> Iterator[PendingWrite]:
-        """The same for whoever writes into a file."""
+        """The same for whoever writes into a file: the object is put when the context ends without an exception."""
         path = self._path(name)
         with write_faults(path):
             self._prepare_folder(path.parent)
@@ -122,7 +123,8 @@ class FolderStore:
         return PutResult(self._describe(name, path, placed, writing.etag), is_new=True)
 
     def stat(self, name: str) -> StoredObject | None:
-        """The object, or None. Its digest is taken from memory while the file is the same, else from its octets."""
+        """The object, or None. Its digest is taken from memory while the file is the same, else from its octets where
+        nothing vouches for it."""
         path = self._path(name)
         with self._lock:
             known = self._known.get(name)
@@ -133,7 +135,7 @@ class FolderStore:
         return None
 
     def version(self, name: str) -> Signature | None:
-        """The signature of the file."""
+        """A validator of the present state, or None where there is no object: asked for with each request."""
         try:
             state = os.stat(self._paths.get(name) or self._path(name))
         except OSError:
@@ -141,7 +143,10 @@ class FolderStore:
         return state.st_ino, state.st_mtime_ns, state.st_size
 
     def noted_etag(self, name: str) -> str | None:
-        """The digest in the label or the note of an object whose files look whole, by the sizes."""
+        """The ETag in the label or the note of an object whose files look whole, by the sizes; no octets are read.
+
+        None when it is not there, has been damaged, or when nothing was noted.
+        """
         path = self._path(name)
         with _read_faults(path):
             state = signature_of(path)
@@ -156,7 +161,7 @@ class FolderStore:
         return note.etag
 
     def mark(self, name: str) -> str | None:
-        """The mark in the label or the note, even when the object itself is damaged."""
+        """The mark that the object was put with last, even when the object itself is damaged or lost."""
         path = self._path(name)
         with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
             with gzip_path(path).open("rb") as file:
@@ -167,7 +172,7 @@ class FolderStore:
         return None if note is None else note.mark
 
     def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
-        """The object as an open file, or None; files are replaced and not written, so it goes on giving its octets."""
+        """The object in this form where it has one, else as it is; None when there is none."""
         for attempt in range(_OPENINGS):
             if attempt >= _AT_ONCE:
                 time.sleep(_PAUSE_SECONDS)  # who replaces it needs the processor as well
@@ -182,19 +187,19 @@ class FolderStore:
                 raise CannotRead(f"cannot open the document: {cause.strerror}", where=str(self._path(name))) from cause
         raise CannotRead("the document is replaced faster than it can be opened", where=str(self._path(name)))
 
-    def _open(self, stored: StoredObject, coding: Coding) -> _OpenFile:
+    def _open(self, stored: StoredObject, coding: Coding) -> OpenObject:
         path = self._path(stored.name)
         if coding is Coding.GZIP and stored.gzip_octets is not None:
             with _kept(gzip_path(path)) as file:
                 label = folder_writing.read_gzip_label(file)
                 same = label is not None and (label.etag, label.octets) == (stored.etag, stored.octets)
                 if same and os.fstat(file.fileno()).st_size == stored.gzip_octets:
-                    return _OpenFile(file, stored, Coding.GZIP, stored.gzip_octets)
+                    return OpenObject(file, stored, Coding.GZIP, stored.gzip_octets)
                 raise _Replaced
         with _kept(path) as file:
             if signature(os.fstat(file.fileno())) != stored.version:
                 raise _Replaced
-            return _OpenFile(file, stored, Coding.IDENTITY, stored.octets)
+            return OpenObject(file, stored, Coding.IDENTITY, stored.octets)
 
     def delete(self, name: str) -> None:
         """Remove all files of the object, the object itself first; no effect when there is none."""
@@ -222,7 +227,7 @@ class FolderStore:
                     yield name
 
     def clean(self) -> int:
-        """Remove what a killed process left half-written; returns how many files that were."""
+        """Remove what killed writers have left; returns how many files that were. For whoever alone may write."""
         removed = 0
         with write_faults(self.root):
             for folder, files in self._folders():
@@ -309,8 +314,11 @@ class FolderStore:
             self._known.pop(name, None)
 
 
-class _OpenFile:
-    """One form of an object as an open file."""
+class OpenObject:
+    """One form of an object as an open file, which gives the octets of its state whatever is put or deleted meanwhile.
+
+    `octets` is the size of this form.
+    """
 
     def __init__(self, file: FileIO, stored: StoredObject, coding: Coding, octets: int) -> None:
         self._file = file
@@ -333,7 +341,7 @@ class _OpenFile:
         """Close the file."""
         self._file.close()
 
-    def __enter__(self) -> _OpenFile:
+    def __enter__(self) -> OpenObject:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -1,16 +1,14 @@
-"""The object store: where documents and packages lie, each replaced as a whole, with its ETag, media type and mark.
+"""What is kept in an object store: documents and packages, replaced as a whole, with an ETag, a media type and a mark.
 
 An *object* is a name with octets. It has an identity form, and a gzip form beside it when its kind says so: two forms
 of one state, never of two. A *mark* is a short note of the writer's own that is kept with the object and changes with
-it. Nobody above a store knows how it keeps any of them. `tests/contract/store` is the suite that an implementation
-has to pass.
+it. Nobody above a store knows how it keeps any of them. Names are relative, of plain parts between slashes.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
@@ -71,7 +69,7 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
     `etag` is a digest (hex) of the octets as they are: the same for both forms, changed when a single octet changes.
     `gzip_octets` is the size of the gzip form, None when there is none of exactly these octets. `is_vouched`: what was
     noted when the object was written says that it has these octets; without, somebody may have cut it off. `mark` is
-    None where it was put without one, or where nothing vouches for it. `version` is what `ObjectStore.version` says of
+    None where it was put without one, or where nothing vouches for it. `version` is what `FolderStore.version` says of
     this state.
     """
 
@@ -106,107 +104,6 @@ class OpenOctets(Protocol):
 
     def close(self) -> None:
         """Give them up."""
-        ...
-
-
-class OpenObject(OpenOctets, Protocol):
-    """One form of an object, which goes on giving the octets of its state whatever is put or deleted meanwhile."""
-
-    @property
-    def stored(self) -> StoredObject:
-        """The object in this state."""
-        ...
-
-    @property
-    def coding(self) -> Coding:
-        """Which form it is."""
-        ...
-
-    @property
-    def octets(self) -> int:
-        """The size of this form."""
-        ...
-
-    def __enter__(self) -> OpenObject: ...
-
-    def __exit__(self, *_error: object) -> None: ...
-
-
-class ObjectWriter(Protocol):
-    """Takes the octets of one object, in the way of a file that is written from its beginning to its end."""
-
-    def write(self, data: bytes, /) -> int:
-        """Append these octets; returns how many they are."""
-        ...
-
-    def flush(self) -> None:
-        """No effect: nothing is visible before the end."""
-        ...
-
-    @property
-    def result(self) -> PutResult:
-        """What came of it, when all is written and the context has ended."""
-        ...
-
-
-class ObjectStore(Protocol):
-    """A store of objects. Safe for several threads; one process at a time writes, any number read.
-
-    Names are relative, of plain parts between slashes (`check_name`); all methods that take one raise BadName. What
-    waits for a disk or a network raises CannotRead and CannotWrite.
-    """
-
-    def put(self, name: str, chunks: Iterable[bytes], kind: ObjectKind = XML, mark: Mark | None = None) -> PutResult:
-        """Replace an object as a whole: readers find the old one or the new one.
-
-        When it has these octets and this kind already, nothing changes, the mark neither. What `chunks` raises leaves
-        everything as it was.
-        """
-        ...
-
-    def writer(
-        self, name: str, kind: ObjectKind = XML, mark: Mark | None = None
-    ) -> AbstractContextManager[ObjectWriter]:
-        """The same for whoever writes into a file: the object is put when the context ends without an exception."""
-        ...
-
-    def stat(self, name: str) -> StoredObject | None:
-        """The object as it is, or None; what nothing vouches for is read to know its digest."""
-        ...
-
-    def version(self, name: str) -> Hashable | None:
-        """A validator of the object's present state, or None where there is none: another state has another one.
-
-        It costs next to nothing: it is asked for with each request, in the event loop. A store beyond a network says
-        None rather than wait.
-        """
-        ...
-
-    def noted_etag(self, name: str) -> str | None:
-        """The ETag that was noted when the object was written, while it looks whole; nothing is read.
-
-        None when it is not there, has been damaged, or when nothing was noted.
-        """
-        ...
-
-    def mark(self, name: str) -> str | None:
-        """The mark that the object was put with last; it may be told even when the object itself is damaged or lost."""
-        ...
-
-    def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
-        """The object in this form where it has one, else as it is; None when there is none."""
-        ...
-
-    def delete(self, name: str) -> None:
-        """Remove the object in all its forms; no effect when there is none. Who has it open reads on."""
-        ...
-
-    def names(self, prefix: str = "") -> Iterator[str]:
-        """The names of all objects that begin with `prefix`, each once."""
-        ...
-
-    def clean(self) -> int:
-        """Remove what killed writers have left; returns how much that was. For whoever alone may write."""
         ...
 
 
