@@ -34,8 +34,8 @@ from headwater.publish.site import (
 from headwater.publish.store_writer import IntegrityCheck, decode_mark
 from headwater.source.health import ServableSource
 from headwater.source.hub_streams import latest_payload
-from headwater.storage.objects.folder_store import FolderStore, OpenObject
-from headwater.storage.objects.interface import Coding, StoredObject
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import Coding, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096
 
@@ -86,9 +86,7 @@ class DocumentCache:
         Where nothing vouches for it, the document itself has to end as one does.
         """
         stored = self._store.stat(name)
-        if stored is None:
-            return None
-        if not stored.is_vouched and name != ROBOTS and not self._integrity.is_complete(name):
+        if stored is None or not (stored.is_vouched or name == ROBOTS or self._integrity.is_complete(name)):
             return None
         return self._describe(stored, rule)
 

@@ -107,7 +107,7 @@ class Archives:
     def _document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write an archived document, which never changes."""
         writer = self._job.store_writer
-        return writer.blocks(name, writer.render(head, entries), self._mark(head).encode)
+        return writer.blocks(name, render_document(head, entries, writer.profile), self._mark(head).encode)
 
     def _mark(self, head: Document) -> DocumentMark:
         latest = head.completed or head.until or head.at or self._job.now

@@ -26,7 +26,7 @@ from headwater.publish.site import (
     source_description_name,
     top_names,
 )
-from headwater.publish.store_writer import IntegrityCheck, StoreWriter
+from headwater.publish.store_writer import IntegrityCheck, StoreWriter, render_document
 from headwater.spec.checks import escape
 from headwater.storage.objects.interface import TEXT, octets_of
 
@@ -181,7 +181,7 @@ class SiteDocuments:
             store_writer = self._store_writer()
             names = self._published_names()
             if all(
-                store_writer.says(name, store_writer.render(head, entries))
+                store_writer.says(name, render_document(head, entries, store_writer.profile))
                 for name, head, entries in documents.source_descriptions(self._site_of(names), names)
             ):
                 self._named = frozenset(names)

@@ -17,8 +17,8 @@ from headwater.publish.rendering import documents
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
-from headwater.storage.objects.folder_store import FolderStore, OpenObject
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, StoredObject, octets_of
+from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.objects.interface import XML, Mark, ObjectKind, OpenObject, StoredObject, octets_of
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
@@ -105,11 +105,7 @@ class StoreWriter:
         """Write a document."""
         times = [one for one in (head.at, head.completed, head.from_, head.until) if one is not None]
         mark = DocumentMark(generation=self.generation, latest=max(times)) if times else None
-        return self.blocks(name, self.render(head, entries), None if mark is None else mark.encode)
-
-    def render(self, head: Document, entries: Iterable[Entry]) -> Iterator[bytes]:
-        """A whole document as octets, in blocks."""
-        return render_document(head, entries, self.profile)
+        return self.blocks(name, render_document(head, entries, self.profile), None if mark is None else mark.encode)
 
     def blocks(
         self, name: str, blocks: Iterable[bytes], mark: Mark | None = None, kind: ObjectKind = XML

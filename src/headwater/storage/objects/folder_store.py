@@ -39,6 +39,7 @@ from headwater.storage.objects.interface import (
     Coding,
     Mark,
     ObjectKind,
+    OpenObject,
     PutResult,
     StoredObject,
     check_name,
@@ -312,40 +313,6 @@ class FolderStore:
     def _forget(self, name: str) -> None:
         with self._lock:
             self._known.pop(name, None)
-
-
-class OpenObject:
-    """One form of an object as an open file, which gives the octets of its state whatever is put or deleted meanwhile.
-
-    `octets` is the size of this form.
-    """
-
-    def __init__(self, file: FileIO, stored: StoredObject, coding: Coding, octets: int) -> None:
-        self._file = file
-        self.stored = stored
-        self.coding = coding
-        self.octets = octets
-
-    def read(self, start: int, octets: int) -> bytes:
-        """Up to so many octets from `start`."""
-        try:
-            return os.pread(self._file.fileno(), octets, start)
-        except OSError as cause:
-            raise CannotRead(f"cannot read the document: {cause.strerror}", where=self.stored.name) from cause
-
-    def is_unchanged(self) -> bool:
-        """Always: a file of ours is replaced, never written again."""
-        return True
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> OpenObject:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
 
 class _Replaced(Exception):

@@ -8,8 +8,10 @@ it. Nobody above a store knows how it keeps any of them. Names are relative, of 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum, auto
+from io import FileIO
 from typing import Protocol
 
 import msgspec
@@ -105,6 +107,40 @@ class OpenOctets(Protocol):
     def close(self) -> None:
         """Give them up."""
         ...
+
+
+class OpenObject:
+    """One form of an object as an open file, which gives the octets of its state whatever is put or deleted meanwhile.
+
+    `octets` is the size of this form.
+    """
+
+    def __init__(self, file: FileIO, stored: StoredObject, coding: Coding, octets: int) -> None:
+        self._file = file
+        self.stored = stored
+        self.coding = coding
+        self.octets = octets
+
+    def read(self, start: int, octets: int) -> bytes:
+        """Up to so many octets from `start`."""
+        try:
+            return os.pread(self._file.fileno(), octets, start)
+        except OSError as cause:
+            raise CannotRead(f"cannot read the document: {cause.strerror}", where=self.stored.name) from cause
+
+    def is_unchanged(self) -> bool:
+        """Always: a file of ours is replaced, never written again."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> OpenObject:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 def check_name(name: str) -> tuple[str, ...]:
