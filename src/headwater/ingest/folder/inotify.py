@@ -129,7 +129,7 @@ class FolderWatch:
             if mask & _GONE and node is self._root:
                 found.add(b"")
             if mask & _IGNORED:
-                self._forget(node)
+                self._end(node)
             return
         path = node.path + b"/" + name if node.path else name
         if mask & _IS_FOLDER and is_reserved(name):
@@ -142,7 +142,8 @@ class FolderWatch:
                 self.unclosed.discard(path)
             return
         if mask & (_MOVED_FROM | _DELETE):
-            self._end(node, name)
+            self._end(node.below.get(name))
+            self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
         if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
             self._open(path, found)
 
@@ -181,7 +182,8 @@ class FolderWatch:
         if known is not None:
             if known.path == path or not known.path or path.startswith(known.path + b"/"):  # a folder in itself
                 return known
-            self._unname(known)  # it has moved here, which is yet to be told
+            self._end(known)  # it has moved here, which is yet to be told
+            return self._watch(path)
         node = self._nodes[number] = _Node(number, path)
         above, _, name = path.rpartition(b"/")
         parent = self._find(above) if path else None
@@ -219,33 +221,20 @@ class FolderWatch:
             os.close(descriptor)
         return [one for one in names if not is_reserved(one)]
 
-    def _end(self, parent: _Node, name: bytes) -> None:
-        """What was a folder of `parent` has gone: with it the watches in it, which would tell of it by an old name."""
-        gone = parent.below.pop(name, None)
-        waiting = [gone] if gone is not None else []
+    def _end(self, top: _Node | None) -> None:
+        """A folder has gone from its path: with it the watches in it, which would tell of it by an old name."""
+        if top is None:
+            return
+        above, _, name = top.path.rpartition(b"/")
+        parent = self._find(above)
+        if parent is not None and parent.below.get(name) is top:
+            del parent.below[name]
+        waiting = [top]
         while waiting:
             node = waiting.pop()
             self._nodes.pop(node.number, None)
             self._libc.inotify_rm_watch(self._descriptor, node.number)
             waiting += node.below.values()
-        path = parent.path + b"/" + name if parent.path else name
-        self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
-
-    def _unname(self, top: _Node) -> None:
-        """Forget a folder and those in it by the names that they had; their watches go on."""
-        self._forget(top)
-        waiting = list(top.below.values())
-        while waiting:
-            node = waiting.pop()
-            self._nodes.pop(node.number, None)
-            waiting += node.below.values()
-
-    def _forget(self, node: _Node) -> None:
-        self._nodes.pop(node.number, None)
-        above, _, name = node.path.rpartition(b"/")
-        parent = self._find(above)
-        if parent is not None and parent.below.get(name) is node:
-            del parent.below[name]
 
 
 def _checked(result: int, path: bytes) -> int:

@@ -12,7 +12,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -23,14 +23,15 @@ from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import Outcome
 from headwater.ingest.push.lines import Line
 from headwater.progress import Listener, Notice, silent
+from headwater.retry import Backoff, retry_after_seconds
 from headwater.typed_decoding import from_json
 
 BATCH_LINES: Final = 1_000
 BATCH_OCTETS: Final = 4 << 20
 PATIENCE_SECONDS: Final = 300.0
 """How long one batch is tried again …"""
-LONGEST_PAUSE_SECONDS: Final = 30.0
-"""… and the longest pause, unless the server names another one."""
+_PAUSES: Final = Backoff(first=1.0, longest=30.0)
+"""… after these pauses, unless the server names another one."""
 ANSWER_SECONDS: Final = 120.0
 _SMALL: Final = 1_024
 _PROXY_PORT: Final = 1_080  # as libcurl has it
@@ -125,7 +126,7 @@ class Sender:
 
     def _persist(self, body: bytes, query: str) -> _Reply:
         """The answer to one batch, tried again as long as that may help."""
-        until, pause, packed = time.monotonic() + self._patience, 1.0, len(body) > _SMALL
+        until, failures, packed = time.monotonic() + self._patience, 0, len(body) > _SMALL
         while True:
             try:
                 reply = self._once(body, query, packed=packed)
@@ -144,14 +145,13 @@ class Sender:
                 continue
             if reply is not None and not _may_pass(reply):
                 raise UsageFault(f"the server answers {said}", code="HW-ING-58", where=self._url)
-            wait = min(pause, LONGEST_PAUSE_SECONDS) * random.uniform(0.7, 1.0)
-            if reply is not None and reply.retry_after is not None:
-                wait = reply.retry_after
+            failures += 1
+            asked = None if reply is None else reply.retry_after
+            wait = _PAUSES.seconds(failures, random.random()) if asked is None else asked
             if time.monotonic() + wait > until:
                 raise Unanswered(f"a batch was not taken: {said}", where=self._url)
             self._listener(Notice(Unanswered.code, f"{said}; trying again in {wait:.0f} s", self._url))
             self._sleep(wait)
-            pause *= 2
 
     def _connected(self) -> HTTPConnection:
         """A connection to the server, or to the proxy: which then connects it with the server, where that is https."""
@@ -180,7 +180,7 @@ class Sender:
             headers |= _proxy_headers(self._proxy)
         self._connection.request("POST", target, body, headers)
         answer = self._connection.getresponse()
-        reply = _Reply(answer.status, answer.read(), _seconds(answer.getheader("retry-after")))
+        reply = _Reply(answer.status, answer.read(), _asked_seconds(answer))
         if answer.will_close:
             self.close()
         return reply
@@ -222,8 +222,9 @@ def _may_pass(reply: _Reply) -> bool:
     return reply.status in _AGAIN
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
+def _asked_seconds(answer: HTTPResponse) -> float | None:
+    """The wait that an answer asks for."""
+    return retry_after_seconds(answer.getheader("retry-after"), answer.getheader("date"), time.time())
 
 
 def _reason(cause: Exception) -> str:
