@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater.catalog.interface import Change
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.walk import Folder, path_of, quote
 from headwater.progress import Notice, Progress

@@ -22,7 +22,7 @@ from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.files.patterns import Selection
 from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner, ScanHooks
 from headwater.ingest.folder.walk import Folder, FolderUnusable, expand_hints, quote, topmost
 from headwater.ingest.set_problems import WINDOW, HoldReason

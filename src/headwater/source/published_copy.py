@@ -23,8 +23,7 @@ from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_en
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
 from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, CopyPlace, Omission
-from headwater.ingest.folder.comparison import is_outlined, memos_of
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult, is_outlined, memos_of
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.progress import Listener, Notice

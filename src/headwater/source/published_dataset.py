@@ -20,7 +20,7 @@ from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
 from headwater.ingest.datasets import inputs
 from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews, DatasetRules
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication

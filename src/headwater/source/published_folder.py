@@ -15,8 +15,7 @@ from headwater import notices
 from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
 from headwater.catalog.state import StateUpdate
-from headwater.ingest.folder.comparison import UnreadableFiles
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, RootFault, outside_state, quote

@@ -24,8 +24,7 @@ from headwater.catalog import catalog_url
 from headwater.catalog.interface import SetState
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.comparison import memos_of
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult, memos_of
 from headwater.ingest.folder.scanner import dry_run
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent

@@ -27,7 +27,7 @@ import msgspec
 from headwater import notices
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.event_builder import ScanResult
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, of_set, silent
 from headwater.publish.plan import Refresh

@@ -31,7 +31,7 @@ from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
-    from headwater.ingest.folder.event_builder import ScanResult
+    from headwater.ingest.folder.comparison import ScanResult
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.scan_settings import StaticTree
     from headwater.source.worker import SetResult
@@ -393,7 +393,7 @@ def _forecast(name: str, result: ScanResult) -> dict[str, object]:
 
 
 def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, ScanResult]:
-    from headwater.ingest.folder.event_builder import ScanResult
+    from headwater.ingest.folder.comparison import ScanResult
     from headwater.ingest.folder.scanner import dry_run
     from headwater.source.configured_source import CATALOG
     from headwater.source.scan_settings import scan_settings

@@ -8,6 +8,7 @@ clean"). A file read too soon gets a note that matches nothing: it is read again
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import struct
 import tempfile
@@ -17,6 +18,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.ingest.folder.walk import UnreadableEntry, WalkEntry
+from headwater.ingest.set_problems import DeletionHold
 
 TICK_NS = 100_000_000
 """Longer than any kernel's timer tick (at most 10 ms), with a margin for the delay between clock and stamp."""
@@ -137,14 +139,37 @@ def _is_below(place: str, places: Container[str]) -> bool:
     return bool(place)
 
 
-class ComparisonCounts:
-    """Counts of one comparison, and what in it could not be looked at."""
+RACY_MOST = 5_000
+"""Beyond so many the next full scan sees to the rest."""
 
-    def __init__(self, unreadable: UnreadableFiles | None = None) -> None:
-        self.found = 0
-        self.unchanged = 0
-        self.kept = 0
-        self.unreadable = UnreadableFiles() if unreadable is None else unreadable
+
+class ScanResult(msgspec.Struct, kw_only=True):
+    """What one scan did. `at`: all that had happened until then is recorded (None: not known to be so)."""
+
+    at: dt.datetime | None = None
+    opened: bool = False
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    kept: int = 0
+    """Resources that could not be looked at, or were being written to, and stay as they are published."""
+    read: int = 0
+    octets: int = 0
+    unreadable: UnreadableFiles = msgspec.field(default_factory=UnreadableFiles)
+    held_back: DeletionHold | None = None
+    unsettled: list[bytes] = msgspec.field(default_factory=list)
+    """Paths that changed while they were read: they are to be looked at again soon."""
+    large: list[bytes] = msgspec.field(default_factory=list)
+    """Paths of files so large that others would wait for them: they are to be read apart."""
+    racy: list[bytes] = msgspec.field(default_factory=list)
+    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def changes(self) -> int:
+        """How many changes were recorded; resources, when the set was loaded."""
+        return self.created + self.updated + self.deleted
 
 
 _ROWS = 5_000
@@ -167,15 +192,16 @@ def compare(
     seen: Iterable[WalkEntry],
     held: Iterable[tuple[str, bytes]],
     mark: int,
-    tally: ComparisonCounts,
+    result: ScanResult,
     unreadable: Callable[[UnreadableEntry], None] = lambda _one: None,
 ) -> Iterator[Candidate | MissingResource]:
-    """Merge both streams, each sorted by URI; yield what differs, in order. `held` are URIs with their memos.
+    """Merge both streams, each sorted by URI; yield what differs, in order, and count the rest in `result`.
 
+    `held` are URIs with their memos.
     A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
     not being able to look is never a deletion.
     """
-    closed = _Closed(tally)
+    closed = _Closed(result)
     rows: Iterator[tuple[str | None, bytes]] = iter(held)
     uri, memo = next(rows, _END)
     for one in seen:
@@ -188,13 +214,12 @@ def compare(
             closed.add(here)
             unreadable(one)
             continue
-        tally.found += 1
         known = uri == here
         if known:
             unchanged = memo == note(mark, one.stat)
             uri, memo = next(rows, _END)
             if unchanged:
-                tally.unchanged += 1
+                result.unchanged += 1
                 continue
         yield Candidate(here, one.path, one.stat.st_size, known)
     while uri is not None:
@@ -206,24 +231,24 @@ def compare(
 class _Closed:
     """The unreadable places that may still cover a URI to come; both streams move on in order, so few are held."""
 
-    def __init__(self, tally: ComparisonCounts) -> None:
+    def __init__(self, result: ScanResult) -> None:
         self._places: set[str] = set()
-        self._tally = tally
+        self._result = result
 
     def add(self, uri: str) -> None:
         place = uri.rstrip("/")
         if len(self._places) >= _REMEMBERED:
             self._places = {one for one in self._places if one + "0" > place}  # "0" follows "/": all below is past
         self._places.add(place)
-        self._tally.unreadable.add(place, 0)
+        self._result.unreadable.add(place, 0)
 
     def keeps(self, uri: str) -> bool:
         """Whether it stays because nobody can tell whether it is there; then it is counted."""
         place = uri if self._places else ""
         while place:
             if place in self._places:
-                self._tally.kept += 1
-                self._tally.unreadable.add(place, 1)
+                self._result.kept += 1
+                self._result.unreadable.add(place, 1)
                 return True
             place = place.rpartition("/")[0]
         return False

@@ -19,10 +19,9 @@ from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.files.nofollow import FileState
 from headwater.files.version_copy import ALGORITHM
-from headwater.ingest.folder.comparison import RACY, TICK_NS, Candidate, UnreadableFiles, rules_mark, settled_note
+from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
 from headwater.ingest.folder.media_types import media_type
 from headwater.ingest.folder.walk import Folder, ScanWarning, path_of
-from headwater.ingest.set_problems import DeletionHold
 from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.keeping import BatchVersions
 from headwater.versions.store import SetAside
@@ -276,36 +275,3 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
-
-
-RACY_MOST = 5_000
-"""Beyond so many the next full scan sees to the rest."""
-
-
-class ScanResult(msgspec.Struct, kw_only=True):
-    """What one scan did. `at`: all that had happened until then is recorded (None: not known to be so)."""
-
-    at: dt.datetime | None = None
-    opened: bool = False
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    unchanged: int = 0
-    kept: int = 0
-    """Resources that could not be looked at, or were being written to, and stay as they are published."""
-    read: int = 0
-    octets: int = 0
-    unreadable: UnreadableFiles = msgspec.field(default_factory=UnreadableFiles)
-    held_back: DeletionHold | None = None
-    unsettled: list[bytes] = msgspec.field(default_factory=list)
-    """Paths that changed while they were read: they are to be looked at again soon."""
-    large: list[bytes] = msgspec.field(default_factory=list)
-    """Paths of files so large that others would wait for them: they are to be read apart."""
-    racy: list[bytes] = msgspec.field(default_factory=list)
-    """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
-    warnings: dict[str, int] = msgspec.field(default_factory=dict)
-
-    @property
-    def changes(self) -> int:
-        """How many changes were recorded; resources, when the set was loaded."""
-        return self.created + self.updated + self.deleted

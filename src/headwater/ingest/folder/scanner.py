@@ -31,13 +31,13 @@ from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resour
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.ingest.folder.comparison import (
     Candidate,
-    ComparisonCounts,
     DifferenceQueue,
     MissingResource,
+    ScanResult,
     compare,
     rules_mark,
 )
-from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, ScanResult, batched, unreadable
+from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, batched, unreadable
 from headwater.ingest.folder.walk import (
     FileEntry,
     Folder,
@@ -291,28 +291,25 @@ class FolderScanner:
         result: ScanResult,
         total: int | None,
     ) -> None:
-        tally = ComparisonCounts(result.unreadable)
-        for one in self._differences(seen, held, tally, total):
+        for one in self._differences(seen, held, result, total):
             queue.put(one)
             if isinstance(one, MissingResource) and self._is_left_out(one.uri):
                 queue.left_out += 1
-        result.unchanged += tally.unchanged
-        result.kept += tally.kept
 
     def _differences(
-        self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], tally: ComparisonCounts, total: int | None
+        self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], result: ScanResult, total: int | None
     ) -> Iterator[Candidate | MissingResource]:
         usual = LONG_URI - self._folder.uri_prefix_length
-        for one in compare(self._pausing(seen, tally, total), held, self._event_builder.mark, tally, self._unreadable):
+        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, result, self._unreadable):
             if len(one.uri) <= usual or isinstance(one, MissingResource) or self._fits(one):
                 yield one
 
-    def _pausing(self, seen: Iterable[WalkEntry], tally: ComparisonCounts, total: int | None) -> Iterator[WalkEntry]:
+    def _pausing(self, seen: Iterable[WalkEntry], total: int | None) -> Iterator[WalkEntry]:
         for number, one in enumerate(seen):
             if number % _BREATH == 0:
                 self._pause()
                 if number:
-                    self._listener(Progress("look", tally.found, total))
+                    self._listener(Progress("look", number, total))
             yield one
 
     def _rows(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -489,7 +486,6 @@ def dry_run(
     its state, not by its octets.
     """
     result = ScanResult()
-    tally = ComparisonCounts()
     warnings = WarningLog(listener)
     warnings.begin()
     path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
@@ -500,7 +496,7 @@ def dry_run(
 
     try:
         walk = folder.walk(warnings.add)
-        for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), tally, closed):
+        for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), result, closed):
             if isinstance(one, MissingResource):
                 result.deleted += 1
                 left_out += not path_filter.takes(path_of(one.uri))
@@ -511,9 +507,9 @@ def dry_run(
     except RootFault as fault:
         raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
     result.read = result.created + result.updated
-    result.unchanged, result.kept = tally.unchanged, tally.kept
     if guard is not None:
-        result.held_back = guard.judge(count - left_out, result.deleted - left_out, tally.found)
+        found = result.read + result.unchanged
+        result.held_back = guard.judge(count - left_out, result.deleted - left_out, found)
     if result.held_back is not None:  # as in a scan: what was excluded goes nevertheless
         result.kept += result.held_back.vanished
         result.deleted = left_out
