@@ -32,6 +32,9 @@ class PackageProblem(msgspec.Struct, frozen=True):
     fails: bool
 
 
+_HEAD_OCTETS = 4_096
+"""So much of a manifest is read at a time until its kind is known."""
+
 MOST_PROBLEMS = 1_000
 """So many are remembered: a hostile manifest may have a million."""
 
@@ -46,17 +49,20 @@ class PackagedEntry(msgspec.Struct, frozen=True):
 class PackageFile:
     """One package whose central directory and manifest are in order so far (DST-P2, DST-P7)."""
 
-    def __init__(self, directory: ZipDirectory, manifest: ZipMember, kind: Kind) -> None:
+    def __init__(self, directory: ZipDirectory, manifest: ZipMember, kind: Kind, base_uri: str | None = None) -> None:
+        """`base_uri`: the URI of the package, by which its manifest may mean relative references."""
         self.directory = directory
         self.kind = kind
         self.problems: list[PackageProblem] = []
         """What was found by `entries`, `undeclared` and `verify`; MOST_PROBLEMS that fail, and as many that do not."""
         self.untold = 0
         """How many more there are."""
+        self.missing_count = 0
+        """How many members that the manifest names the package has not."""
         self._told = {True: 0, False: 0}
         self._digests: dict[tuple[str, str | None], str | None] = {}
         """By member and algorithm (None: it was read alone): a million entries may name one member."""
-        self.reader = Reader()
+        self.reader = Reader(base_uri=base_uri)
         """The reader of the manifest, with its head, counts and warnings."""
         self._manifest = manifest
         self._declared = {MANIFEST}
@@ -70,9 +76,14 @@ class PackageFile:
 
     def entries(self) -> Iterator[PackagedEntry]:
         """The entries in the order of the manifest, each with its member; once. Raises BadManifest, BadPackage."""
+        for entries in self.listed():
+            yield from map(self._packaged, entries)
+
+    def listed(self) -> Iterator[list[Entry]]:
+        """The entries alone, as `entries` has them, some at a time; in place of it. Raises BadManifest, BadPackage."""
         for block in self.directory.blocks(self._manifest):
-            yield from map(self._packaged, _read(self.reader, block))
-        yield from map(self._packaged, _read(self.reader, None))
+            yield _read(self.reader, block)
+        yield _read(self.reader, None)
 
     def undeclared(self) -> list[ZipMember]:
         """Members that no entry names, when the entries are exhausted: told, and not to be used (DST-P4, RS-RDM-07)."""
@@ -122,6 +133,10 @@ class PackageFile:
 
     def _find(self, path: str, uri: str) -> ZipMember | None:
         """The member that a path means: literally, else percent-decoded (DST-P3, DST-P4, AMB-36)."""
+        usual = self.directory.get(path[1:]) if has_leading_slash(path) else None
+        if usual is not None and usual.name != MANIFEST:
+            self._declared.add(usual.name)
+            return usual
         try:
             names = possible_names(path)
         except BadPath as fault:
@@ -135,6 +150,7 @@ class PackageFile:
                     self._tell("AMB-36", "the path is percent-encoded", uri)
                 self._declared.add(name)
                 return member
+        self.missing_count += 1
         self._tell("DST-P4", f"the package has no member {shown(names[0])}", uri, fails=True)
         return None
 
@@ -146,7 +162,9 @@ class PackageFile:
             self.problems.append(PackageProblem(rule, message, subject, fails))
 
 
-def read_package(file: BinaryIO, limits: PackageLimits | None = None, *, kind: Kind | None = None) -> PackageFile:
+def read_package(
+    file: BinaryIO, limits: PackageLimits | None = None, *, kind: Kind | None = None, base_uri: str | None = None
+) -> PackageFile:
     """Read a package's central directory and the head of its manifest. `kind`: the manifest that is expected (DST-P7).
 
     Raises BadPackage for what `read_directory` refuses, BadManifest when there is no `manifest.xml` at the root
@@ -161,16 +179,17 @@ def read_package(file: BinaryIO, limits: PackageLimits | None = None, *, kind: K
         expected = " or ".join(f"a {RULES[one].title}" for one in ([kind] if kind else MANIFESTS))
         what = f"a {RULES[found].title}" if found else "no document"
         raise BadManifest(f"manifest.xml is {what}, not {expected}", rule="DST-P7")
-    return PackageFile(directory, manifest, found)
+    return PackageFile(directory, manifest, found, base_uri)
 
 
 def _kind(directory: ZipDirectory, manifest: ZipMember) -> Kind | None:
     """What the manifest is; read only as far as that needs, which is to its end where the head comes last (AMB-04)."""
     reader = Reader()
     for block in directory.blocks(manifest):
-        _read(reader, block)
-        if reader.document is not None and reader.document.kind in MANIFESTS:
-            return reader.document.kind
+        for start in range(0, len(block), _HEAD_OCTETS):
+            _read(reader, block[start : start + _HEAD_OCTETS])
+            if reader.document is not None and reader.document.kind in MANIFESTS:
+                return reader.document.kind
     _read(reader, None)
     return reader.document.kind if reader.document else None
 

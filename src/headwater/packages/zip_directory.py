@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.deflate import crc32
 from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge, shown
-from headwater.packages.inflation import Inflation
+from headwater.packages.inflation import Inflation, inflate_whole
 from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_format import (
     CENTRAL,
@@ -39,7 +39,12 @@ from headwater.packages.zip_headers import (
     read_local,
 )
 
+WHOLE_OCTETS = 1 << 20
+"""A member up to this size is read at once."""
+
 _READ = 1 << 18
+_MOST_REST = 25
+"""One more than the longest data descriptor has."""
 
 
 class ZipMember(msgspec.Struct, frozen=True, gc=False):
@@ -67,10 +72,25 @@ class ZipDirectory:
         return self._by_name.get(name)
 
     def blocks(self, member: ZipMember) -> Iterator[bytes]:
-        """The content of a member in blocks of at most 256 KiB. The last of them may be believed when the iteration
-        ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
-        header, at = self._local(member)
-        record = member.record
+        """The content of a member in blocks; up to 1 MiB comes as one. The last of them may be believed when the
+        iteration ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
+        record, extent = member.record, member.end - member.begin
+        self._file.seek(member.begin)
+        if max(record.plain, extent) <= WHOLE_OCTETS:
+            octets = self._file.read(extent)
+            header = self._checked(member, octets)
+            body = octets[header.octets : header.octets + record.packed]
+            content = body if record.method == STORED else inflate_whole(member.name, body, record.plain)
+            if (crc32(content), len(content)) != (record.crc, record.plain):
+                raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
+            _check_rest(member, header, octets[header.octets + record.packed :])
+            yield content
+            return
+        head = self._file.read(LOCAL.size)
+        if len(head) == LOCAL.size:
+            head += self._file.read(local_octets(head, 0, self._budget.limits) - LOCAL.size)
+        header = self._checked(member, head)
+        at = member.begin + header.octets
         crc, plain = 0, 0
         for block in self._content(member, at):
             crc = crc32(block, crc)
@@ -78,7 +98,8 @@ class ZipDirectory:
             yield block
         if (crc, plain) != (record.crc, record.plain):
             raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
-        self._check_end(member, header, at + record.packed)
+        self._file.seek(at + record.packed)
+        _check_rest(member, header, self._file.read(min(member.end - at - record.packed, _MOST_REST)))
 
     def read(self, member: ZipMember) -> bytes:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
@@ -89,25 +110,22 @@ class ZipDirectory:
         for _ in self.blocks(member):
             pass
 
-    def _local(self, member: ZipMember) -> tuple[LocalHeader, int]:
-        """The local header, which must say the same as the central record; and where the content begins."""
-        self._file.seek(member.begin)
-        head = self._file.read(LOCAL.size)
-        if len(head) < LOCAL.size or not head.startswith(LOCAL_SIGNATURE):
+    def _checked(self, member: ZipMember, octets: bytes) -> LocalHeader:
+        """The local header, with which these octets begin: it must say the same as the central record."""
+        if len(octets) < LOCAL.size or not octets.startswith(LOCAL_SIGNATURE):
             raise BadPackage(f"{shown(member.name)} is not where the central directory says")
-        octets = local_octets(head, 0, self._budget.limits)
-        head += self._file.read(octets - LOCAL.size)
-        if len(head) < octets:
+        if len(octets) < local_octets(octets, 0, self._budget.limits):
             raise CutPackage(f"the package ends in the header of {shown(member.name)}")
-        header, record = read_local(head, 0), member.record
+        header, record = read_local(octets, 0), member.record
         if (header.name, header.method) != (record.name, record.method):
             raise BadPackage(f"{shown(member.name)} has another name or method in its local header")
         facts = (record.crc, record.packed, record.plain)
-        if not header.descriptor and (header.crc, header.packed, header.plain) != facts:
+        said = (header.crc, header.packed, header.plain)
+        if said != facts and (not header.descriptor or (header.packed and said[1:] != facts[1:])):
             raise BadPackage(f"{shown(member.name)} has another CRC or length in its local header")
-        if member.begin + octets + record.packed > member.end:
+        if member.begin + header.octets + record.packed > member.end:
             raise BadPackage(f"{shown(member.name)} overlaps what follows it")
-        return header, member.begin + octets
+        return header
 
     def _content(self, member: ZipMember, at: int) -> Iterator[bytes]:
         record = member.record
@@ -131,23 +149,21 @@ class ZipDirectory:
             at += len(block)
             yield block
 
-    def _check_end(self, member: ZipMember, header: LocalHeader, at: int) -> None:
-        """Nothing lies between a member and the next one but its data descriptor."""
-        record = member.record
-        rest = member.end - at
-        found = b""
-        if header.descriptor and rest <= 24:
-            self._file.seek(at)
-            found = self._file.read(rest)
-        facts = (record.crc, record.packed, record.plain)
-        large = max(facts) > MOST_32
-        forms = {
-            form.pack(*((signature, *facts) if signature else facts))
+
+def _check_rest(member: ZipMember, header: LocalHeader, rest: bytes) -> None:
+    """Nothing lies between a member and the next one but its data descriptor. Raises BadPackage."""
+    record = member.record
+    facts = (record.crc, record.packed, record.plain)
+    if not header.descriptor:
+        is_right = not rest
+    else:
+        is_right = any(
+            rest == form.pack(*((signature, *facts) if signature else facts))
             for form, signature, is_large in DESCRIPTORS
-            if is_large or not large
-        }
-        if found not in forms if header.descriptor else rest:
-            raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
+            if is_large or max(facts) <= MOST_32
+        )
+    if not is_right:
+        raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
 
 
 class _End(msgspec.Struct, frozen=True):

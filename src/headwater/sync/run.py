@@ -27,6 +27,7 @@ from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import SyncOptions, given_options
+from headwater.sync.packages.package_download import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
@@ -222,6 +223,7 @@ class _Run:
                     self._documents.progress("sets", done, len(rows))
                 row = self._registry.with_fresh_offer(row, context.now())
                 report = self._set(context, row)
+                remove_kept_packages(context.temp)
                 self._follow_dataset(context, row, report)
                 self._report.sets.append(report)
                 statuses.append(report.exit_status)

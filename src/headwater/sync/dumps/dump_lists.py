@@ -110,8 +110,8 @@ class DumpLists(DocumentsOver[Documents]):
         self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
         # imported here: they take long to load, and most sources offer lists
-        from headwater.sync.dumps.package_manifest import ManifestConsumer, PackageManifest
-        from headwater.sync.packages.manifests import MANIFESTS
+        from headwater.sync.dumps.package_manifest import read_manifest
+        from headwater.sync.packages.package_content import MANIFESTS
 
         package = package_of(known.entry)
         validators = _by_hash(package)
@@ -119,12 +119,12 @@ class DumpLists(DocumentsOver[Documents]):
             return UnchangedDocument(package.uri)
         if held is not None and (validators is not None or (held.etag or "").startswith(_BY_HASH)):
             held = None
-        manifest = PackageManifest(self._documents, package, known.dump.kind, objection, self._temp)
-        listed = ManifestConsumer(
-            consumer.begin, lambda document, entries: consumer.take(_list_of(document, known), entries)
-        )
+        listed = _ManifestAsList(consumer, known)
         try:
-            read = manifest.read(listed, held)
+            read = read_manifest(
+                self._documents, package, known.dump.kind, listed, objection=objection or _nothing_against, held=held,
+                temp=self._temp,
+            )  # fmt: skip
         except PackageUnchanged:
             return UnchangedDocument(package.uri)
         except PackageUnavailable as fault:
@@ -166,6 +166,22 @@ def _list_of(manifest: Document, known: _KnownPackage) -> Document:
 def _by_hash(package: ListedPackage) -> Validators | None:
     digest = package.digest
     return None if digest is None else Validators(f"{_BY_HASH}{digest.algorithm}:{digest.hex}")
+
+
+def _nothing_against(_uri: str) -> None:
+    """No scope bounds what is asked for."""
+
+
+class _ManifestAsList:
+    """Passes the entries of a manifest on as those of a list (an `EntryConsumer`)."""
+
+    def __init__(self, consumer: EntryConsumer, known: _KnownPackage) -> None:
+        self.begin = consumer.begin
+        self._consumer = consumer
+        self._known = known
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        self._consumer.take(_list_of(document, self._known), entries)
 
 
 class _DumpEntries:

@@ -27,8 +27,8 @@ from headwater.sync.packages.cost_model import (
     large_octets,
 )
 from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
-from headwater.sync.packages.manifests import Warn
 from headwater.sync.packages.on_demand import MOST_UNDER_WAY, BatchBounds
+from headwater.sync.packages.package_content import Warn
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow

@@ -1,8 +1,7 @@
-"""Members in the order of the plan: matched without a table, and by their names from the first that is otherwise."""
+"""Members in any order: the manifest says of which resource each is; and paths that are plain."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +11,6 @@ from hypothesis import strategies as st
 
 from headwater.errors import Exit
 from headwater.sync.copy.file_names import are_plain, natural_path
-from headwater.sync.packages import manifests
-from headwater.sync.packages.dump_package import DumpPackage
-from headwater.sync.packages.manifests import StagedManifest
-from headwater.sync.packages.planned_members import PlannedMembers
 from tests.support.copying import go
 from tests.support.examples import examples
 from tests.support.fake_dumps import Dumps, zipped
@@ -24,38 +19,6 @@ from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, row
 __all__ = ["dumps"]
 
 Package = Callable[[Dumps, list[str]], bytes]
-
-
-@pytest.fixture
-def tabulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many members were planned when a manifest was put into the table, each time."""
-    found: list[int] = []
-    tabulate = StagedManifest.tabulate
-
-    def noted(manifest: StagedManifest) -> None:
-        if manifest._planned is not None:
-            found.append(len(manifest._planned.names))
-        tabulate(manifest)
-
-    monkeypatch.setattr(StagedManifest, "tabulate", noted)
-    return found
-
-
-@pytest.fixture(params=["at once", "in pieces"], autouse=True)
-def manifest_is_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether a manifest is read whole before its first member, or as far as the members that have come."""
-    if request.param == "in pieces":
-        monkeypatch.setattr(manifests, "READ_FIRST", 1)
-        monkeypatch.setattr(manifests, "_PIECE_OCTETS", 400)
-    return str(request.param)
-
-
-@pytest.fixture(params=["run", "process"])
-def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who places: the run itself, or the process beside it."""
-    if request.param == "process":
-        monkeypatch.setattr("headwater.sync.packages.package_transfer.PARALLEL_FROM", 1)
-        monkeypatch.setattr("headwater.sync.packages.package_transfer.processors", lambda: 2)
 
 
 def members(dumps: Dumps, names: list[str], order: list[str]) -> bytes:
@@ -83,7 +46,6 @@ PACKAGES: dict[str, tuple[Package, int]] = {
 }
 
 
-@pytest.mark.usefixtures("placed_by")
 @pytest.mark.parametrize(("package", "count"), PACKAGES.values(), ids=PACKAGES)
 def test_whatever_the_order_the_copy_is_the_same(
     dumps: Dumps, dest: Path, tmp_path: Path, package: Package, count: int
@@ -102,53 +64,18 @@ def test_whatever_the_order_the_copy_is_the_same(
     assert rows(dest) == rows(plain)
 
 
-@pytest.mark.parametrize("ahead", [1, 4, 2_000])
-def test_the_usual_packages_need_no_table(
-    dumps: Dumps, dest: Path, tabulated: list[int], ahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headwater.sync.packages.planned_members.TAKEN_AHEAD", ahead)
-    names = list(dumps.site.files)
-    dumps.publish_packages(dumps.package(names[:10]), dumps.package(names[10:]))
-    dumps.publish("resourcedump")
-    ran = go(dumps.site.source.base, dest, prefer="dumps")
-    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
-    assert tree(dest) == dumps.site.files
-    assert tabulated == []
-    assert rows(dest)
-
-
-def test_members_are_placed_while_a_manifest_is_still_to_be_read(
-    dumps: Dumps, dest: Path, manifest_is_read: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_read: list[bool] = []
-    small = DumpPackage.small
-
-    def noted(package: DumpPackage, members: object) -> None:
-        is_read.append(not package._manifest.has_waiting)
-        small(package, members)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DumpPackage, "small", noted)
-    monkeypatch.setattr("headwater.packages.zip_stream.ZipStream._whole_members", lambda _stream: iter(()))
-    dumps.publish_packages(dumps.package())
-    dumps.publish("resourcedump")
-    ran = go(dumps.site.source.base, dest, prefer="dumps")
-    assert (ran.status, ways(ran), ran.notices) == (Exit.DONE, {"Resource Dump": COUNT + 1}, [])
-    assert is_read[0] is (manifest_is_read == "at once")
-
-
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], str | None]] = {
-    "it ends in the middle": (lambda text: text[: len(text) * 2 // 3], "DST-P2"),
-    "it is no XML from the middle on": (lambda text: text[: len(text) // 2] + b"<<" + text[len(text) // 2 :], "DST-P2"),
+    "it ends in the middle": (lambda text: text[: len(text) * 2 // 3], "AMB-10"),
+    "it is no XML from the middle on": (lambda text: text[: len(text) // 2] + b"<<" + text[len(text) // 2 :], "AMB-10"),
     "it goes on after its end": (lambda text: text + b"<more/>", None),  # AMB-92
 }
 
 
-@pytest.mark.usefixtures("placed_by")
 @pytest.mark.parametrize(("broken", "rule"), BROKEN.values(), ids=BROKEN)
 def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
     dumps: Dumps, dest: Path, broken: Callable[[bytes], bytes], rule: str | None
 ) -> None:
-    """What was placed before is what the list says; the rest is asked for, and the fault is told."""
+    """Nothing of the package is used, all is asked for, and the fault is told."""
     names = list(dumps.site.files)
     dumps.publish_packages(dumps.package(manifest=broken(dumps.manifest(names))))
     dumps.publish("resourcedump")
@@ -160,32 +87,8 @@ def test_dst_p2_a_manifest_that_breaks_after_its_first_entries(
     assert not list((dest / ".headwater" / "tmp").iterdir())
 
 
-@pytest.mark.usefixtures("placed_by")
-def test_a_package_that_is_under_way_is_taken_to_its_end(
-    dumps: Dumps, dest: Path, manifest_is_read: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DST-D: where an entry turns out to be otherwise, the few that are left then are not compared with all of it."""
-    if manifest_is_read == "in pieces":
-        monkeypatch.setattr(manifests, "READ_FIRST", 5)  # of which more than a tenth of the octets is known
-    monkeypatch.setattr("headwater.sync.packages.planned_members.TAKEN_AHEAD", 1)
-    monkeypatch.setattr("headwater.sync.packages.dump_package.TAKEN_AHEAD", 1)
-    monkeypatch.setattr("headwater.sync.packages.dump_package._CATCH_UP", 1)
-    names = list(dumps.site.files)
-    for number, name in enumerate(names):
-        octets = 60_000 if number < COUNT - 5 else 1_000
-        dumps.site.put(name, random.Random(name).randbytes(octets), change=False)
-    dumps.site.publish_list()
-    dumps.publish_packages(dumps.package([*names[:-2], names[-1], names[-2]], deflate=False))
-    dumps.publish("resourcedump")
-    ran = go(dumps.site.source.base, dest, prefer="dumps")
-    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
-    assert tree(dest) == dumps.site.files
-    assert fetched(dumps) == []
-
-
-@pytest.mark.usefixtures("placed_by")
 @pytest.mark.parametrize("at", [1, 12, COUNT])
-def test_dst_p1_resources_without_a_hash_further_on_make_the_package_be_stored(
+def test_dst_p1_resources_without_a_hash_come_from_a_package_that_was_verified(
     dumps: Dumps, dest: Path, at: int
 ) -> None:
     """DST-P5: they come from a package that was verified as a whole, whenever the manifest names them."""
@@ -203,41 +106,9 @@ def test_dst_p1_resources_without_a_hash_further_on_make_the_package_be_stored(
     assert fetched(dumps) == []
 
 
-def test_too_many_for_the_memory_have_the_table(
-    dumps: Dumps, dest: Path, tabulated: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headwater.sync.packages.planned_members.MOST_PLANNED", 10)
-    dumps.publish_packages(dumps.package())
-    dumps.publish("resourcedump")
-    ran = go(dumps.site.source.base, dest, prefer="dumps")
-    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
-    assert tabulated
-
-
-def test_little_is_noted_at_a_time_where_it_is_large(dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is noted as about to be placed is what a run after a kill hashes."""
-    monkeypatch.setattr("headwater.sync.packages.planned_members._AHEAD_OCTETS", 1_000)
-    taken: list[int] = []
-    take = PlannedMembers.take
-
-    def noted(planned: PlannedMembers, results: object, place: int) -> object:
-        found = take(planned, results, place)  # type: ignore[arg-type]
-        taken.append(len(found))
-        return found
-
-    monkeypatch.setattr(PlannedMembers, "take", noted)
-    dumps.publish_packages(dumps.package())
-    dumps.publish("resourcedump")
-    ran = go(dumps.site.source.base, dest, prefer="dumps")
-    assert (ran.status, ways(ran)) == (Exit.DONE, {"Resource Dump": COUNT + 1})
-    assert sum(taken) == COUNT + 1
-    assert len(taken) > 1
-
-
-@pytest.mark.usefixtures("placed_by")
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_what_is_wrong_with_a_package_is_told_of_that_package(dumps: Dumps, dest: Path, where: int) -> None:
-    """DST-P5: though its last members get their places while the manifest of the next one is read."""
+    """DST-P5: the members before it are placed, and those of the packages behind it."""
     names = sorted(dumps.site.files, key=lambda name: name == "large.bin")
     packages = [dumps.package(names[start : start + 10], deflate=False) for start in (0, 10, 20)]
     wrong = names[where * 10 + 9]
