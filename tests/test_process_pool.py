@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.processes import pool as pool_module
-from headwater.processes.pool import JobQueue, ProcessPool, Stopped, WorkerProgram
+from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
 from tests.support.pool_functions import deaf, doubler, echo, sleeper, suicide, talker, writer
 from tests.support.waiting import until
 
@@ -203,50 +202,3 @@ def interrupt_once(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, *, a
         return done
 
     monkeypatch.setattr(holder, name, interrupted)
-
-
-@pytest.mark.parametrize(("holder", "name", "after"), [(pool_module, "read_message", 3), (os, "write", 8)])
-def test_an_interruption_gives_no_job_the_answer_of_another(
-    monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, after: int
-) -> None:
-    """A signal may come when an answer was read, or a job was written, and nobody has noted it yet."""
-    jobs = [b"%d" % number * (400_000 if number < 4 else 1) for number in range(20)]  # the first ones fill the pipe
-    queue: JobQueue[bytes] = JobQueue(program(echo), lambda job: job, processes=1, ahead=50)
-    interrupt_once(monkeypatch, holder, name, after=after)
-    found: list[tuple[bytes, bytes]] = []
-    given = 0
-
-    def has_come() -> bool:
-        found.extend(queue.take())
-        return len(found) >= given
-
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes whenever the process has got so far
-        for job in jobs:
-            found += queue.give(job, job)
-            given += 1
-        until(has_come)
-    until(has_come, 10, what="an answer to each job")
-    queue.close()
-    assert [item for item, _ in found] == jobs[:given]
-    assert all(item == answer for item, answer in found)
-
-
-def test_the_last_jobs_of_a_slow_process_are_done_here() -> None:
-    """Those of which it has got nothing: each job is done once, and the answers come in order."""
-    here: list[bytes] = []
-
-    def done_here(job: bytes) -> bytes:
-        here.append(job)
-        standing.send_signal(signal.SIGCONT)
-        return job
-
-    queue: JobQueue[bytes] = JobQueue(program(echo), done_here, processes=1, ahead=50)
-    standing = queue._processes._alive[0]._popen
-    standing.send_signal(signal.SIGSTOP)
-    jobs = [b"%d" % number * 400_000 for number in range(9)]  # the first ones fill the pipe
-    found = [answer for job in jobs for answer in queue.give(job, job)] + list(queue.rest())
-    queue.close()
-    assert found == [(job, job) for job in jobs]
-    assert here
-    assert set(here) < set(jobs)
-    assert len(here) == len(set(here))

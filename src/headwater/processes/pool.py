@@ -12,7 +12,7 @@ import selectors
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -105,57 +105,6 @@ class ProcessPool(Generic[T]):
                 yield item, self._here(task.job) if task.answer is None else task.answer
 
 
-class JobQueue(Generic[T]):
-    """The same for a caller who has one job after the other: `give` them, and take the answers that have come."""
-
-    def __init__(self, program: WorkerProgram, here: Callable[[Any], Any], *, processes: int, ahead: int) -> None:
-        """The processes are started now."""
-        self._here = here
-        self._processes = _Processes(program, processes)
-        self._most = ahead * processes
-        self._waiting: deque[tuple[T, _Task]] = deque()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether fewer than `ahead` jobs for each process are in hand, and so `give` does not wait."""
-        return len(self._waiting) < self._most
-
-    def give(self, item: T, job: Any) -> Iterator[tuple[T, Any]]:
-        """Have a job done. Gives the answers that have come, in the order of the jobs, each with its item; waits for
-        them while more than `ahead` for each process are in hand."""
-        self._waiting.append((item, self._processes.give(job)))
-        yield from self.take()
-
-    def take(self) -> Iterator[tuple[T, Any]]:
-        """The answers that have come, as `give` has them. Jobs for which there was no room are passed on."""
-        self._processes.take(0)
-        yield from self._answers(self._most)
-
-    def help(self) -> Iterator[tuple[T, Any]]:
-        """Do the last jobs here until there is none that no process has got yet; gives the answers that have come."""
-        while (task := self._processes.take_back()) is not None:
-            task.answer = self._here(task.job)
-            yield from self.take()
-
-    def rest(self) -> Iterator[tuple[T, Any]]:
-        """The answers to all jobs that are in hand; the last ones, which no process has got yet, are done here."""
-        yield from self.help()
-        yield from self._answers(0)
-
-    def close(self) -> None:
-        """End the processes; those that have jobs in hand are killed."""
-        self._processes.close()
-
-    def _answers(self, most: int) -> Iterator[tuple[T, Any]]:
-        waiting, processes = self._waiting, self._processes
-        while waiting and (len(waiting) > most or waiting[0][1].answer is not None or not processes.count):
-            item, task = waiting[0]
-            while task.answer is None and processes.has(task):
-                processes.take(_POLL_SECONDS)
-            waiting.popleft()
-            yield item, self._here(task.job) if task.answer is None else task.answer
-
-
 class _Processes:
     """The processes that are alive, and what each has in hand."""
 
@@ -181,17 +130,6 @@ class _Processes:
             process.put(task)
             self._send(process)
         return task
-
-    def take_back(self) -> _Task | None:
-        """The last job of the process that has the most of which it has got nothing; None when there is none."""
-        process = max(self._alive, key=lambda one: one.unsent_count, default=None)
-        if process is None:
-            return None
-        try:
-            return process.take_back()
-        except BaseException:  # an interruption: nobody knows what is still to be sent
-            self._discard(process)
-            raise
 
     def has(self, task: _Task) -> bool:
         """Whether a process has the job in hand; one that has died has not."""
@@ -274,18 +212,6 @@ class _Process:
         message = memoryview(encode_message(task.job))
         self.tasks.append(task)
         self._unsent.append(message)
-
-    @property
-    def unsent_count(self) -> int:
-        """How many messages have not been written whole."""
-        return len(self._unsent)
-
-    def take_back(self) -> _Task | None:
-        """Give back the last job, if nothing of it has been written."""
-        if len(self._unsent) < 2 or not self.tasks:  # of the first a part may have been
-            return None
-        self._unsent.pop()
-        return self.tasks.pop()
 
     def send(self) -> bool:
         """Write what there is room for; whether something is left. Raises OSError when the process has died."""

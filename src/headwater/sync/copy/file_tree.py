@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import stat
 import sys
 import unicodedata
 from collections import OrderedDict
@@ -53,11 +52,6 @@ class FileTree:
         self._temp = os.open(temp, _FOLDER) if temp is not None else -1
         self._folders: OrderedDict[bytes, int] = OrderedDict()
         self._backup = backup
-
-    @property
-    def keeps_backup(self) -> bool:
-        """Whether what is replaced or removed is kept."""
-        return self._backup is not None
 
     @cached_property
     def folds(self) -> bool:
@@ -141,45 +135,6 @@ class FileTree:
         if self._backup is not None:
             self._backup.keep(target, name, path)
         os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
-
-    def new_folder(self, temp: str, path: bytes) -> NewFolder | None:
-        """A temporary folder that may become the one at `path`.
-
-        None where something is at `path`, where a folder made there would take its group or its access list from the
-        one above it, or where none can be made.
-        """
-        is_bounded = self.room is not None and self.room.most is not None
-        if is_bounded or sys.platform != "linux" or not path or path in self._folders:
-            return None
-        try:
-            if self._has(path) or _hands_down(self._nearest(path)):
-                return None
-            os.mkdir(temp, dir_fd=self._temp)
-            return NewFolder(temp, path, os.open(temp, _FOLDER, dir_fd=self._temp))
-        except OSError:
-            return None
-
-    def place_folder(self, new: NewFolder) -> bool:
-        """Rename a temporary folder to its place, with what was written to it; false where something else has it."""
-        try:
-            parent, name = _split(new.path)
-            os.rename(new.temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(parent))
-        except OSError:
-            return False
-        self._keep_open(new.path, new.descriptor)
-        return True
-
-    def discard_folder(self, new: NewFolder) -> None:
-        """Remove a temporary folder and what was written to it; nothing, where it has its place after all."""
-        os.close(new.descriptor)
-        with contextlib.suppress(OSError):
-            descriptor = os.open(new.temp, _FOLDER, dir_fd=self._temp)
-            try:
-                for name in os.listdir(descriptor):
-                    os.unlink(name, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
-            os.rmdir(new.temp, dir_fd=self._temp)
 
     def rename(self, temp: str, other: str) -> None:
         """Give a temporary file another name."""
@@ -287,30 +242,10 @@ class FileTree:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=above)
             descriptor = os.open(name, _FOLDER, dir_fd=above)
-        self._keep_open(path, descriptor)
-        return descriptor
-
-    def _keep_open(self, path: bytes, descriptor: int) -> None:
         self._folders[path] = descriptor
         while len(self._folders) > _OPEN_FOLDERS:
             os.close(self._folders.popitem(last=False)[1])
-
-    def _has(self, path: bytes) -> bool:
-        """Whether anything is at `path`, whatever it is."""
-        folder, name = _split(path)
-        try:
-            os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _nearest(self, path: bytes) -> int:
-        """The lowest folder above `path` that is there."""
-        while path:
-            path = path.rpartition(b"/")[0]
-            with contextlib.suppress(FileNotFoundError):
-                return self._existing(path)
-        return self._root
+        return descriptor
 
     def _prune(self, folder: bytes) -> None:
         while folder:
@@ -328,22 +263,6 @@ class FileTree:
         for descriptor in self._folders.values():
             os.close(descriptor)
         self._folders.clear()
-
-
-class NewFolder:
-    """A folder that is filled under a temporary name: one rename gives all of its files their places."""
-
-    __slots__ = ("descriptor", "path", "temp")
-
-    def __init__(self, temp: str, path: bytes, descriptor: int) -> None:
-        self.temp = temp
-        self.path = path
-        self.descriptor = descriptor
-
-    def write(self, name: bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
-        """Make a file in it; returns size and mtime, as `FileTree.write`. Raises OSError."""
-        _split(name)
-        return _write(self.descriptor, name, octets, mtime_ns)
 
 
 def _write(folder: int, name: str | bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
@@ -376,16 +295,6 @@ def _is_one(folder: int, name: str, other: str) -> bool:
     except OSError:
         return False
     return (found.st_dev, found.st_ino) == (same.st_dev, same.st_ino)
-
-
-def _hands_down(folder: int) -> bool:
-    """Whether a folder made in this one gets the group or the access list from it."""
-    if os.fstat(folder).st_mode & stat.S_ISGID:
-        return True
-    try:
-        return bool(sys.platform == "linux" and os.getxattr(folder, "system.posix_acl_default"))
-    except OSError:
-        return False
 
 
 def _fault(cause: OSError, path: bytes) -> Exception:

@@ -207,7 +207,6 @@ class _OpenCopy:
                 listener=task.listener,
                 each=self._hear,
                 now=lambda: micros(task.now()) or 0,
-                lock=home.lock,
                 adopt=False,
             )
             self._stack = stack.pop_all()
