@@ -38,9 +38,9 @@ LINES = {
     "http": 6_093,
     "ingest": 8_599,
     "notify": 4_231,
-    "packages": 2_194,
+    "packages": 1_531,
     "patches": 861,
-    "processes": 499,
+    "processes": 425,
     "publish": 7_465,
     "rdf": 2_560,
     "simulate": 994,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_487,
-    "sync": 27_158,
+    "sync": 25_416,
     "top": 1_135,
     "triplestores": 946,
     "versions": 1_312,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 479
+MOST_MODULES = 470
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

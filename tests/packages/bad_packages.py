@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -196,36 +196,6 @@ def many_members(most: int = 65_540) -> bytes:
     return raw([*good_members(), *(Raw(b"resources/%d" % number, b"") for number in range(most))])
 
 
-def endless(chunk: int = 1 << 16) -> Iterator[bytes]:
-    """A package that never ends: one member after another. Take as much as you dare."""
-    writer = ZipWriter()
-    yield writer.member("manifest.xml", manifest(), deflate=True)
-    number = 0
-    while True:
-        yield b"".join(
-            writer.member(f"resources/{number + n}", b"x" * 1_000, deflate=False) for n in range(chunk // 1_000)
-        )
-        number += chunk // 1_000
-
-
-def endless_member() -> Iterator[bytes]:
-    """A member that never ends: deflate which gives zeros for ever."""
-    yield struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 8, 8, 0, 33, 0, 0, 0, 11, 0) + b"resources/x"
-    compressor = zlib.compressobj(0, zlib.DEFLATED, -15)
-    while True:
-        yield compressor.compress(bytes(1 << 16))
-
-
-def endless_nothing() -> Iterator[bytes]:
-    """A member that never ends and has no content: empty blocks of deflate for ever."""
-    yield struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 8, 8, 0, 33, 0, 0, 0, 11, 0) + b"resources/x"
-    while True:
-        yield b"\x00\x00\x00\xff\xff" * 10_000
-
-
-ENDLESS = {"members": endless, "content": endless_member, "nothing": endless_nothing}
-
-
 class Bad(NamedTuple):
     """A bad package: how it is made, what reading by the directory raises, what is wrong with its manifest."""
 
@@ -365,6 +335,3 @@ BAD: dict[str, Bad] = {
         with_manifest(manifest([GOOD_ENTRIES[0]._replace(path=None), GOOD_ENTRIES[1]])), None, "path"
     ),
 }
-
-NEEDS_DIRECTORY = {"octets in front of the first member", "gzip"}
-"""Those of which a reader of what arrives says that it cannot tell."""

@@ -1,23 +1,16 @@
 """Names of members: which a manifest's path means, which are refused, which collide."""
 
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headwater.packages.faults import BadPath, PackageTooLarge
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import (
-    MOST_SEGMENTS,
     MemberNames,
     has_leading_slash,
     member_name,
-    member_names,
     possible_names,
 )
 from tests.packages.bad_packages import NAMES
-from tests.support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -118,79 +111,3 @@ def test_what_is_remembered_is_bounded() -> None:
     names.add("0/" + "d/" * 20 + "x")
     with pytest.raises(PackageTooLarge):
         names.add("1/" + "d/" * 20 + "x")
-
-
-@pytest.mark.parametrize(
-    ("before", "together"),
-    [
-        ([], ["a/b", "a/c", "a/d/e", "top"]),
-        (["a/b"], ["a/c", "a/d"]),
-        (["a/b"], ["a/c", "A/B"]),
-        ([], ["a/b", "a/c", "A/b"]),
-        ([], ["a", "a/b"]),
-        ([], ["a/b", "a"]),
-        ([], ["a/b/c", "A/b"]),
-        (["a"], ["b", "a/b"]),
-        (["a"], ["b", "a/b/c/d"]),
-        (["a/b/c"], ["d", "a/B"]),
-        ([], ["d/" * 100 + "x"]),
-    ],
-)
-def test_many_names_at_once_are_as_one_after_another(before: Sequence[str], together: Sequence[str]) -> None:
-    """DST-P3."""
-    one, other = MemberNames(), MemberNames()
-    for name in before:
-        one.add(name)
-        other.add(name)
-    try:
-        for name in together:
-            one.add(name)
-    except BadPath:
-        assert not other.add_all(together)
-        assert len(other) == len(before)
-    else:
-        assert other.add_all(together)
-        assert vars(other).items() >= {k: v for k, v in vars(one).items() if k != "_limits"}.items()
-
-
-@pytest.mark.parametrize("limits", [PackageLimits(names_octets=7), PackageLimits(members=2)])
-def test_many_names_at_once_are_bounded(limits: PackageLimits) -> None:
-    names = MemberNames(limits)
-    assert names.add_all(["a/b", "a/c"])
-    assert not names.add_all(["d"])
-    assert len(names) == 2
-
-
-_PATHS = st.sampled_from(
-    [
-        "/a",
-        "/a/b.txt",
-        "a",
-        "/.a",
-        "/a/../b",
-        "/a/",
-        "//a",
-        "/",
-        "",
-        "/a\n/b",
-        "/a\n",
-        "\n",
-        "/é",
-        "/a b",
-        "/a\\b",
-        "/C:/a",
-    ]
-) | st.integers(1, MOST_SEGMENTS + 2).map(lambda count: "/a" * count)
-
-
-@given(st.lists(_PATHS, max_size=4))
-@settings(max_examples=examples(200))
-def test_names_together_are_those_of_each(paths: list[str]) -> None:
-    """DST-P3: whatever paths look like; all or none."""
-    try:
-        expected = list(map(member_name, paths))
-    except BadPath:
-        with pytest.raises(BadPath):
-            member_names(paths)
-        return
-    assert member_names(paths) == expected

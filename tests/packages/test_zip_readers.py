@@ -1,4 +1,4 @@
-"""Both readers of packages: what is good comes whole, what is bad is refused by each, whatever the cuts."""
+"""The reader of packages: what is good comes whole, what is bad is refused."""
 
 import io
 import os
@@ -6,23 +6,19 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.packages.faults import BadPackage, NeedsDirectory, PackageTooLarge
-from headwater.packages.inflation import Inflation
+from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import MemberNames
-from headwater.packages.zip_directory import read_directory
-from headwater.packages.zip_stream import MemberBegin, MemberData, MemberEnd, ZipStream
+from headwater.packages.zip_directory import Inflation, read_directory
 from headwater.packages.zip_writer import ZipWriter
-from tests.packages.bad_packages import BAD, ENDLESS, GOOD, NEEDS_DIRECTORY, good, manifest, raw, stored_without_length
+from tests.packages.bad_packages import BAD, GOOD, good, manifest, raw, stored_without_length
 from tests.packages.test_zip_writer import CONTENT, several
 from tests.support.examples import examples
 
@@ -32,44 +28,10 @@ LIMITS = PackageLimits(octets=64 << 20, member_octets=32 << 20, members=100_000)
 EXPECTED = {"manifest.xml": manifest(), **{f"resources/{name}": content for name, content in GOOD.items()}}
 
 
-def streamed(chunks: Iterator[bytes], whole: dict[str, bytes], limits: PackageLimits = LIMITS) -> None:
-    """Read a package while it arrives; the members that are whole are put into `whole`."""
-    stream = ZipStream(limits)
-    content: list[bytes] = []
-    begun: list[str] = []
-    for chunk in chunks:
-        for event in stream.push(chunk):
-            match event:
-                case MemberBegin(name, _):
-                    begun.append(name)
-                    content = []
-                case MemberData(octets):
-                    content.append(octets)
-                case MemberEnd(name, octets):
-                    assert begun[-1] == name
-                    assert name not in whole
-                    whole[name] = b"".join(content)
-                    assert len(whole[name]) == octets
-                    assert octets > 1 << 20 or len(content) == 1, "a small member comes as one"
-    stream.finish()
-
-
-def cut(package: bytes, size: int) -> Iterator[bytes]:
-    """The package in pieces."""
-    return (package[start : start + size] for start in range(0, len(package), size))
-
-
 def by_directory(package: bytes, limits: PackageLimits = LIMITS) -> dict[str, bytes]:
     """Read a package by its central directory."""
     directory = read_directory(io.BytesIO(package), limits)
     return {member.name: directory.read(member) for member in directory.members}
-
-
-@pytest.mark.parametrize("size", [1, 7, 1_000, 1 << 20])
-def test_the_stream_reader_gives_the_same_however_octets_arrive(size: int) -> None:
-    whole: dict[str, bytes] = {}
-    streamed(cut(several(ZipWriter()), size), whole)
-    assert whole == CONTENT
 
 
 def packed_as(*names: str) -> bytes:
@@ -81,14 +43,10 @@ def packed_as(*names: str) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("size", [1, 7, 1_000, 1 << 20])
-def test_names_may_begin_with_the_folder_that_was_packed(size: int) -> None:
+def test_names_may_begin_with_the_folder_that_was_packed() -> None:
     """As `bsdtar --format zip -cf PACKAGE .` writes them."""
     package = packed_as("./", "./manifest.xml", "./r/", "./r/a", "./r/b", "c")
     expected = {"manifest.xml": b"./manifest.xml", "r/a": b"./r/a", "r/b": b"./r/b", "c": b"c"}
-    whole: dict[str, bytes] = {}
-    streamed(cut(package, size), whole)
-    assert whole == expected
     assert by_directory(package) == expected
 
 
@@ -99,39 +57,21 @@ def test_such_names_are_looked_at_like_others(names: tuple[str, ...]) -> None:
     package = packed_as(*names)
     with pytest.raises(BadPackage):
         by_directory(package)
-    with pytest.raises(BadPackage):
-        streamed(cut(package, 1 << 20), {})
 
 
-@pytest.mark.parametrize("size", [1, 7, 1_000, 1 << 20])
-def test_small_members_come_whole_however_octets_arrive(size: int) -> None:
-    """In lists, the same ones whatever is cut, for a reader of many."""
-    writer = ZipWriter()
-    octets = [writer.member(f"r/{number}", b"content " * number, deflate=number % 2 == 0) for number in range(50)]
-    stream = ZipStream(LIMITS)
-    events = [event for chunk in cut(b"".join([*octets, writer.end()]), size) for event in stream.push_whole(chunk)]
-    stream.finish()
-    assert all(isinstance(event, list) for event in events)
-    whole = [(member.name, member.octets) for event in events if isinstance(event, list) for member in event]
-    assert whole == [(f"r/{number}", b"content " * number) for number in range(50)]
-
-
-def test_both_readers_read_what_our_writer_writes() -> None:
+def test_the_reader_reads_what_our_writer_writes() -> None:
     assert by_directory(several(ZipWriter())) == CONTENT
     assert list(by_directory(good())) == list(EXPECTED)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_both_readers_read_what_zipfile_writes(method: int) -> None:
+def test_the_reader_reads_what_zipfile_writes(method: int) -> None:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", method) as package:
         package.mkdir("resources")
         for name, content in CONTENT.items():
             package.writestr(name, content)
         package.comment = b"made by another program"
-    whole: dict[str, bytes] = {}
-    streamed(cut(made.getvalue(), 999), whole)
-    assert whole == CONTENT
     assert by_directory(made.getvalue()) == CONTENT
 
 
@@ -157,9 +97,7 @@ def test_what_zipfile_writes_into_a_pipe_has_data_descriptors(zip64: bool) -> No
             with package.open(name, "w", force_zip64=zip64) as member:
                 member.write(content)
     octets = bytes(pipe.octets)
-    whole: dict[str, bytes] = {}
-    streamed(cut(octets, 1_000), whole)
-    assert whole == CONTENT == by_directory(octets)
+    assert by_directory(octets) == CONTENT
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -174,9 +112,7 @@ def test_data_descriptors_in_every_form(large: bool, signed: bool) -> None:
     octets = head + body + (b"PK\7\x08" if signed else b"") + struct.pack("<IQQ" if large else "<III", *facts)
     central = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, 20, 8, 8, 0, 33, *facts, 1, 0, 0, 0, 0, 0, 0) + b"a"
     package = octets + central + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central), len(octets), 0)
-    whole: dict[str, bytes] = {}
-    streamed(cut(package, 5), whole)
-    assert whole == {"a": content} == by_directory(package)
+    assert by_directory(package) == {"a": content}
 
 
 def test_a_long_member_comes_in_blocks() -> None:
@@ -186,9 +122,7 @@ def test_a_long_member_comes_in_blocks() -> None:
             writer = ZipWriter()
             octets = len(content) if known else None
             package = b"".join(writer.stream("long", [content], octets=octets, deflate=deflate)) + writer.end()
-            whole: dict[str, bytes] = {}
-            streamed(cut(package, 100_000), whole)
-            assert whole == {"long": content} == by_directory(package)
+            assert by_directory(package) == {"long": content}
 
 
 @pytest.mark.parametrize("content", [bytes(12 << 20), b"the same line\n" * 800_000], ids=["zeros", "lines"])
@@ -201,14 +135,10 @@ def test_content_that_shrinks_as_a_bomb_does_can_be_read(content: bytes, how: st
     else:
         package = b"".join(writer.stream("sparse", [content], deflate=True)) + writer.end()
     assert len(package) < len(content) / 20
-    whole: dict[str, bytes] = {}
-    streamed(cut(package, 100_000), whole, PackageLimits())
-    assert whole == {"sparse": content} == by_directory(package, PackageLimits())
+    assert by_directory(package, PackageLimits()) == {"sparse": content}
 
 
-def test_a_stored_member_without_length_needs_the_directory() -> None:
-    with pytest.raises(NeedsDirectory):
-        streamed(cut(stored_without_length(), 1_000), {})
+def test_a_stored_member_without_length_is_found_by_the_directory() -> None:
     assert by_directory(stored_without_length()) == {"resources/a.txt": GOOD["a.txt"]}
 
 
@@ -221,34 +151,10 @@ def test_a_bad_package_is_refused_by_its_directory(name: str) -> None:
         by_directory(bad.make())
 
 
-@pytest.mark.parametrize("name", [name for name, bad in BAD.items() if bad.fault], ids=str)
-def test_a_bad_package_is_refused_while_it_arrives(name: str) -> None:
-    """What came before may be whole members, each right by itself; never one that the fault is about."""
-    bad = BAD[name]
-    whole: dict[str, bytes] = {}
-    with pytest.raises(NeedsDirectory if name in NEEDS_DIRECTORY else BadPackage):
-        streamed(cut(bad.make(), 60_000), whole)
-    assert not {found for found in whole if ".." in found or found.startswith("/") or "\\" in found}
-
-
 @pytest.mark.parametrize("name", [name for name, bad in BAD.items() if not bad.fault], ids=str)
 def test_a_package_with_a_bad_manifest_is_a_good_zip_file(name: str) -> None:
     package = BAD[name].make()
-    content = by_directory(package)
-    whole: dict[str, bytes] = {}
-    if name in NEEDS_DIRECTORY:
-        with pytest.raises(NeedsDirectory):
-            streamed(cut(package, 1_000), whole)
-    else:
-        streamed(cut(package, 1_000), whole)
-        assert whole == content
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-def test_a_package_that_never_ends_is_given_up(name: str) -> None:
-    limits = PackageLimits(octets=8 << 20, member_octets=4 << 20, members=2_000)
-    with pytest.raises(PackageTooLarge):
-        streamed(islice(ENDLESS[name](), 10_000), {}, limits)
+    assert by_directory(package)
 
 
 def zeros(name: str = "{}") -> bytes:
@@ -293,10 +199,7 @@ def unusual_zeros() -> bytes:
 def test_each_bound_holds(limits: PackageLimits, package: object) -> None:
     octets = package()  # type: ignore[operator]
     with pytest.raises(PackageTooLarge):
-        streamed(cut(octets, 1_000), {}, limits)
-    if limits.extra_octets > 3:
-        with pytest.raises(PackageTooLarge):
-            by_directory(octets, limits)
+        by_directory(octets, limits)
 
 
 PLAIN = sum(map(len, EXPECTED.values()))
@@ -320,23 +223,17 @@ MOST = max(map(len, EXPECTED.values()))
 )
 def test_what_is_just_within_a_bound_is_read(limits: PackageLimits, package: object) -> None:
     octets = package()  # type: ignore[operator]
-    whole: dict[str, bytes] = {}
-    streamed(cut(octets, 1_000), whole, limits)
-    assert len(whole) in (3, 40)
-    assert by_directory(octets, limits) == whole
+    assert len(by_directory(octets, limits)) in (3, 40)
 
 
 END_FIELDS = {"disk": 4, "disk of the directory": 6, "records here": 8, "records": 10, "size": 12, "begin": 16}
 
 
-@pytest.mark.parametrize("size", [7, 1 << 20])
 @pytest.mark.parametrize("field", END_FIELDS)
-def test_each_field_of_the_end_has_to_be_right(field: str, size: int) -> None:
+def test_each_field_of_the_end_has_to_be_right(field: str) -> None:
     """By a directory that lies elsewhere, another reader would see other members."""
     octets = bytearray(good())
     octets[len(octets) - 22 + END_FIELDS[field]] += 1
-    with pytest.raises(BadPackage):
-        streamed(cut(bytes(octets), size), {})
     with pytest.raises(BadPackage):
         by_directory(bytes(octets))
 
@@ -364,10 +261,6 @@ def test_what_is_said_of_a_member_has_to_be_true(wrong: str, content: bytes, how
     central = struct.pack("<4sHHHHHH", b"PK\1\2", 20, 20, flags, method, 0, 33) + said
     central += struct.pack("<HHHHHII", 1, 0, 0, 0, 0, 0, 0) + b"a"
     package = local + central + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local), 0)
-    whole: dict[str, bytes] = {}
-    with pytest.raises(BadPackage):
-        streamed(cut(package, 1 << 16), whole)
-    assert whole == {}
     with pytest.raises(BadPackage):
         by_directory(package)
 
@@ -383,20 +276,9 @@ def test_a_header_that_contradicts_its_descriptor_is_refused(packed: int, plain:
     local += b"PK\7\x08" + struct.pack("<III", *facts)
     central = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, 20, 8, 8, 0, 33, *facts, 1, 0, 0, 0, 0, 0, 0) + b"a"
     package = local + central + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central), len(local), 0)
-    whole: dict[str, bytes] = {}
     is_right = (packed, plain) == (0, 0)
     with nullcontext() if is_right else pytest.raises(BadPackage):
-        streamed(cut(package, 100), whole)
-    assert whole == ({"a": content} if is_right else {})
-
-
-def test_what_was_found_to_be_bad_is_read_no_further() -> None:
-    """Whatever comes behind it: what is left of the package might look like a good one."""
-    stream = ZipStream(LIMITS)
-    with pytest.raises(BadPackage):
-        list(stream.push(b"PK\3\4" + b"\xff" * 100))
-    with pytest.raises(BadPackage, match="before"):
-        list(stream.push(good()))
+        assert by_directory(package) == {"a": content}
 
 
 def test_the_bound_of_inflating_is_the_ratio_that_is_said() -> None:
@@ -404,77 +286,26 @@ def test_the_bound_of_inflating_is_the_ratio_that_is_said() -> None:
     body = zlib.compress(content, wbits=-15)
     ratio = -(-len(content) // len(body))
     for most in (ratio, ratio - 1):
-        inflation = Inflation("a", PackageLimits(ratio=most, ratio_octets=100), len(content), said=True)
+        inflation = Inflation("a", PackageLimits(ratio=most, ratio_octets=100), len(content))
         with nullcontext() if most == ratio else pytest.raises(PackageTooLarge, match=f"more than {most} times"):
             assert b"".join(inflation.push(body)) == content
-
-
-def right(name: str, content: bytes) -> bool:
-    """Whether a member of the good package is what it was."""
-    return EXPECTED.get(name) == content
 
 
 SMALL = good()
 
 
-@given(st.integers(0, len(SMALL) - 1), st.integers(1, 255), st.integers(1, 700))
+@given(st.integers(0, len(SMALL) - 1), st.integers(1, 255))
 @settings(max_examples=examples(900), deadline=None)
-def test_a_flipped_octet_never_gives_wrong_content(place: int, flip: int, size: int) -> None:
+def test_a_flipped_octet_never_gives_wrong_content(place: int, flip: int) -> None:
     """Either the package is refused, or every member is what it was; a name may be another, with that content."""
     package = bytearray(SMALL)
     package[place] ^= flip
-    whole: dict[str, bytes] = {}
-    for read in (
-        lambda: streamed(cut(bytes(package), size), whole),
-        lambda: whole.update(by_directory(bytes(package))),
-    ):
-        try:
-            read()
-        except (BadPackage, NeedsDirectory):
-            continue
-    assert set(whole.values()) <= set(EXPECTED.values())
+    assert set(read_if_good(bytes(package)).values()) <= set(EXPECTED.values())
 
 
-MIXED = several(ZipWriter())
-
-
-def outcome(package: bytes, size: int) -> tuple[dict[str, bytes], str]:
-    """The members that came whole, and how the reading ended."""
-    whole: dict[str, bytes] = {}
-    try:
-        streamed(cut(package, size), whole)
-    except (BadPackage, NeedsDirectory) as fault:
-        return whole, fault.code
-    return whole, "read"
-
-
-@given(
-    st.one_of(
-        st.tuples(st.just(SMALL), st.integers(1, len(SMALL))),
-        st.tuples(st.just(MIXED), st.integers(50, 5_000)),  # 98,000 octets: one at a time they take seconds
-    ),
-    st.floats(0, 1, exclude_max=True),
-    st.integers(0, 255),
-    st.floats(0.5, 1),
-)
+@given(st.integers(0, len(SMALL) - 1))
 @settings(max_examples=examples(450), deadline=None)
-def test_damage_is_found_the_same_however_octets_arrive(
-    cuts: tuple[bytes, int], place: float, flip: int, length: float
-) -> None:
-    good_one, size = cuts
-    package = bytearray(good_one)
-    package[int(place * len(package))] ^= flip
-    octets = bytes(package[: int(length * len(package))])
-    assert outcome(octets, size) == outcome(octets, len(octets))
-
-
-@given(st.integers(0, len(SMALL) - 1), st.integers(1, 700))
-@settings(max_examples=examples(450), deadline=None)
-def test_a_cut_package_is_always_noticed(place: int, size: int) -> None:
-    whole: dict[str, bytes] = {}
-    with pytest.raises((BadPackage, NeedsDirectory)):
-        streamed(cut(SMALL[:place], size), whole)
-    assert all(right(name, content) for name, content in whole.items())
+def test_a_cut_package_is_always_noticed(place: int) -> None:
     with pytest.raises(BadPackage):
         by_directory(SMALL[:place])
 
@@ -483,13 +314,15 @@ def test_a_cut_package_is_always_noticed(place: int, size: int) -> None:
 @settings(max_examples=examples(450), deadline=None)
 def test_octets_that_are_put_in_never_give_wrong_content(octets: bytes, place: int) -> None:
     package = SMALL[:place] + octets + SMALL[place:]
-    whole: dict[str, bytes] = {}
-    for read in (lambda: streamed(cut(package, 333), whole), lambda: whole.update(by_directory(package))):
-        try:
-            read()
-        except (BadPackage, NeedsDirectory):
-            continue
-    assert set(whole.values()) <= set(EXPECTED.values())
+    assert set(read_if_good(package).values()) <= set(EXPECTED.values())
+
+
+def read_if_good(package: bytes) -> dict[str, bytes]:
+    """The members of a package; none where it is refused."""
+    try:
+        return by_directory(package)
+    except BadPackage:
+        return {}
 
 
 NAMES = st.text("abcäñ日-_ .~%", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
@@ -497,10 +330,9 @@ NAMES = st.text("abcäñ日-_ .~%", min_size=1, max_size=8).filter(lambda name: 
 
 @given(
     st.dictionaries(NAMES, st.tuples(st.binary(max_size=3_000), st.booleans(), st.sampled_from(["member", "stream"]))),
-    st.integers(1, 5_000),
 )
 @settings(max_examples=examples(300), deadline=None)
-def test_what_is_written_is_read(members: dict[str, tuple[bytes, bool, str]], size: int) -> None:
+def test_what_is_written_is_read(members: dict[str, tuple[bytes, bool, str]]) -> None:
     writer, names, expected, package = ZipWriter(), MemberNames(), {}, b""
     for name, (content, deflate, how) in members.items():
         if not names.admits(name):
@@ -512,9 +344,7 @@ def test_what_is_written_is_read(members: dict[str, tuple[bytes, bool, str]], si
         else:
             package += b"".join(writer.stream(name, [content], octets=len(content), deflate=deflate))
     package += writer.end()
-    whole: dict[str, bytes] = {}
-    streamed(cut(package, size), whole)
-    assert whole == expected == by_directory(package)
+    assert by_directory(package) == expected
 
 
 def test_offsets_beyond_4_gib_are_read(tmp_path: Path) -> None:
@@ -530,13 +360,9 @@ def test_offsets_beyond_4_gib_are_read(tmp_path: Path) -> None:
 def test_many_members_are_read() -> None:
     writer = ZipWriter()
     package = b"".join(writer.member(str(n), b"x", deflate=False) for n in range(65_536)) + writer.end()
-    whole: dict[str, bytes] = {}
-    streamed(cut(package, 1 << 18), whole)
-    assert len(whole) == 65_536
     assert len(read_directory(io.BytesIO(package), LIMITS).members) == 65_536
 
 
 def test_a_comment_is_read_over() -> None:
     package = raw([], comment=os.urandom(4).hex().encode())
-    streamed(cut(package, 3), {})
     assert by_directory(package) == {}

@@ -36,13 +36,6 @@ class PackageTooLarge(BadPackage):
     code = "HW-PKG-05"
 
 
-class NeedsDirectory(SourceFault):
-    """A package that is in order as far as it was read, but cannot be read while it arrives: its central directory is
-    needed, which is at its end. Read it from a file."""
-
-    code = "HW-PKG-06"
-
-
 class MemberChanged(HeadwaterError):
     """Content that is packed is longer or shorter than was said: it changed meanwhile. The octets that were given of
     this member must be thrown away; the writer's own state is as before it."""

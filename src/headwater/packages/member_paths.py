@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from headwater.packages.faults import BadPath, PackageTooLarge, shown
@@ -26,9 +25,6 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:|^/|(?:^|/)\.{0,2}(?=/|$
 is_plain = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII).match
 """Whether nothing of a name has to be looked at more closely, but for the number of its segments, as with most."""
 
-_plain_paths = re.compile(r"(?:(?:/[A-Za-z0-9_-][\w.-]*){1,9}\n)+\Z", re.ASCII).match
-"""The same for many paths with a leading slash, each on a line, none of which has too many segments."""
-
 _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
@@ -38,14 +34,6 @@ def member_name(path: str) -> str:
     name = path[1:] if path.startswith("/") else path.removeprefix(HERE)
     check_name(name)
     return name
-
-
-def member_names(paths: Sequence[str]) -> list[str]:
-    """The same for many paths, quicker. Raises BadPath where one of them is refused."""
-    lines = "\n".join(paths) + "\n"
-    if _plain_paths(lines) and lines.count("\n") == len(paths):
-        return [path[1:] for path in paths]
-    return list(map(member_name, paths))
 
 
 def has_leading_slash(path: str) -> bool:
@@ -125,37 +113,6 @@ class MemberNames:
             self._add_folders_of(key)
             self._last_folder = folder
         self._remember(self._files, key)
-
-    def add_all(self, names: Sequence[str]) -> bool:
-        """Take the names of many files in at once, where one look at them shows that none is refused or collides.
-
-        They are of ASCII letters, digits and `_-./`, with no segment that is empty or begins with a dot. False, and
-        nothing is taken in: `add` has to tell of each.
-        """
-        keys = [name.lower() for name in names]
-        files, folders = set(keys), set[str]()
-        for folder in {key.rpartition("/")[0] for key in keys}:
-            parent = folder
-            while parent and parent not in self._folders:
-                folders.add(parent)
-                parent = parent.rpartition("/")[0]
-        octets = self._octets + sum(map(len, keys)) + sum(map(len, folders))
-        is_free = (
-            len(files) == len(keys)
-            and files.isdisjoint(folders)
-            and self._files.isdisjoint(files)
-            and self._files.isdisjoint(folders)
-            and self._folders.isdisjoint(files)
-        )
-        most = self._limits.members
-        has_room = octets <= self._limits.names_octets and len(self) + len(files) <= most
-        has_room = has_room and len(self._folders) + len(folders) <= most
-        if not (is_free and has_room) or any(key.count("/") >= MOST_SEGMENTS for key in keys):
-            return False
-        self._files |= files
-        self._folders |= folders
-        self._octets = octets
-        return True
 
     def add_folder(self, name: str) -> None:
         """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""

@@ -8,9 +8,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from headwater.deflate import crc32
+from headwater.deflate import DeflateError, crc32, raw_inflater
 from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge, shown
-from headwater.packages.inflation import Inflation, inflate_whole
 from headwater.packages.limits import PackageLimits
 from headwater.packages.zip_format import (
     CENTRAL,
@@ -43,8 +42,79 @@ WHOLE_OCTETS = 1 << 20
 """A member up to this size is read at once."""
 
 _READ = 1 << 18
+_BLOCK = 1 << 18
+"""Most octets of content that come out at a time: a short input may become a thousand times as long."""
+
+_INPUT = 1 << 14
+"""Octets that are handed to the inflater at a time: it copies what it has not used."""
+
 _MOST_REST = 25
 """One more than the longest data descriptor has."""
+
+
+class Inflation:
+    """Deflated content of one long member within bounds, block by block. `most`: octets that it is said to have."""
+
+    def __init__(self, name: str, limits: PackageLimits, most: int) -> None:
+        self._name = name
+        self._limits = limits
+        self._most = most
+        self._inflater = raw_inflater()
+        self.packed = 0
+        """Octets of the file that belong to the member, so far."""
+        self.plain = 0
+        """Octets of content that have come out."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the deflated content was met."""
+        return self._inflater.eof
+
+    def push(self, data: bytes | bytearray) -> Iterator[bytes]:
+        """Inflate; `packed` tells how much of `data` was used. Raises BadPackage, PackageTooLarge."""
+        for start in range(0, len(data), _INPUT):
+            if self.ended:
+                return
+            waiting = bytes(data[start : start + _INPUT])
+            self.packed += len(waiting)
+            while not self.ended:
+                out = self._inflate(waiting)
+                waiting = self._inflater.unconsumed_tail
+                if out:
+                    self._check(len(out))
+                    yield out
+                if not waiting and len(out) < _BLOCK:
+                    break
+            self.packed -= len(self._inflater.unused_data)
+            self._check(0)
+
+    def _inflate(self, data: bytes) -> bytes:
+        try:
+            return self._inflater.decompress(data, _BLOCK)
+        except DeflateError as error:
+            raise BadPackage(f"the deflated content of {shown(self._name)} is damaged") from error
+
+    def _check(self, octets: int) -> None:
+        limits = self._limits
+        self.plain += octets
+        if self.plain > self._most:
+            raise BadPackage(f"{shown(self._name)} has more octets than the {self._most:,} that are said")
+        if self.plain > limits.ratio_octets and self.plain > limits.ratio * self.packed:
+            raise PackageTooLarge(f"{shown(self._name)} grows more than {limits.ratio} times by inflating")
+        if self.packed > self.plain + (self.plain >> 4) + limits.barren_octets:
+            raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
+
+
+def inflate_whole(name: str, body: bytes, octets: int) -> bytes:
+    """The content of a small member, which has exactly so many octets. Raises BadPackage."""
+    inflater = raw_inflater()
+    try:
+        content = inflater.decompress(body, octets + 1)
+    except DeflateError as error:
+        raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
+    if not inflater.eof or inflater.unused_data or len(content) != octets:
+        raise BadPackage(f"{shown(name)} has another length than the central directory says")
+    return content
 
 
 class ZipMember(msgspec.Struct, frozen=True, gc=False):
@@ -74,18 +144,11 @@ class ZipDirectory:
     def blocks(self, member: ZipMember) -> Iterator[bytes]:
         """The content of a member in blocks; up to 1 MiB comes as one. The last of them may be believed when the
         iteration ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
-        record, extent = member.record, member.end - member.begin
-        self._file.seek(member.begin)
-        if max(record.plain, extent) <= WHOLE_OCTETS:
-            octets = self._file.read(extent)
-            header = self._checked(member, octets)
-            body = octets[header.octets : header.octets + record.packed]
-            content = body if record.method == STORED else inflate_whole(member.name, body, record.plain)
-            if (crc32(content), len(content)) != (record.crc, record.plain):
-                raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
-            _check_rest(member, header, octets[header.octets + record.packed :])
-            yield content
+        record = member.record
+        if _is_small(member):
+            yield self.read(member)
             return
+        self._file.seek(member.begin)
         head = self._file.read(LOCAL.size)
         if len(head) == LOCAL.size:
             head += self._file.read(local_octets(head, 0, self._budget.limits) - LOCAL.size)
@@ -103,7 +166,19 @@ class ZipDirectory:
 
     def read(self, member: ZipMember) -> bytes:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
-        return b"".join(self.blocks(member))
+        if not _is_small(member):
+            return b"".join(self.blocks(member))
+        self._file.seek(member.begin)
+        octets, record = self._file.read(member.end - member.begin), member.record
+        header = self._checked(member, octets)
+        end = header.octets + record.packed
+        content = octets[header.octets : end]
+        if record.method != STORED:
+            content = inflate_whole(member.name, content, record.plain)
+        if crc32(content) != record.crc or len(content) != record.plain:
+            raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
+        _check_rest(member, header, octets[end:])
+        return content
 
     def check(self, member: ZipMember) -> None:
         """Read a member only to see that it is in order. Raises as `blocks`."""
@@ -132,7 +207,7 @@ class ZipDirectory:
         if record.method == STORED:
             yield from self._packed(member, at)
             return
-        inflation = Inflation(member.name, self._budget.limits, record.plain, said=True)
+        inflation = Inflation(member.name, self._budget.limits, record.plain)
         for packed in self._packed(member, at):
             yield from inflation.push(packed)
         if not inflation.ended or inflation.packed != record.packed:
@@ -148,6 +223,10 @@ class ZipDirectory:
                 raise CutPackage(f"the package ends in {shown(member.name)}")
             at += len(block)
             yield block
+
+
+def _is_small(member: ZipMember) -> bool:
+    return member.octets <= WHOLE_OCTETS and member.end - member.begin <= WHOLE_OCTETS
 
 
 def _check_rest(member: ZipMember, header: LocalHeader, rest: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Headers of members as both readers take them: decoded, refused where they must be, within the limits."""
+"""Headers of members as they are read: decoded, refused where they must be, within the limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge, shown
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import HERE, MANIFEST, MemberNames, is_plain
+from headwater.packages.member_paths import HERE, MANIFEST, MemberNames
 from headwater.packages.zip_format import (
     CENTRAL,
     DEFLATED,
@@ -173,43 +173,21 @@ class PackageBudget:
         self.names.add(name)
         return True
 
-    def admit_all(self, names: list[str]) -> bool:
-        """Take many files in at once, where their names are plain and nothing is to be refused; else False, and
-        nothing is taken in: `admit` has to tell of each."""
-        if self._members + len(names) > self.limits.members or not all(map(is_plain, names)):
-            return False
-        if not self.names.add_all(names):
-            return False
-        self._members += len(names)
-        return True
-
-    @property
-    def most_usual(self) -> int:
-        """Up to so many octets of content nothing is refused by what its header says (`check_said`)."""
-        limits = self.limits
-        return min(limits.ratio_octets, limits.member_octets, limits.manifest_octets)
-
-    def spend(self, octets: int, packed: int | None = None) -> None:
-        """Take account of content that comes out of a member, of so many `packed` octets. Raises PackageTooLarge.
-
-        None: of a member whose own growth is bounded while it comes.
-        """
+    def spend(self, octets: int, packed: int) -> None:
+        """Take account of the content of a member, of so many `packed` octets. Raises PackageTooLarge."""
         limits = self.limits
         self._plain += octets
-        self._packed += octets // limits.ratio + 1 if packed is None else packed
+        self._packed += packed
         if self._plain > limits.octets:
             raise PackageTooLarge(f"more than {limits.octets:,} octets of content")
         if self._plain > limits.package_ratio_octets and self._plain > limits.ratio * self._packed:
             raise PackageTooLarge(f"the members together grow more than {limits.ratio} times by inflating")
 
-    def most_of(self, name: str) -> int:
-        """The most octets that the content of this member may have."""
-        return self.limits.manifest_octets if name == MANIFEST else self.limits.member_octets
-
     def check_said(self, name: str, packed: int, plain: int) -> None:
         """Refuse a member by what its header says. Raises PackageTooLarge."""
-        if plain > self.most_of(name):
-            raise PackageTooLarge(f"{shown(name)} has {plain:,} octets, more than {self.most_of(name):,}")
+        most = self.limits.manifest_octets if name == MANIFEST else self.limits.member_octets
+        if plain > most:
+            raise PackageTooLarge(f"{shown(name)} has {plain:,} octets, more than {most:,}")
         if plain > self.limits.ratio_octets and plain > self.limits.ratio * packed:
             raise PackageTooLarge(f"{shown(name)} grows more than {self.limits.ratio} times by inflating")
 

@@ -32,13 +32,17 @@ MANIFESTS = {
 }
 """The kind of the manifests in the packages of a dump (DST-P7)."""
 
-_STAGE = "INSERT OR REPLACE INTO temp.packed(place, name, uri, hash, length, lastmod, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
-"""Of several states of a resource the last one counts."""
-
+_STAGE = "INSERT INTO temp.packed(place, name, uri, hash, length, lastmod, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ANOTHER = "substr(p.hash, 1, instr(p.hash, ':')) = substr(w.hash, 1, instr(w.hash, ':')) AND p.hash <> w.hash"
 """Whether the manifest itself says that the member is in another state than the listed one."""
 
 _WANTED = f"FROM temp.packed p CROSS JOIN temp.work w ON w.uri = p.uri WHERE {ELIGIBLE} AND NOT coalesce({_ANOTHER}, 0)"
+_KEEP = (
+    f"DELETE FROM temp.packed WHERE place NOT IN (SELECT place FROM (SELECT p.place, max(({{}}) * {1 << 40} + p.place)"  # noqa: S608
+    f" {_WANTED} GROUP BY w.n))"
+)
+"""Of several states of a resource the last one counts, of those that agree with what is listed if there are any."""
+
 _DEMAND = f"SELECT count(*), count(*) - count(w.hash), coalesce(sum(coalesce(w.length, {USUAL_OCTETS})), 0) {_WANTED}"
 
 _AGREES = "coalesce(w.lastmod = p.lastmod, w.known_at = p.at, 0)"
@@ -59,16 +63,26 @@ class PackageContent:
     """The content of one package; staged in place of that of the package before."""
 
     def __init__(
-        self, database: Database, package: PackageFile, listed: ListedPackage | None, scope: Scope, warn: Warn
+        self,
+        database: Database,
+        package: PackageFile,
+        listed: ListedPackage | None,
+        scope: Scope,
+        warn: Warn,
+        *,
+        is_list: bool = False,
     ) -> None:
-        """`listed`: what a dump says of the package; None: it was made on demand. Raises BadPackage."""
+        """`listed`: what a dump says of the package; None: it was made on demand. `is_list`: this very manifest lists
+        what is wanted of it (DST-D). Raises BadPackage."""
         self._database = database
         self._package = package
         self._listed = listed
         self._uris = EntryFilter(scope)
+        self._agrees = "0" if listed is None else _AGREES_AS_LISTED if is_list else _AGREES
         with database.write() as t:
             t.run("DELETE FROM temp.packed")
             t.many(_STAGE, self._rows())
+            t.run(_KEEP.format(self._agrees))
             resources, self.unverifiable, octets = t.one(_DEMAND) or (0, 0, 0)
         self.wanted = Demand(resources, octets)
         """Resources of the work among its members, as far as they are said to be in the listed state; of these
@@ -103,16 +117,13 @@ class PackageContent:
             said = f"{undeclared:,} members of a package are in no entry of its manifest: they are ignored"
             warn("DST-P4", said, listed.uri)
 
-    def place(
-        self, placing: MemberPlacing, results: ResultLog, objection: Callable[[str], str | None], *, is_list: bool
-    ) -> None:
-        """Place what is wanted. `is_list`: this very manifest lists what is wanted of the package (DST-D).
+    def place(self, placing: MemberPlacing, results: ResultLog, objection: Callable[[str], str | None]) -> None:
+        """Place what is wanted.
 
         `objection`: what the scope, which is another by now perhaps, says of what an earlier run has failed to fetch.
         Raises BadPackage where a member is not what the package says of it: the rest is left.
         """
-        agrees = "0" if self._listed is None else _AGREES_AS_LISTED if is_list else _AGREES
-        columns = f"SELECT p.place, p.name, p.hash, p.length, {agrees}, {_WORK}"
+        columns = f"SELECT p.place, p.name, p.hash, p.length, {self._agrees}, {_WORK}"
         query = f"{columns} {_WANTED} AND p.place > ? ORDER BY p.place LIMIT {_CHUNK}"
         directory = self._package.directory
         told: list[Row] = [(0,)]
@@ -131,7 +142,7 @@ class PackageContent:
                     member = directory.get(name)
                     assert member is not None
                     stated = StatedByManifest(hash_, length) if agreed else None
-                    placing.place(work, member.octets, directory.blocks(member), stated)
+                    placing.place(work, directory, member, stated)
                     results.flush_when_due()
             finally:
                 for work in works:

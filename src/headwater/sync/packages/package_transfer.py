@@ -146,13 +146,15 @@ class PackageTransfer:
         placing = self._placing(tree, results)
         try:
             download.fetch()
-            with open(download.path, "rb") as file:
+            with open(download.path, "rb", buffering=1 << 20) as file:
                 package = read_package(file, kind=MANIFESTS[chosen.kind], base_uri=listed.uri)
-                content = PackageContent(self._context.database, package, listed, self._scope, self._warn)
+                is_list = self._plan.is_list(chosen.kind) and not self._lost
+                content = PackageContent(
+                    self._context.database, package, listed, self._scope, self._warn, is_list=is_list
+                )
                 if not content.wanted.resources or not self._plan.is_worth(chosen.kind, listed, content.wanted):
                     return
-                is_list = self._plan.is_list(chosen.kind) and not self._lost
-                content.place(placing, results, objection, is_list=is_list)
+                content.place(placing, results, objection)
             if content.unverifiable and listed.digest is None:
                 said = f"neither {content.unverifiable:,} resources nor their package have a hash: its CRCs verify them"
                 self._warn("DST-P1", said, listed.uri)
@@ -181,10 +183,10 @@ class PackageTransfer:
         placing = self._placing(tree, results)
 
         def take(path: Path, limits: PackageLimits) -> None:
-            with path.open("rb") as file:
+            with path.open("rb", buffering=1 << 20) as file:
                 package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
                 content = PackageContent(context.database, package, None, self._scope, self._warn)
-                content.place(placing, results, self._scope.objection, is_list=False)
+                content.place(placing, results, self._scope.objection)
 
         demand = OnDemand(context.transport, context.database, offer, context.temp, take, self._scope.objection)
         try:

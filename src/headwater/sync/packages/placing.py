@@ -14,6 +14,7 @@ import msgspec
 from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import write_all
 from headwater.packages.faults import BadPackage
+from headwater.packages.zip_directory import ZipDirectory, ZipMember
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
@@ -48,24 +49,25 @@ class MemberPlacing:
         self._largest = largest
         self.placed_count = 0
 
-    def place(self, work: Work, octets: int, content: Iterator[bytes], stated: StatedByManifest | None) -> None:
-        """Place the member with this content, of so many octets, if it is what is listed; if not, the work is left.
+    def place(self, work: Work, package: ZipDirectory, member: ZipMember, stated: StatedByManifest | None) -> None:
+        """Place a member of a package if it is what is listed; if not, the work is left.
 
         `stated` counts where the list gives no digest that can be computed (DST-P5); without it, such work is left.
         Raises BadPackage, with the work left, where the member is not what its package says of it.
         """
-        name = f"{work.n}-member"
+        octets = member.octets
         if octets > self._largest or work.length not in (None, octets):
             self._results.left(work)
             return
-        time_ns = mtime_ns(work.lastmod, None)
+        name, time_ns = f"{work.n}-member", mtime_ns(work.lastmod, None)
         try:
             if octets <= SMALL_OCTETS:
-                body = b"".join(content)
+                body = package.read(member)
                 digest = verified_digest(work, octets, lambda algorithm: HASHERS[algorithm](body).hexdigest(), stated)
                 size, kept_ns = self._tree.write(name, body, time_ns) if digest is not None else (0, 0)
             else:
-                digest = verified_digest(work, octets, self._write(name, content, work, stated).get, stated)
+                digests = self._write(name, package.blocks(member), work, stated)
+                digest = verified_digest(work, octets, digests.get, stated)
                 size, kept_ns = self._tree.stamp(name, time_ns)
             if digest is not None:
                 self._tree.place(name, work.path)
