@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 6_093,
-    "ingest": 8_599,
+    "ingest": 8_573,
     "notify": 4_231,
     "packages": 1_531,
     "patches": 861,

@@ -24,12 +24,13 @@ from headwater.ingest.folder import event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner, ScanHooks
-from headwater.ingest.folder.walk import Folder, FolderUnusable, expand_hints, quote, topmost
+from headwater.ingest.folder.walk import Folder, expand_hints, quote, topmost
 from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES
 from tests.support.examples import examples
+from tests.support.failing import failing
 from tests.support.waiting import settle
 
 
@@ -854,7 +855,7 @@ def test_a_root_that_goes_away_during_the_scan_deletes_nothing(world: ScannedFol
 @pytest.mark.parametrize("kind", ["missing", "file"])
 def test_a_new_set_needs_a_folder(world: ScannedFolder, kind: str) -> None:
     missing(world) if kind == "missing" else a_file(world)
-    with pytest.raises(FolderUnusable) as fault:
+    with failing("HW-ING-02") as fault:
         world.scan()
     assert fault.value.exit_status is Exit.USAGE
 

@@ -237,7 +237,7 @@ class CopyTree(SetTree):
     def fill(self) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many could not be placed.
 
-        Raises PlaceFault.
+        Raises HW-ING-30.
         """
         placed = left = 0
         for uri, memo in memos_of(self._catalog, self._name):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -71,15 +71,10 @@ RULES = "1"
 T = TypeVar("T")
 
 
-class PlaceFault(StoreFault):
-    """A file could not be put into the static tree: disk full, no permission, name too long for it."""
-
-    code: ClassVar[str] = "HW-ING-30"
-
-    @classmethod
-    def at(cls, place: bytes, error: int) -> PlaceFault:
-        """The fault of the file at this place in the tree, not of the file that is published. `error`: an errno."""
-        return cls(f"cannot be put into the published tree: {os.strerror(error)}", where=os.fsdecode(place))
+def place_fault(place: bytes, error: int) -> StoreFault:
+    """The fault of the file at this place in a static tree, not of the file that is published. `error`: an errno."""
+    what = f"cannot be put into the published tree: {os.strerror(error)}"
+    return StoreFault(what, code="HW-ING-30", where=os.fsdecode(place))
 
 
 class EventBatch(msgspec.Struct, kw_only=True):
@@ -131,7 +126,7 @@ class EventBuilder:
 
         `held` tells what the set says of some URIs. What is `overtaken` when its batch is made was recorded by
         somebody who has looked later, and is left alone. With `aside`, octets are set aside in that folder; the batch
-        says which are needed. Raises Stopped, PlaceFault.
+        says which are needed. Raises Stopped, HW-ING-30.
         """
         pool = HashPool(
             self._folder.place_mode if self._folder.place is not None else None,
@@ -246,7 +241,7 @@ class EventBuilder:
         outcome, error = found[0], found[1]
         result.kept += is_known
         if outcome == hashing.UNPLACED:
-            raise PlaceFault.at(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
+            raise place_fault(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
         if outcome == hashing.UNREADABLE:
             result.unreadable.add(one.uri, 1)
             self._warn(unreadable(one.path, os.strerror(error)))

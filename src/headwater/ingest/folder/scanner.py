@@ -29,6 +29,7 @@ from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
+from headwater.errors import UsageFault
 from headwater.ingest.folder.comparison import (
     Candidate,
     DifferenceQueue,
@@ -41,7 +42,6 @@ from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, ba
 from headwater.ingest.folder.walk import (
     FileEntry,
     Folder,
-    FolderUnusable,
     PathFilter,
     RootFault,
     ScanWarning,
@@ -199,8 +199,8 @@ class FolderScanner:
     def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.
 
-        Raises Stopped, FolderUnusable (new sets only: a known set is kept as it is and the pass says `held_back`),
-        PlaceFault, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
+        Raises Stopped, HW-ING-02 (new sets only: a known set is kept as it is and the pass says `held_back`),
+        HW-ING-30, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
         """
         is_new = self._is_loading = self._catalog.create(self._name).opened_at is None
         self._overtaken.clear()
@@ -213,8 +213,7 @@ class FolderScanner:
                 self._look(walk.everything(), self._rows(), queue, result, None if is_new else total)
             except RootFault as fault:
                 if is_new:
-                    where = os.fsdecode(self._folder.root)
-                    raise FolderUnusable(f"cannot be published: {_reason(fault).value}", where=where) from fault
+                    raise _unusable(self._folder, _reason(fault).value) from fault
                 self._hold_back(_reason(fault), total, total, result)
                 return result
             vanished = queue.vanished - queue.left_out
@@ -480,7 +479,7 @@ def dry_run(
     listener: Listener = silent,
     guard: DeletionGuard | None = None,
 ) -> ScanResult:
-    """What a scan would find to do, without reading a file or recording anything. Raises FolderUnusable.
+    """What a scan would find to do, without reading a file or recording anything. Raises HW-ING-02.
 
     `held` are the `count` resources of the set, sorted by URI, with their memos. Whether a file has changed is told by
     its state, not by its octets.
@@ -505,7 +504,7 @@ def dry_run(
             result.updated += one.known
             result.created += not one.known
     except RootFault as fault:
-        raise FolderUnusable(f"cannot be published: {fault.__cause__}", where=str(folder.root)) from fault
+        raise _unusable(folder, str(fault.__cause__)) from fault
     result.read = result.created + result.updated
     if guard is not None:
         found = result.read + result.unchanged
@@ -515,6 +514,10 @@ def dry_run(
         result.deleted = left_out
     result.warnings = warnings.end(whole=True)
     return result
+
+
+def _unusable(folder: Folder, why: str) -> UsageFault:
+    return UsageFault(f"cannot be published: {why}", code="HW-ING-02", where=os.fsdecode(folder.root))
 
 
 def _is_acceptable(uri: str) -> bool:

@@ -21,7 +21,7 @@ from headwater.files import hashing
 from headwater.files.file_placement import COPY
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import is_outlined, memos_of
-from headwater.ingest.folder.event_builder import PlaceFault
+from headwater.ingest.folder.event_builder import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
 from headwater.typed_decoding import from_json
@@ -63,7 +63,7 @@ class SetTree:
             _sync_folder(self._note.parent)
 
     def complete(self, walk: Walk) -> int:
-        """Place what has no place yet, or the wrong one; returns how many files that were. Raises PlaceFault.
+        """Place what has no place yet, or the wrong one; returns how many files that were. Raises HW-ING-30.
 
         Only files that are in the catalog: all others have just been placed by the scan, or wait for the next one. Of a
         tree that was complete each place is looked at, and the file itself only where the catalog does not agree.
@@ -90,7 +90,7 @@ class SetTree:
         self.begin()
         outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self.mode))
         if outcome == hashing.UNPLACED:
-            raise PlaceFault.at(place, error)
+            raise place_fault(place, error)
         return outcome == hashing.READ
 
     def remove_deleted(self, after: int) -> int:

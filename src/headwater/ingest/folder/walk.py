@@ -21,7 +21,7 @@ import msgspec
 from headwater import notices
 from headwater.copies.schema import FOLDER, STATE
 from headwater.deletion_guard import DEFAULT_SHARE
-from headwater.errors import HeadwaterError, UsageFault
+from headwater.errors import HeadwaterError
 from headwater.files.file_placement import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
@@ -487,12 +487,6 @@ def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
         return entry.is_dir()
     except OSError:
         return False  # a link into itself, or behind a closed door: `_file` looks at it again and says why
-
-
-class FolderUnusable(UsageFault):
-    """The folder to publish does not exist, is not a folder, or cannot be read."""
-
-    code = "HW-ING-02"
 
 
 class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,18 +19,6 @@ _BOM: Final = b"\xef\xbb\xbf"
 """Some editors write it before the first line; it is part of none."""
 
 
-class Damaged(UsageFault):
-    """The compressed form of the records is damaged or cut off."""
-
-    code = "HW-ING-55"
-
-
-class TooMuch(UsageFault):
-    """The records, compressed or not, exceed the size limit, or expand too much."""
-
-    code = "HW-ING-56"
-
-
 class Line(msgspec.Struct, frozen=True, gc=False):
     """One line that is not blank: its number, counted from 1 with the blank ones; None in place of one too long."""
 
@@ -51,16 +39,16 @@ class Lines:
         self._looked = 0
 
     def push(self, data: bytes) -> Iterator[Line]:
-        """The lines that `data` completes. Raises Damaged, TooMuch."""
+        """The lines that `data` completes. Raises HW-ING-55, HW-ING-56."""
         for block in _sent(self._inflater.push(data)):
             yield from self._take(block)
 
     def finish(self) -> Iterator[Line]:
-        """The last line, when it does not end as a line does. Raises Damaged, TooMuch."""
+        """The last line, when it does not end as a line does. Raises HW-ING-55, HW-ING-56."""
         for block in _sent(self._inflater.finish()):
             yield from self._take(block)
         if self._inflater.has_trailing:
-            raise Damaged("something other than gzip follows the gzip form")
+            raise UsageFault("something other than gzip follows the gzip form", code="HW-ING-55")
         if self._rest or self._too_long:
             yield from self._line(bytes(self._rest))
 
@@ -93,9 +81,9 @@ def _sent(blocks: Iterator[bytes]) -> Iterator[bytes]:
     try:
         yield from blocks
     except (BadCompression, Truncated) as cause:
-        raise Damaged(cause.what) from cause
+        raise UsageFault(cause.what, code="HW-ING-55") from cause
     except LimitExceeded as cause:
-        raise TooMuch(cause.what) from cause
+        raise UsageFault(cause.what, code="HW-ING-56") from cause
 
 
 FEW: Final = 3

@@ -50,12 +50,6 @@ class KeyUnderWay(UsageFault):
     code = "HW-ING-53"
 
 
-class TooManyLines(UsageFault):
-    """A request has more lines than the limit."""
-
-    code = "HW-ING-45"
-
-
 class Record(NamedTuple):
     """One record: its line, which of several in that line it is, the set that it is for, and what it says."""
 
@@ -200,7 +194,7 @@ class Submission:
     def _bound(self, count: int) -> None:
         if count > self._limits.lines:
             self._flush()
-            raise TooManyLines(f"more than {self._limits.lines:,} lines")
+            raise UsageFault(f"more than {self._limits.lines:,} lines", code="HW-ING-45")
 
     def _reached(self) -> bool:
         """Whether what is repeated has come to where the first time ended; it must have been the same until there."""
