@@ -96,27 +96,3 @@ def test_an_older_resource_list_does_not_judge_a_change_of_that_day(
     assert {one.uri for one in ran.one.failures} == set(map(site.uri, failing))
     assert tree(dest)["new.txt"] == b"new"
     assert tree(dest)["f1.txt"] == (b"one, new" if status == 200 else b"body 1\n")
-
-
-@pytest.mark.parametrize("first", ["updated", "deleted"])
-@pytest.mark.parametrize("later", ["updated", "deleted"])
-def test_what_comes_after_a_change_of_unknown_time_is_done(
-    first: str, later: str, source: Source, site: Site, dest: Path
-) -> None:
-    """DST-C9: of an entry with an odd time only bounds are known; a later change that is told late may lie within."""
-    assert go(source.base, dest).status == DONE
-
-    def publish(*entries: str) -> None:
-        body = document(list(entries), links=site.up(), capability="changelist", **{"from": at(10)})
-        site.serve("/set/changelist.xml", body)
-
-    site.put("new.txt", b"new")
-    site.put("f1.txt", b"one, new")
-    known = [site.change(30, "created", "new.txt"), site.change(20, first, "f1.txt")]
-    publish(*known)
-    assert go(source.base, dest, max_delete=1.0).status == DONE
-    assert tree(dest).get("f1.txt") == (b"one, new" if first == "updated" else None)
-    site.put("f1.txt", b"one, newer")
-    publish(*known, site.change(40, later, "f1.txt"))
-    assert go(source.base, dest, max_delete=1.0).status == DONE
-    assert tree(dest).get("f1.txt") == (b"one, newer" if later == "updated" else None)

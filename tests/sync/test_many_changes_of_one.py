@@ -11,7 +11,7 @@ import pytest
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.staging import fold, settle_done
 from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.update.disordered_changes import contradicted, doubt_old_deletions, order_by_time
+from headwater.sync.update.contradictions import ask_for_old_deletions, contradicted
 
 COUNT = 4_000
 MOST = 400
@@ -27,17 +27,13 @@ INSERT INTO resources(set_id, uri, path, newer) VALUES(1, 'one', x'61', 0);
 INSERT INTO temp.listed(uri) VALUES('one');
 """
 CHANGE = (
-    "INSERT INTO temp.changed(n, list, ordinal, uri, change, at, exact, stated, pending, links, refused)"
-    " VALUES (?, ?, ?, 'one', 'deleted', ?, ?, ?, ?, ?, 0)"
+    "INSERT INTO temp.changed(n, list, ordinal, uri, change, at, exact, stated, pending, refused)"
+    " VALUES (?, ?, ?, 'one', 'deleted', ?, ?, ?, ?, 0)"
 )
 
 
 def is_first_half(n: int) -> bool:
     return n < COUNT // 2
-
-
-def is_last(n: int) -> bool:
-    return n == COUNT - 1
 
 
 def is_any(_n: int) -> bool:
@@ -60,12 +56,8 @@ def settle(t: Transaction) -> None:
     settle_done(t, range(COUNT))
 
 
-def order(t: Transaction) -> None:
-    order_by_time(t, 1)
-
-
-def doubt(t: Transaction) -> None:
-    doubt_old_deletions(t, 1)
+def ask(t: Transaction) -> None:
+    ask_for_old_deletions(t, 1)
 
 
 def contradict(t: Transaction) -> None:
@@ -73,15 +65,14 @@ def contradict(t: Transaction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "is_pending", "lists", "backwards", "links"),
+    ("work", "is_pending", "lists", "backwards"),
     [
-        pytest.param(fold_one, is_any, 1, False, None, id="all are to be done"),
-        pytest.param(fold_one, is_first_half, 1, True, None, id="the first half is to be done, and later by its times"),
-        pytest.param(fold_many, is_any, 50, False, None, id="many lists"),
-        pytest.param(settle, is_first_half, 1, False, None, id="what is done may be told by another list"),
-        pytest.param(order, is_last, 1, False, "nquads_unified_diff", id="patches of a dataset"),
-        pytest.param(doubt, is_any, 1, False, None, id="deletions before the Resource List"),
-        pytest.param(contradict, is_none, 1, False, None, id="changes that the Resource List does not have"),
+        pytest.param(fold_one, is_any, 1, False, id="all are to be done"),
+        pytest.param(fold_one, is_first_half, 1, True, id="the first half is to be done, and later by its times"),
+        pytest.param(fold_many, is_any, 50, False, id="many lists"),
+        pytest.param(settle, is_first_half, 1, False, id="what is done may be told by another list"),
+        pytest.param(ask, is_any, 1, False, id="deletions before the Resource List"),
+        pytest.param(contradict, is_none, 1, False, id="changes that the Resource List does not have"),
     ],
 )
 def test_the_work_follows_the_number_of_changes(
@@ -89,7 +80,6 @@ def test_the_work_follows_the_number_of_changes(
     is_pending: Callable[[int], bool],
     lists: int,
     backwards: bool,
-    links: str | None,
 ) -> None:
     connection = apsw.Connection("")
     t = Transaction(connection, Path("memory"))
@@ -97,7 +87,7 @@ def test_the_work_follows_the_number_of_changes(
     times = range(COUNT, 0, -1) if backwards else range(COUNT)
     t.many(
         CHANGE,
-        ((n, n * lists // COUNT, n, at, 1, at, int(is_pending(n)), links) for n, at in enumerate(times)),
+        ((n, n * lists // COUNT, n, at, 1, at, int(is_pending(n))) for n, at in enumerate(times)),
     )
     executed = 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copying import DONE, FAILED, check, go
+from tests.support.copying import DONE, UNDETERMINED, check, go
 from tests.support.fake_source import Source, at, document, url
 from tests.sync.datasets.test_existing_exporter import STATES, Dataset, run, text_of
 
@@ -15,11 +15,11 @@ Order = Callable[[list[str]], list[str]]
 
 ORDERS: list[tuple[str, Order, bool]] = [
     ("as it should be", lambda e: e, True),
-    ("the last two swapped", lambda e: [*e[:-2], e[-1], e[-2]], True),
-    ("the one before moved ahead", lambda e: [e[0], e[2], e[1], e[3]], True),
+    ("the last two swapped", lambda e: [*e[:-2], e[-1], e[-2]], False),
+    ("the one before moved ahead", lambda e: [e[0], e[2], e[1], e[3]], False),
     ("doubled", lambda e: [*e, e[-1]], True),
-    ("all doubled", lambda e: e + e, True),
-    ("an older one again", lambda e: [*e, e[1]], True),
+    ("all doubled", lambda e: e + e, False),
+    ("an older one again", lambda e: [*e, e[1]], False),
     ("one missing", lambda e: [e[0], *e[2:]], False),
     ("one missing, the others swapped", lambda e: [e[0], e[3], e[2]], False),
 ]
@@ -27,10 +27,8 @@ ORDERS: list[tuple[str, Order, bool]] = [
 
 @pytest.mark.parametrize("late", [False, True], ids=["Last-Modified of its time", "Last-Modified later"])
 @pytest.mark.parametrize(("order", "patches"), [o[1:] for o in ORDERS], ids=[o[0] for o in ORDERS])
-def test_changes_of_a_dataset_are_done_by_their_times(
-    source: Source, dest: Path, order: Order, patches: bool, late: bool
-) -> None:
-    """DST-C9, NQUD-05: the patches lead to the hash of the last one by time; a gap in them to the dataset itself."""
+def test_changes_of_a_dataset_in_any_order(source: Source, dest: Path, order: Order, patches: bool, late: bool) -> None:
+    """DST-C10, NQUD-05: the patches lead to the last hash; a gap in them, or times that fall, to the dataset."""
     dataset = Dataset(source).to(STATES[0]).publish()
     run(dataset, dest)
     dataset.to(STATES[1]).to(STATES[2]).to(STATES[3])
@@ -65,19 +63,6 @@ def test_an_older_change_that_comes_late_takes_no_newer_state_away(source: Sourc
     run(dataset.to(STATES[3]).publish(), dest)
 
 
-def test_a_clock_that_was_set_back_loses_no_change(source: Source, dest: Path) -> None:
-    """The last one by place is the state that the source has: its hash proves it (DST-C9)."""
-    dataset = Dataset(source).to(STATES[0]).publish()
-    run(dataset, dest)
-    before = source.pages["/set/resourcelist.xml"]
-    dataset.to(STATES[1]).to(STATES[2])
-    dataset.entries[2] = dataset.entries[2].replace(at(30), at(15))
-    dataset.publish()
-    source.pages["/set/resourcelist.xml"] = before
-    run(dataset, dest)
-    assert run(dataset, dest).one.failed == 0
-
-
 def test_a_state_that_the_source_has_not_is_never_taken_for_it(source: Source, dest: Path) -> None:
     """No hash that is listed fits what comes: the copy stays, and the run says so until the source has mended it."""
     dataset = Dataset(source).to(STATES[0]).publish()
@@ -89,8 +74,9 @@ def test_a_state_that_the_source_has_not_is_never_taken_for_it(source: Source, d
     dataset.publish()
     source.pages["/set/resourcelist.xml"] = before
     for _ in range(2):
-        assert go(source.base, dest).status == FAILED
+        assert go(source.base, dest).status == UNDETERMINED
         assert (dest / "dataset.nq").read_bytes() == text_of(STATES[0])
+    dataset.entries = []
     dataset.publish()  # a Resource List of now
     assert go(source.base, dest).status == DONE
     assert (dest / "dataset.nq").read_bytes() == text_of(STATES[2])

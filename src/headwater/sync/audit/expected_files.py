@@ -24,7 +24,7 @@ from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
-from headwater.sync.update.disordered_changes import contradicted, doubtful
+from headwater.sync.update.contradictions import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """
@@ -35,14 +35,6 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-_EARLIER = "pending AND NOT exact AND stated < ?"
-_DOUBTED = f"UPDATE temp.changed SET hash = NULL, length = NULL WHERE {_EARLIER} AND change != 'deleted'"  # noqa: S608
-_UNDONE = (
-    f"UPDATE temp.changed SET pending = 0 WHERE {_EARLIER} AND (change = 'deleted')"  # noqa: S608
-    " = (uri IN (SELECT uri FROM temp.expected))"
-)
-"""By their times such changes are older than the Resource List, by their place they are not (DST-C9): nobody can tell
-which of the two holds of what both say is there; else the list has the last word."""
 _UNDONE_YET = """
 UPDATE temp.expected SET undone = 1 WHERE uri IN (
   SELECT c.uri FROM temp.changed c JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri JOIN sets s ON s.id = r.set_id
@@ -144,12 +136,9 @@ class ExpectedFiles:
         since = start.done_until
         compare = since is not None and not self._context.types
         reading = self._changes(offer, start, compare=compare)
-        if reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.MISSING, ReadingOutcome.BROKEN):
+        if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
-            if since is not None and not compare:
-                t.run(_DOUBTED, (since,))
-                t.run(_UNDONE, (since,))
             paths = self._claims_of(t)
             if self._choice.is_by_metadata:
                 restate_by_changes(t, self._row.id, paths.takes, paths.path)
@@ -166,7 +155,6 @@ class ExpectedFiles:
             takes = paths.takes_refused
             if compare and since is not None:
                 self._set_aside(t, (uri for _, uri in contradicted(t, since) if takes(uri)))
-                self._set_aside(t, filter(takes, doubtful(t, since)))
             self._result.left_out += keep_changed(t, self._row.id, since, takes, tuple(reading.skipped))
 
     def _is_newer(self, stated_at: int | None) -> bool:

@@ -9,7 +9,6 @@ from headwater.sync.audit.findings import ContentVerdict
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.staging import any_patches_alone
 from headwater.sync.network.transport import Transport
-from headwater.sync.update.disordered_changes import any_disordered, order_by_time
 
 _UNHASHED = (
     "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
@@ -33,9 +32,6 @@ class SetContent:
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._wanted, listed=True)
-        if any_disordered(t):
-            for uri in order_by_time(t, set_id):  # which state is the last one the content tells
-                t.run("UPDATE temp.changed SET hash = NULL, length = NULL WHERE uri = ?", (uri,))
 
     def verdict(self, context: ListContext, set_id: int) -> ContentVerdict | None:
         """The verdict on the dataset of a set, where nothing is listed that would tell more than its time."""

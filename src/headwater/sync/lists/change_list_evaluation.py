@@ -18,7 +18,6 @@ from headwater.sync.lists.position import (
     closedness,
     effective,
     is_past,
-    newest_first,
     told_again,
     told_until,
     unprocessed,
@@ -33,22 +32,18 @@ _MOST_LISTS = 1_000
 class Evaluation(msgspec.Struct, frozen=True):
     """The times of all entries, which of them are pending, the position once those are done, and what was odd.
 
-    `newest_first`: of two entries of one resource the first one is the later. `disordered`: some time goes backwards.
+    `falls`: some time from the first entry after T on is earlier than one before it.
     """
 
     intervals: list[Interval]
     pending: list[int]
     position: Position
     remarks: list[tuple[str, str]]
-    newest_first: bool = False
-    disordered: bool = False
+    falls: bool = False
 
 
 def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, reached: Position) -> Evaluation:
-    """Judge one list, which reads on, by the position with which the reading began.
-
-    `reached` is what the lists before it have brought.
-    """
+    """Judge one list by the position with which the reading began. `reached`: what the lists before it have brought."""
     document = answer.document
     from_, until, times = micros(document.from_), micros(document.until), staged.times()
     stated = max((one.low for one in times if one.low is not None), default=None)
@@ -58,28 +53,34 @@ def evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, r
     begins = None if document.from_ is None else last_micros(document.from_)
     again = told_again(start, answer.uri, from_, begins)
     done = staged.print.done if start.lists else None
+    if done is None and start.done_until is not None:  # what a baseline was made after is done, in whatever order
+        for n in order.fallen:
+            stated = times[n].lastmod if times[n].high is None else times[n].high
+            if stated is not None and is_past(stated, start.done_until):
+                intervals[n] = Interval(stated, stated, exact=True)
     pending = list(unprocessed(intervals, staged.marks, start, done, again))
     close, remark = closedness(from_, until, _newest(document, intervals, until), clock)
     if remark:
         remarks.append(("DST-C7", remark))
-    time, at_time, own = advance(reached, intervals, staged.marks)
+    time, at_time = advance(reached, intervals, staged.marks)
     if close is Close.CLOSED and until is not None and (time is None or until > time):
-        time, at_time, own = until, {}, {}
+        time, at_time = until, {}
     position = Position(
         time=time,
         at_time=at_time,
-        own=own,
         list_uri=answer.uri,
         list_from=from_,
         count=staged.print.count,
         fingerprint=staged.print.hexdigest(),
         open=close is not Close.CLOSED,
         closed_at=until,
-        tail=staged.print.tail,
         others=_others(reached, answer.uri, from_, time, has_entries=staged.print.count > 0),
         told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
     )
-    return Evaluation(intervals, pending, position, remarks, order.newest_first, order.disordered)
+    at_t = Interval(start.time, start.time, exact=True)  # of T itself a list may tell what a baseline has
+    first = next((n for n in pending if done is not None or intervals[n] != at_t), None)
+    falls = first is not None and any(n >= first for n in order.fallen)
+    return Evaluation(intervals, pending, position, remarks, falls)
 
 
 def _others(reached: Position, uri: str, from_: int | None, time: int | None, *, has_entries: bool) -> list[ReadList]:
@@ -96,31 +97,26 @@ def _others(reached: Position, uri: str, from_: int | None, time: int | None, *,
 
 
 class ChangeOrder(msgspec.Struct, frozen=True):
-    """The times of all entries in the order of the list, what order that is, and what of it is odd."""
+    """The times of all entries, which of them fall, and what of it is odd."""
 
     intervals: list[Interval]
+    fallen: list[int]
     remarks: list[tuple[str, str]]
-    newest_first: bool
-    disordered: bool
 
 
 def change_order(
     times: list[Times], style10: Style10 | None, from_: int | None, until: int | None, clock: int
 ) -> ChangeOrder:
-    """Find out when each change was, and in which direction the list goes (RS-CL-05)."""
+    """Find out when each change was (RS-CL-05)."""
     style = style10.style() if style10 else Style.NONE
-    is_reversed = newest_first(times, style)
-    step = -1 if is_reversed else 1
-    intervals, odd = effective(times[::step], style, from_, until, clock)
+    found = effective(times, style, from_, until, clock)
     remarks = []
-    if is_reversed:
-        remarks.append(("RS-CL-05", "the changes are listed newest first: their times decide"))
-    if odd:
-        told = "1 change has" if len(odd) == 1 else f"{len(odd):,} changes have"
+    if found.odd:
+        told = "1 change has" if len(found.odd) == 1 else f"{len(found.odd):,} changes have"
         remarks.append(("DST-C9", f"{told} a time that cannot be right"))
     if style is Style.NONE and times:
         remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
-    return ChangeOrder(intervals[::step], remarks, is_reversed, bool(odd))
+    return ChangeOrder(found.intervals, found.fallen, remarks)
 
 
 def _newest(document: Document, intervals: list[Interval], until: int | None) -> int | None:

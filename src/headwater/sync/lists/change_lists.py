@@ -20,8 +20,8 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select, supported
+from headwater.sync.lists.reading_on import Break, ChangeListFingerprint
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart, settle_done
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import last_micros, micros
@@ -67,12 +67,6 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
 
     reaches_back: bool = False
     """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
-
-    goes_back: bool = False
-    """Whether the lists begin earlier than before: then they leave out nothing, and the source was set back."""
-
-    tells_last: bool = False
-    """Whether a list that was rewritten still ends, before what is new, with what it had ended with."""
 
     archives: str | None = None
     """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
@@ -146,7 +140,7 @@ class ChangeListReader:
     def read(self) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:
-            for table in ("changed", "second_choices", "refused", "represented"):
+            for table in ("changed", "refused", "represented"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
             self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
@@ -214,8 +208,7 @@ class ChangeListReader:
         if not same and is_gap(begins, self._reach()):
             return self._moved(answer, known=known)
         self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
-        self._list(answer, staged)
-        return self._successor(answer)
+        return self._list(answer, staged) and self._successor(answer)
 
     # whether the lists read on (DST-C10)
 
@@ -226,15 +219,13 @@ class ChangeListReader:
         if before is None or before.from_ == from_:
             seen = staged.print if staged.marks else ChangeListFingerprint(self._before, answer.uri, from_)
             self._reads_on = self._reads_on or before is not None
-            self._reading.tells_last = seen.tail_end is not None
-            return seen.rewritten and self._elsewhere("what was read of the Change List is not there any more")
+            return seen.rewritten and self._elsewhere(Break.REWRITTEN)
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
         if is_later and is_union(self._offer.changes_document or ""):
-            return self._elsewhere("a Change List begins later than it did")  # of others the position may be further
+            return self._elsewhere(Break.LATER)  # of others the position may be further
         if is_later:
             return False
-        self._reading.goes_back = from_ is not None and before.from_ is not None
-        return self._elsewhere("the Change List begins earlier than before")
+        return self._elsewhere(Break.EARLIER)
 
     def _is_last_elsewhere(self) -> bool:
         """Whether the last list that told of changes is another by now: the one that is polled may have none yet."""
@@ -265,10 +256,9 @@ class ChangeListReader:
         if self._reads_on or before.time is None:
             return
         if self._first is not None and before.list_from is not None and self._first < before.list_from:
-            self._reading.goes_back = True
-            self._elsewhere("the Change Lists begin earlier than before")
+            self._elsewhere(Break.EARLIER)
         elif self._covers and not before.at_time.keys() <= self._told:
-            self._elsewhere("the Change Lists do not have the changes any more that were done last")
+            self._elsewhere(Break.LAST)
 
     def _see(self, answer: DocumentRead, staged: ChangeListStaging, intervals: Sequence[Interval]) -> None:
         """Take what a list tells of the time at which the copy was, where none is known again."""
@@ -285,8 +275,8 @@ class ChangeListReader:
             mark for one, mark in zip(intervals, staged.marks, strict=True) if one.exact and one.low == time
         )
 
-    def _elsewhere(self, reason: str) -> bool:
-        self._reading.outcome, self._reading.reason = ReadingOutcome.ELSEWHERE, reason
+    def _elsewhere(self, reason: Break) -> bool:
+        self._reading.outcome, self._reading.reason = ReadingOutcome.ELSEWHERE, reason.value
         return True
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
@@ -377,7 +367,7 @@ class ChangeListReader:
             return False
         reading.reaches_back |= len(known) == len(parts) and not is_gap(min(known, default=None), self._start.time)
         if parts and not chosen and self._before.lists:
-            self._elsewhere("no Change List reaches as far any more as they were read")
+            self._elsewhere(Break.SHORT)
             return False
         reading.outcome, read = ReadingOutcome.READ, self._lists
         for number, part in enumerate(chosen):
@@ -402,7 +392,7 @@ class ChangeListReader:
         if start.time is None or len(known) < len(begins) or min(known) <= start.time:
             reading.position = start
         else:
-            reading.position = msgspec.structs.replace(start, time=min(known), at_time={}, own={}, told=None)
+            reading.position = msgspec.structs.replace(start, time=min(known), at_time={}, told=None)
 
     def _part(self, part: IndexedList, depth: int) -> bool:
         uri = part.uri
@@ -436,8 +426,7 @@ class ChangeListReader:
             self._reading.earliest = own_from
             self._reading.reason = "a Change List begins later than its index says"
             return False
-        self._list(answer, staged)
-        return True
+        return self._list(answer, staged)
 
     def _successor(self, answer: DocumentRead) -> bool:
         """After a closed list: `index`, else `up`, to the list that begins after its `until` (RS-DST-08, DST-C2)."""
@@ -479,10 +468,16 @@ class ChangeListReader:
 
     # one list
 
-    def _list(self, answer: DocumentRead, staged: ChangeListStaging) -> None:
-        """Mark the entries of one list that are to be done, and move the provisional position over it (DST-5.2)."""
+    def _list(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
+        """Mark the entries of one list that are to be done, and move the provisional position over it (DST-5.2).
+
+        False where its times fall: it is not followed (DST-C10).
+        """
         reading = self._reading
         passed = evaluate(answer, staged, self._start, reading.position)
+        if passed.falls:
+            self._elsewhere(Break.FALLEN)
+            return False
         self._see(answer, staged, passed.intervals)
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
@@ -491,10 +486,6 @@ class ChangeListReader:
             with self._database.write() as t:
                 staged.mark(t, passed.intervals, pending)
                 self._done_at_t.extend(staged.drop_done(t))
-                if passed.newest_first:
-                    staged.reverse(t)
-                elif passed.disordered:
-                    staged.doubt_deletions(t)
             self._pending = self._pending or bool(pending)
         reading.position = passed.position
         self._promised = passed.position.closed_at if passed.position.open else None
@@ -507,3 +498,4 @@ class ChangeListReader:
         reading.max_age = answer.max_age
         self._lists += 1
         self._in_vain = False
+        return True

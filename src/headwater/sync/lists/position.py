@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
-from itertools import pairwise
 
 import msgspec
 
@@ -17,16 +16,15 @@ from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND
 
 
 class ReadList(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of a Change List that was read: its first `count` entries, all done, and their digest.
-
-    `tail`: the checksums of the last of them, by which a list without `from` is known again when old ones have left it.
-    """
+    """What is remembered of a Change List that was read: its first `count` entries, all done, and their digest."""
 
     uri: str
     from_: int | None
     count: int = 0
     fingerprint: str = ""
-    tail: list[int] = []
+    unused: list[int] = []
+    """What earlier versions kept in this place."""
+
     until: int | None = None
 
 
@@ -34,9 +32,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The durable position with one set.
 
     `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
-    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done;
-    `own`: what of `at_time` these entries account for.
-    `tail`: see `ReadList`; `others`: the lists that were read beside it and reach as far as T.
+    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
+    `others`: the lists that were read beside it and reach as far as T.
     `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
     has where that is in doubt (DST-C7).
     `told`: where T is the `at` of a Resource List, the time up to which changes were
@@ -46,14 +43,12 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     time: int | None = None
     at_time: dict[str, int] = {}
-    own: dict[str, int] = {}
     list_uri: str | None = None
     list_from: int | None = None
     count: int = 0
     fingerprint: str = ""
     open: bool = False
     closed_at: int | None = None
-    tail: list[int] = []
     others: list[ReadList] = []
     told: int | None = None
 
@@ -67,8 +62,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         """The lists that were read, the one that is polled first."""
         if self.list_uri is None:
             return self.others
-        own = ReadList(self.list_uri, self.list_from, self.count, self.fingerprint, self.tail, self.closed_at)
-        return [own, *self.others]
+        polled = ReadList(self.list_uri, self.list_from, self.count, self.fingerprint, until=self.closed_at)
+        return [polled, *self.others]
 
     def list_before(self, uri: str, from_: int | None) -> ReadList | None:
         """What is remembered of a list: the one that began so, perhaps at another URI, else that at `uri`."""
@@ -132,20 +127,34 @@ class Style10:
         return Style.LASTMOD if self._any_lastmod and self._fits else Style.NONE
 
 
-def effective(
-    times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int
-) -> tuple[list[Interval], list[int]]:
-    """The effective time of each entry of one document, and the ordinals whose stated time cannot be right.
+class ChangeTimes(msgspec.Struct, frozen=True):
+    """The effective time of each entry of one document, and what is wrong with those that are stated.
 
-    A time that goes backwards (DST-C9), lies before the list begins (DST-C7) or far in the future (AMB-27) is as good
-    as unknown: the entry lies between its neighbours.
+    `odd`: the ordinals whose stated time cannot be right; `fallen`: those of them that are earlier than one before.
+    """
+
+    intervals: list[Interval]
+    odd: list[int]
+    fallen: list[int]
+
+
+def effective(times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
+    """The effective time of each entry of one document (DST-5.2).
+
+    A time that goes backwards, lies before the list begins (DST-C7) or far in the future (AMB-27) is as good as
+    unknown: the entry lies between its neighbours.
     """
     stated: list[tuple[int, int] | None] = []
     odd: list[int] = []
+    fallen: list[int] = []
     newest: int | None = None
     for ordinal, entry in enumerate(times):
         span = _stated(entry, style)
-        if span is not None and ((newest is not None and span[1] < newest) or span[0] > read_at + FUTURE):
+        if span is not None and newest is not None and is_past(span[1], newest):
+            fallen.append(ordinal)
+            odd.append(ordinal)
+            span = None
+        if span is not None and span[0] > read_at + FUTURE:
             odd.append(ordinal)
             span = None
         if span is not None and from_ is not None and span[0] < from_ <= span[1]:
@@ -157,14 +166,7 @@ def effective(
         if span is not None:
             newest = max(newest, span[0]) if newest is not None else span[0]
         stated.append(span)
-    return _bounded(stated, from_, until, read_at), odd
-
-
-def newest_first(times: Sequence[Times], style: Style) -> bool:
-    """Whether a list stands upside down: all the way down, not one step up, and more than a clock set back (AMB-20)."""
-    stated = [span for entry in times if (span := _stated(entry, style)) is not None]
-    steps = [(later > earlier) - (later < earlier) for earlier, later in pairwise(stated)]
-    return steps.count(-1) > 1 and 1 not in steps
+    return ChangeTimes(_bounded(stated, from_, until, read_at), odd, fallen)
 
 
 def _stated(entry: Times, style: Style) -> tuple[int, int] | None:
@@ -216,15 +218,12 @@ def is_past(moment: int, since: int) -> bool:
 def told_again(position: Position, uri: str, from_: int | None, begins: int | None) -> Mapping[str, int]:
     """The multiset of changes at T that this list, not known by its fingerprint, tells again (DST-5.2).
 
-    `begins`: the last moment that its `from` may mean. A list that may begin amid T, and one that was rewritten, may
-    tell other changes that are equal to those done. What the fingerprint of the last list accounts for is told again
-    only where that list has another `from` by now.
+    `begins`: the last moment that its `from` may mean. A list that may begin amid T may tell other changes that are
+    equal to those done.
     """
     if position.time is None or begins is None or begins >= position.time:
         return {}
-    if uri == position.list_uri:
-        return {} if from_ == position.list_from else position.at_time
-    return {mark: count - position.own.get(mark, 0) for mark, count in position.at_time.items()}
+    return {} if (uri, from_) == (position.list_uri, position.list_from) else position.at_time
 
 
 def unprocessed(
@@ -275,7 +274,7 @@ def kept_ahead(reached: Position, before: Position) -> Position:
     """The position where the lists have led to `reached` alone: T stays, and what comes after in them is new."""
     if before.time is None or (reached.time is not None and reached.time > before.time):
         return reached
-    return msgspec.structs.replace(reached, time=before.time, at_time=before.at_time, own={}, told=before.told)
+    return msgspec.structs.replace(reached, time=before.time, at_time=before.at_time, told=before.told)
 
 
 def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
@@ -300,16 +299,16 @@ def supported(position: Position, start: Position, clock: int) -> Position:
     first = start.told if start.list_uri is None and start.told is not None else position.told
     time = max(first, position.told)
     told = position.told if position.told < time else None
-    return msgspec.structs.replace(position, time=time, told=told, at_time={}, own={})
+    return msgspec.structs.replace(position, time=time, told=told, at_time={})
 
 
 def advance(
     position: Position, intervals: Iterable[Interval], marks: Sequence[str]
-) -> tuple[int | None, dict[str, int], dict[str, int]]:
-    """T, the multiset at T after every entry of one list is done, and what of it this list tells.
+) -> tuple[int | None, dict[str, int]]:
+    """T, and the multiset at T after every entry of one list is done. T never goes back (DST-F12).
 
-    T never goes back (DST-F12). Of a change that several lists tell the one that tells it most often counts: one too
-    many in the multiset would let another change pass for done, one too few is done again without harm.
+    Of a change that several lists tell the one that tells it most often counts: one too many in the multiset would let
+    another change pass for done, one too few is done again without harm.
     """
     time = position.time
     at_time = dict(position.at_time)
@@ -324,7 +323,7 @@ def advance(
             own[mark] = own.get(mark, 0) + 1
     for mark, count in own.items():
         at_time[mark] = max(at_time.get(mark, 0), count)
-    return time, at_time, own
+    return time, at_time
 
 
 def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | None = None) -> str:

@@ -15,8 +15,8 @@ from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.times import Coarse
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
-from headwater.sync.lists.fingerprints import ChangeListFingerprint
 from headwater.sync.lists.position import IndexedList, Interval, Position, Style10, Times, is_past, kept_bound, mark_of
+from headwater.sync.lists.reading_on import ChangeListFingerprint
 from headwater.sync.source_times import last_micros, micros
 
 _INSERT = (
@@ -24,13 +24,8 @@ _INSERT = (
     f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
 )
 _MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
-_REVERSE = "UPDATE temp.changed SET ordinal = -ordinal WHERE list = ?"
 _DROP_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending AND at IS NOT ?"
 _DONE_AT_T = "SELECT n FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
-_ALSO_DELETED = """
-SELECT uri, ordinal, change FROM temp.changed WHERE list = ? AND pending AND uri IN
-  (SELECT uri FROM temp.changed WHERE list = ? AND pending AND change = 'deleted') ORDER BY ordinal"""
-
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
@@ -159,7 +154,6 @@ class ChangeListStaging:
         self._any_open = True
         staged = self._intake.row(entry)
         mark = mark_of(staged.uri, change, entry.hash, entry.length)
-        self._see_time(low, high, lastmod, mark)
         self.marks.append(mark)
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
@@ -171,15 +165,6 @@ class ChangeListStaging:
         self._newest = low
         since = self._position.done_until
         return since is not None and is_past(low, since) and not self.print.beyond
-
-    def _see_time(self, low: int | None, high: int | None, lastmod: int | None, mark: str) -> None:
-        """Tell the fingerprint what may be news among changes of the very time T: a day may have any number of them."""
-        time = self._position.time
-        if low != high:
-            if time is not None and low is not None and high is not None and low <= time <= high:
-                self.print.see_doubtful()
-        elif (lastmod if low is None else low) == time and mark not in self._position.at_time:
-            self.print.see_news()
 
     def _is_corrected(self, entry: Entry, low: int | None) -> bool:
         """Whether this is a change that could not be done, and is told otherwise by now (AMB-87, DST-F6).
@@ -237,26 +222,6 @@ class ChangeListStaging:
             return []
         t.run(_DROP_DONE, (self._number, self.print.done, self._position.time))
         return [n for (n,) in t.rows(_DONE_AT_T, (self._number, self.print.done))]
-
-    def reverse(self, t: Transaction) -> None:
-        """Turn a list round that stands newest first: there it is the first entry of a resource that counts."""
-        t.run(_REVERSE, (self._number,))
-
-    def doubt_deletions(self, t: Transaction) -> None:
-        """Of changes out of order a deletion counts only if none after it by time says that the resource is there.
-
-        Else the source is asked for it: a deletion too few is mended by the next list, one too many is a loss (AMB-35).
-        """
-        changes: dict[str, list[tuple[int, str]]] = {}
-        for uri, ordinal, change in t.rows(_ALSO_DELETED, (self._number, self._number)):
-            changes.setdefault(uri, []).append((ordinal, change))
-        lows = self._lows
-        for told in changes.values():
-            alive = [(lows[n], n) for n, change in told if change != "deleted"]
-            gone = max((lows[n] for n, change in told if change == "deleted"), default=_NONE)
-            if told[-1][1] == "deleted" and alive and max(alive)[0] > gone:
-                others = [(self._number, n) for n, _ in told if n != max(alive)[1]]
-                t.many("DELETE FROM temp.changed WHERE list = ? AND ordinal = ?", others)
 
 
 def _is_of_dataset(entry: Entry) -> bool:

@@ -120,15 +120,13 @@ class ToldChanges:
         columns = zip(self._lows, self._highs, self._lastmods, strict=True)
         times = [Times(*(None if number == _NONE else number for number in numbers)) for numbers in columns]
         order = change_order(times, self._style, from_, until, clock)
-        turned = -1 if order.newest_first else 1
         with self._database.write() as t:
             t.many(
-                "UPDATE temp.told SET low = ?, high = ?, ordinal = ? WHERE list = ? AND ordinal = ?",
+                "UPDATE temp.told SET low = ?, high = ? WHERE list = ? AND ordinal = ?",
                 (
                     (
                         -_ALWAYS if span.low is None else span.low,
                         _ALWAYS if span.high is None else span.high,
-                        turned * n,
                         self._number,
                         n,
                     )

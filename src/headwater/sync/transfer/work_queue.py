@@ -6,7 +6,6 @@ Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -377,10 +376,6 @@ class PlanCounts(msgspec.Struct):
     from_mirrors: int = 0
     patched: int = 0
     octets_saved: int = 0
-
-
-PlanAgain = Callable[[Transaction, PlanCounts, Callable[[str], bytes]], None]
-"""Plans transfers again; the last argument is the path that the rule gives a URI."""
 
 
 def clear_plan(t: Transaction) -> None:

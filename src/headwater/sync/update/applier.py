@@ -29,9 +29,8 @@ from headwater.sync.state.set_rows import held_back_count, one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
-from headwater.sync.transfer.work_queue import PlanAgain, PlanCounts, clear_plan
+from headwater.sync.transfer.work_queue import PlanCounts, clear_plan
 from headwater.sync.update.difference import Difference
-from headwater.sync.update.disordered_changes import SecondChoice
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.retry_queue import RetryQueue
 from headwater.sync.update.set_context import SetContext
@@ -101,18 +100,7 @@ class Applier:
         """Ask once more for what no list has confirmed: what comes equal twice may have its place (DST-5.3)."""
         if self.unconfirmed.count:
             kept, number = self.unconfirmed, self._set.row.id
-            self._again(lambda t, counts, _path_of: kept.plan_again(t, number, counts))
-
-    def choose_again(self) -> None:
-        """Ask for what else may be the last state of resources whose changes are told out of order (DST-C9)."""
-        second = SecondChoice(self._set.row.id)
-        with self._run.database.write() as t:
-            is_due = not self._run.options.dry_run and second.is_due(t)
-        if is_due:
-            self._again(second.plan_again)
-
-    def _again(self, plan: PlanAgain) -> None:
-        self.carry_out(lambda t, difference: difference.again(t, plan), retry_queue=False)
+            self.carry_out(lambda t, difference: kept.plan_again(t, number, difference.counts), retry_queue=False)
 
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""

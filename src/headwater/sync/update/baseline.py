@@ -9,9 +9,9 @@ from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates.staged_alternates import keep_later_choices, keep_representations
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
-from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
-from headwater.sync.lists.fingerprints import CompletedBaseline, Component
+from headwater.sync.lists.fingerprints import CompletedBaseline, Component, is_completed
 from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
@@ -19,10 +19,8 @@ from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
-from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
@@ -35,35 +33,17 @@ ACCEPT = (
     "Run the same command again when there is a newer list; where the source was really set back, run it with"
     " --accept-reset."
 )
-_UNTOLD = """
-INSERT OR IGNORE INTO temp.untold(uri, is_listed, has_failed)
-SELECT uri, uri IN (SELECT uri FROM temp.listed), uri IN (SELECT uri FROM failures WHERE set_id = ?1) FROM (
+_TOLD_TIME = "SELECT max(coalesce(c.latest, c.at)) FROM temp.changed c WHERE c.uri = {uri} AND (c.pending OR c.folded)"
+_UNTOLD = f"""
+INSERT OR IGNORE INTO temp.untold(uri) SELECT k.uri FROM (
   SELECT uri, changed_at FROM resources WHERE set_id = ?1
   UNION ALL SELECT uri, doomed_at FROM resources WHERE set_id = ?1
-  UNION ALL SELECT uri, changed_at FROM failures WHERE set_id = ?1)
-WHERE changed_at > ?2 AND uri NOT IN (SELECT uri FROM temp.changed WHERE pending OR folded)"""
-_ASKED = (
-    f"INSERT INTO temp.second_choices({LISTED_COLUMNS}, is_absent)"  # noqa: S608
-    " SELECT uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra, 1 FROM resources"
-    " WHERE set_id = ? AND path IS NOT NULL AND uri IN (SELECT uri FROM temp.untold WHERE NOT is_listed)"
-)
-_ASK_FOR = (
-    f"SELECT {listed_columns('s')}, r.path, r.id, r.etag, r.last_modified FROM temp.second_choices s"  # noqa: S608
-    " JOIN resources r ON r.set_id = ? AND r.uri = s.uri"
-)
-_UNCONFIRMED = """
-SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ?1 AND f.uri = u.uri
-WHERE iif(u.is_listed, f.uri IS NOT NULL, coalesce(f.status, 0) NOT IN (404, 410)
-  AND EXISTS (SELECT 1 FROM resources r WHERE r.set_id = ?1 AND r.uri = u.uri AND r.path IS NOT NULL)) LIMIT 1"""
-_NO_FAILURES = """
-DELETE FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.untold WHERE NOT has_failed)"""
-_TOLD_TIME = (
-    "SELECT max(coalesce(c.latest, c.at)) FROM temp.changed c WHERE c.uri = resources.uri AND (c.pending OR c.folded)"
-)
+  UNION ALL SELECT uri, changed_at FROM failures WHERE set_id = ?1) AS k
+WHERE k.changed_at > ?2 AND k.changed_at > coalesce(({_TOLD_TIME.format(uri="k.uri")}), ?2)"""  # noqa: S608
 _FORGET = (
-    "UPDATE resources SET changed_at = NULL WHERE set_id = ?1 AND (?2 IS NULL"  # noqa: S608
-    f" OR uri IN (SELECT uri FROM temp.untold) OR changed_at > ({_TOLD_TIME}))",
-    "DELETE FROM failures WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.untold WHERE NOT is_listed) AND ?2 IS ?2",
+    "UPDATE resources SET changed_at = NULL WHERE set_id = ?1 AND (?2 IS NULL OR uri IN (SELECT uri FROM temp.untold))",
+    "DELETE FROM failures WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.untold) AND uri NOT IN"
+    " (SELECT uri FROM temp.listed) AND ?2 IS ?2",
 )
 _TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
 
@@ -82,10 +62,7 @@ class Baseline:
         """Whether changes after a list that is older than the position are read again though they were done."""
 
         self.decides = False
-        """Whether the list decides whatever its `at` is, because Change Lists do not read on (DST-C10) …"""
-
-        self.doubt: ChangeListReading | None = None
-        """… and how far they were read; None: the user says that the source was set back."""
+        """Whether the list decides, because Change Lists do not read on or the user says so (DST-C10)."""
 
         self.stale: Undetermined | None = None
         """Why nothing was done of a list that is older than that of the last baseline."""
@@ -219,7 +196,8 @@ class Baseline:
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
-        is_proved = self._stage_untold(snapshot) if self.decides else True
+        if self.decides:
+            self._check_usable(snapshot)
         again = not self.decides and (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
         )
@@ -233,8 +211,6 @@ class Baseline:
             whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
-            if self.doubt is not None:
-                difference.again(t, lambda t, counts, _path_of: self._ask(t, counts))
 
         self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
@@ -252,8 +228,6 @@ class Baseline:
                 where=snapshot.uri,
                 rule="DST-F13",
             )
-        if self.doubt is not None:
-            self._judge(snapshot, is_proved=is_proved)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
         return True
@@ -263,62 +237,37 @@ class Baseline:
         """Whether what was done so far says nothing of what is to be done."""
         return self._set.rescoped or self.decides
 
-    def _stage_untold(self, snapshot: ResourceListRead) -> bool:
-        """Stage of what the changes since a list that decides tell no more: there it has the last word (DST-C10).
+    def _check_usable(self, snapshot: ResourceListRead) -> None:
+        """Raise Undetermined unless the list, with the changes after it, has all that the copy knows of (DST-C10).
 
-        Returned is whether it may decide, if the source confirms it for each of these (`_judge`). Where there is
-        nothing to confirm, changes may have left their list unread: it goes on, and has the last ones no more. Of a
-        list without `from` old ones may leave as long as the last ones are there (AMB-22): then nothing is untold.
+        A new list that was made after all that is usable. With another the changes since have to tell again, as
+        late as before, of every resource of which a later change is known, and what was done last; a user's word
+        (`accept_reset`) stands for that. What they do not tell is then in `temp.untold`.
         """
-        held, before, since = self._set, self._set.before, self._position_of(snapshot).time
+        since, before, accepted = self._position_of(snapshot), self._set.before, self._run.options.accept_reset
         with self._run.database.write() as t:
-            for table in ("untold", "changed", "second_choices"):
+            for table in ("untold", "changed"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
-        if before is None or before.time is None or since is None or (self.doubt is not None and since >= before.time):
-            return True
-        if held.offer.changes_document is None:
-            reading = ChangeListReading(outcome=ReadingOutcome.READ, position=Position())
-        else:
-            reading = ChangeListReader(
-                held.lists, held.row.id, held.offer, self._position_of(snapshot), fresh=True
-            ).read()
+        if before is None or before.time is None or since.time is None:
+            return
+        with self._run.database.read() as t:
+            is_new = not is_completed(snapshot.stated_at, snapshot.print, baseline_done(t, self._set.row))
+        is_as_late = (since.done_until or 0) >= before.time
+        if not accepted and is_as_late and (is_new or not any(one.count for one in before.lists)):
+            return
+        outcome = ReadingOutcome.READ
+        if self._set.offer.changes_document is not None:
+            reader = ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, since, fresh=True)
+            outcome = reader.read().outcome
         with self._run.database.write() as t:
-            goes_on = t.one("SELECT 1 FROM temp.changed WHERE at > ? LIMIT 1", (before.time,)) is not None
             told = {mark_of(*one) for one in t.rows(_TOLD_AT, (before.time,))}
-            is_last_told = bool(before.at_time) and before.at_time.keys() <= told
-            if self.doubt is not None and reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
-                what = f"the {snapshot.title} is older than the Change Lists: {reading.reason}"
-                raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
-            if self.doubt is not None and not reading.reaches_back and (is_last_told or self.doubt.tells_last):
-                return True
-            t.run(_UNTOLD, (held.row.id, since))
-            if t.one("SELECT 1 FROM temp.untold LIMIT 1") is not None or self.doubt is None:
-                return True
-        return reading.reaches_back and (is_last_told or self.doubt.tells_last or self.doubt.goes_back or not goes_on)
-
-    def _ask(self, t: Transaction, counts: PlanCounts) -> None:
-        """Have the source asked for what is neither listed nor told any more, before it is deleted."""
-        t.run("DELETE FROM temp.second_choices")
-        t.run(_ASKED, (self._set.row.id,))
-        for *listed, path, held, etag, modified in list(t.rows(_ASK_FOR, (self._set.row.id,))):
-            t.run("DELETE FROM temp.deletions WHERE id = ?", (held,))
-            asked = ListedColumns(*listed).planned(
-                path, held, changed_at=None, known_at=None, tries=None, validators=Validators(etag, modified)
-            )
-            t.run(ADD_WORK, asked)
-            counts.updated += 1  # until it turns out to be the same, or gone
-
-    def _judge(self, snapshot: ResourceListRead, *, is_proved: bool) -> None:
-        """Do the deletions where the source serves what the list says, and nothing else; else raise Undetermined."""
-        with self._run.database.write() as t:  # whose connection has the temporary tables
-            is_confirmed = is_proved and t.one(_UNCONFIRMED, (self._set.row.id,)) is None
-            if not is_confirmed:
-                t.run(_NO_FAILURES, (self._set.row.id,))
-        if not is_confirmed:
-            what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told,"
-            why = "and what the source serves does not show that it was set back"
-            raise Undetermined(f"{what} {why}", code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
-        self._applier.choose_again()
+            t.run(_UNTOLD, (self._set.row.id, since.time))
+            is_last_told = before.at_time.keys() <= told and (is_new or bool(before.at_time))
+            is_all_told = is_last_told and t.one("SELECT 1 FROM temp.untold LIMIT 1") is None
+        if accepted or (is_all_told and outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)):
+            return
+        what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
+        raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.

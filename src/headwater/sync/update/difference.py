@@ -23,12 +23,12 @@ from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     ListedColumns,
     PatchAttempt,
-    PlanAgain,
     PlanCounts,
     PlannedFetch,
     encode_attempt,
     listed_columns,
 )
+from headwater.sync.update.contradictions import ASKED
 from headwater.sync.update.patch_plan import PENDING_CHANGES, HeldState, PendingChange, planned_patches
 from headwater.sync.update.path_conflicts import PathConflicts
 
@@ -127,7 +127,7 @@ class _ChangedRow(_LocalColumns, frozen=True, gc=False):
     latest: int | None
     exact: int
     tries: int | None
-    may_be_gone: int
+    is_asked: int
 
 
 class _BatchedStatement:
@@ -200,7 +200,7 @@ class Difference:
         self._objection = objection
         self._set = row
         self._paths = paths
-        self._counts = counts
+        self.counts = counts
         self._files = files
 
     # a baseline
@@ -208,7 +208,7 @@ class Difference:
     def baseline(self, t: Transaction, at: int | None) -> None:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
         if (planned := self._paths.plan_all_new(t, at)) is not None:
-            self._counts.created += planned
+            self.counts.created += planned
             return
         t.many(ADD_WORK, self._new(t, at))
         confirmed = _Confirmations(t, self._set.id)
@@ -234,12 +234,12 @@ class Difference:
         whole, left_out = keep_listed(
             t, self._set.id, at, self._paths.takes_refused, complete=complete, skipped=skipped
         )
-        self._counts.left_out += left_out
+        self.counts.left_out += left_out
         return whole
 
     def refuse_changed(self, t: Transaction, reached: int | None, skipped: tuple[tuple[str, int], ...]) -> None:
         """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
-        self._counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
+        self.counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
 
     def _new(self, t: Transaction, at: int | None) -> Iterator[PlannedFetch]:
         query = f"""
@@ -254,9 +254,9 @@ class Difference:
                 continue  # DST-B2: deleted, or remembered as failed, after this list was made
             path = self._paths.path(row.uri)
             if not self._paths.takes(row.uri, path):
-                self._counts.left_out += 1
+                self.counts.left_out += 1
                 continue
-            self._counts.created += 1
+            self.counts.created += 1
             yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
     def _different(self, t: Transaction, at: int | None, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
@@ -269,22 +269,22 @@ class Difference:
         for values in t.rows(query, {"set": self._set.id}):
             row = _ListedAndHeldRow(*values)
             if not self._paths.takes(row.uri, row.path):
-                self._counts.left_out += 1
+                self.counts.left_out += 1
                 continue
             if at is not None and (row.doomed_at or at) > at:
                 continue  # DST-B2: deleted after this list was made, and held back; it goes on waiting for consent
             if at is not None and (row.failed_at or at) > at:
                 continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
             if at is not None and (row.changed_at or at) > at:
-                self._counts.unchanged += 1  # DST-B2: what is held is newer than this list
+                self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
             present = self._files.intact(row.path, row.size, row.mtime_ns)
             same = self._state_of(row, at) if present else CopyState.NO
             if same is CopyState.YES:
-                self._counts.unchanged += 1
+                self.counts.unchanged += 1
                 confirmed.add(row, None, at, failed=row.tries is not None, says_more=row.says_more)
                 continue
-            self._counts.updated += 1
+            self.counts.updated += 1
             ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
             yield row.planned(
                 row.path, row.key, changed_at=None, known_at=at, tries=row.tries,
@@ -324,10 +324,6 @@ class Difference:
             (self._set.id, at, int(beyond)),
         )
 
-    def again(self, t: Transaction, plan: PlanAgain) -> None:
-        """Plan another transfer, of what was newer than listed and is confirmed by nothing (DST-5.3), or by a hash."""
-        plan(t, self._counts, self._paths.path)
-
     # an increment
 
     def increment(self, t: Transaction) -> None:
@@ -358,7 +354,7 @@ class Difference:
     def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
         query = f"""
             SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
-                EXISTS (SELECT 1 FROM temp.second_choices s WHERE s.uri = c.uri AND s.is_absent)
+                c.pending = {ASKED}
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
@@ -368,20 +364,20 @@ class Difference:
                 continue  # a later change of this resource has been applied already
             path = row.path or self._paths.path(row.uri)
             if not self._paths.takes(row.uri, path):
-                self._counts.left_out += 1
+                self.counts.left_out += 1
                 continue
             known = row.at if row.exact else row.latest  # no list made before that has the last word on it
             if row.path is None:
-                self._counts.created += 1
+                self.counts.created += 1
                 yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
                 continue
             same = compare_with_file(row.listed(row.at), row.local, path, self._files.digest_of)
             present = self._files.intact(path, row.size, row.mtime_ns)
-            if same is CopyState.YES and row.hash is not None and present and not row.may_be_gone:
-                self._counts.unchanged += 1
+            if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
+                self.counts.unchanged += 1
                 confirmed.add(row, known, row.at, failed=row.tries is not None)
                 continue
-            self._counts.updated += 1
+            self.counts.updated += 1
             ask = row.hash is None and not row.newer and present  # else 304 would confirm what is not there
             patches = self._patches(t, row) if present and self._objection is not None else None
             fetch = row.planned(

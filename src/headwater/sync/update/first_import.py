@@ -20,7 +20,6 @@ from headwater.progress import Progress
 from headwater.rdf.applying import apply_patches
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.dataset_patching import check_growth
 from headwater.sync.datasets.held_datasets import listed_dataset
 from headwater.sync.datasets.patch_entries import restate_patches
@@ -34,7 +33,6 @@ from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
-from headwater.sync.update.disordered_changes import order_by_time
 
 MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30
@@ -100,7 +98,9 @@ class FirstImport:
         wanted = run.options.dataset
         self._run = run
         self._row = row
-        self._lists = msgspec.structs.replace(lists, restate=lambda t, set_id: _restated(t, set_id, wanted))
+        self._lists = msgspec.structs.replace(
+            lists, restate=lambda t, set_id: restate_patches(t, set_id, wanted, listed=True)
+        )
         self._unconfirmed = unconfirmed
         self._warn = warn
 
@@ -141,7 +141,6 @@ class FirstImport:
         with self._run.database.write() as t:
             changes = [DatasetChange(*one) for one in t.rows(_CHANGES, (work.uri,))]
             t.run("DELETE FROM temp.changed")
-            t.run("DELETE FROM temp.second_choices")
         return patches_from_nothing(changes, work.hash, work.known_at, self._lists.scope.objection)
 
     def _made(self, work: Work, patches: Sequence[Link]) -> tuple[int, int]:
@@ -196,8 +195,3 @@ def _check(link: Link, fetched: Fetched) -> None:
         raise _NoChain(f"{link.href} is not what its link states")
     if fetched.headers.get("content-encoding", "identity") != "identity":
         raise _NoChain(f"{link.href} has a content coding that nobody asked for")
-
-
-def _restated(t: Transaction, set_id: int, wanted: str | None) -> None:
-    restate_patches(t, set_id, wanted, listed=True)
-    order_by_time(t, set_id)

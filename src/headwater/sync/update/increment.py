@@ -20,6 +20,7 @@ from headwater.sync.state.pushed_changes import let_changes_decide
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
 from headwater.sync.update.applier import Applier
+from headwater.sync.update.contradictions import any_asked, delete_what_is_gone
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 
@@ -61,7 +62,7 @@ class Increment:
         if reading.pending_count or self._is_refused(reading):
             self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
-            self._applier.choose_again()
+            self._delete_what_is_gone()
         else:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")
@@ -73,6 +74,14 @@ class Increment:
         if not self._run.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
+
+    def _delete_what_is_gone(self) -> None:
+        """Do deletions that the Resource List contradicts, where the source has not what they name."""
+        with self._run.database.write() as t:
+            is_due = not self._run.options.dry_run and any_asked(t)
+        if is_due:
+            number = self._set.row.id
+            self._applier.carry_out(lambda t, _: delete_what_is_gone(t, number), retry_queue=False)
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)

@@ -28,12 +28,7 @@ from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import CHANGE_LIST, Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
-from headwater.sync.update.disordered_changes import (
-    any_disordered,
-    do_contradicted,
-    doubt_old_deletions,
-    order_by_time,
-)
+from headwater.sync.update.contradictions import ask_for_old_deletions, do_contradicted
 from headwater.typed_decoding import from_json
 
 _SINCE = "changes of set {} since"  # a fact: the position from which they are to be read again
@@ -89,7 +84,7 @@ class SetContext:
         )
 
     def _restate(self, t: Transaction, set_id: int) -> None:
-        """Changes that are told by their patches alone are those of the dataset (TIM-A1); time decides their order."""
+        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
             from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
 
@@ -97,10 +92,8 @@ class SetContext:
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
             what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
-        if any_disordered(t):
-            order_by_time(t, set_id)
         if self.row.position is not None and self.row.position.told is not None:
-            doubt_old_deletions(t, set_id)
+            ask_for_old_deletions(t, set_id)
         if any_patches(t):
             from headwater.sync.datasets.patch_entries import keep_links
 
@@ -150,6 +143,13 @@ class SetContext:
         """Take what is remembered as it now is."""
         with self.run.database.read() as t:
             self.row = one_set(t, self.row.id)
+
+    def keep_before(self) -> None:
+        """Remember how far the copy was, where a baseline for another choice has led: no later run may pass over it."""
+        if self.before is not None and not self.run.options.dry_run:
+            with self.run.database.write() as t:
+                keep_position(t, self.row.id, self.before)
+            self.reload()
 
     def start_over(self) -> None:
         """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""

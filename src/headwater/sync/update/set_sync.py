@@ -183,8 +183,7 @@ class SetSync:
         accepted, offer, why = self._run.options.accept_reset, self._set.offer, self._reading.reason
         self._baseline.decides = True
         if not accepted:
-            self._baseline.doubt = self._reading
-            self._set.warn("DST-C10", f"{why}: the source was set back or rewritten", offer.changes_document)
+            self._set.warn("DST-C10", f"{why}: the Resource List decides", offer.changes_document)
         try:
             if offer.baseline_document is None:
                 raise SourceFault("the source offers no Resource List", code="HW-SYN-05", where=offer.identity)
@@ -195,6 +194,7 @@ class SetSync:
             if accepted:
                 raise
             self._applier.left_over()
+            self._set.keep_before()
             raise Undetermined(
                 f"{why}, and no Resource List decides: {fault.what}",
                 code="HW-SYN-11",
@@ -203,7 +203,7 @@ class SetSync:
                 advice=ACCEPT,
             ) from fault
         finally:
-            self._baseline.decides, self._baseline.doubt = False, None
+            self._baseline.decides = False
             with self._run.database.write() as t:
                 t.run("DELETE FROM temp.untold")
         if self._run.options.dry_run:
@@ -393,5 +393,8 @@ class SetSync:
         """
         if self._set.since is None or self._set.offer.changes_document is None:
             return
-        if self._increment.carry_out(once_more=True).outcome is ReadingOutcome.GAP:
+        reading = self._increment.carry_out(once_more=True)
+        if reading.outcome is ReadingOutcome.GAP:
             self._set.stop_reading_again()
+        if reading.outcome is ReadingOutcome.ELSEWHERE:
+            raise Undetermined(reading.reason, code="HW-SYN-11", where=self._set.offer.changes_document, rule="DST-C10")

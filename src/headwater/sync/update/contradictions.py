@@ -1,0 +1,105 @@
+"""Changes of before a Resource List's `at` that it does not have: that `at` is false then, or the list is (AMB-25).
+
+The source is asked for such a resource, and the hash decides. A deletion among them is not done: what is held is asked
+for, stays where it is served, and goes where it is gone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.patches.registry import N_QUADS_DIFF
+from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.transfer.verification import digests_of
+
+ASKED: Final = 2
+"""The value of `temp.changed.pending` of a resource that is asked for although what is held is what is listed."""
+
+_LAST: Final = """
+SELECT *, row_number() OVER (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) = 1 AS is_latest,
+  row_number() OVER (PARTITION BY uri ORDER BY list DESC, ordinal DESC) = 1 AS is_last
+FROM temp.changed"""
+_DONE_BEFORE: Final = (
+    f"SELECT c.uri, c.n, c.is_latest, c.is_last, c.change, l.uri IS NOT NULL, c.hash, l.hash FROM ({_LAST}) AS c"  # noqa: S608
+    " LEFT JOIN temp.listed l ON l.uri = c.uri WHERE (c.is_latest OR c.is_last) AND NOT c.pending"
+    " AND c.exact AND c.at < ?"
+    " AND ((c.change = 'deleted') = (l.uri IS NOT NULL) OR (l.uri IS NOT NULL AND c.hash IS NOT l.hash))"
+    " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
+    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? ORDER BY c.uri, c.is_latest"
+)
+_INDEX: Final = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
+_FOLLOWED: Final = (
+    "EXISTS (SELECT 1 FROM temp.changed l WHERE l.uri = c.uri AND l.pending"
+    " AND (l.list, l.ordinal) > (+c.list, +c.ordinal))"
+)
+"""Of `+c.ordinal` an index finds the row next to it; of `c.ordinal` it reads all rows of the list."""
+
+_OLD_DELETIONS: Final = (
+    "SELECT c.n FROM temp.changed c JOIN resources r ON r.set_id = ? AND r.uri = c.uri"  # noqa: S608
+    " JOIN sets s ON s.id = r.set_id WHERE c.pending AND c.exact AND c.change = 'deleted' AND r.path IS NOT NULL"
+    " AND r.changed_at IS NULL AND c.at < s.baseline_at AND s.baseline_at <= json_extract(s.position, '$.time')"
+    f" AND NOT {_FOLLOWED}"
+)
+_ASK: Final = (
+    f"UPDATE temp.changed SET pending = {ASKED}, change = 'updated', (hash, length) = (SELECT r.listed_hash,"  # noqa: S608
+    " r.listed_length FROM resources r WHERE r.set_id = ? AND r.uri = changed.uri) WHERE n = ?"
+)
+_NOT_THERE: Final = (
+    "SELECT f.uri FROM failures f JOIN temp.changed c ON c.uri = f.uri"  # noqa: S608
+    f" WHERE f.set_id = ?1 AND f.status IN (404, 410) AND c.pending = {ASKED}"
+)
+_GONE: Final = (
+    "INSERT OR REPLACE INTO temp.deletions(id, at) SELECT r.id, c.at FROM temp.changed c"  # noqa: S608
+    f" JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending = {ASKED} AND c.uri IN ({_NOT_THERE})"
+)
+_NO_FAILURE: Final = f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})"  # noqa: S608
+
+
+def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
+    """The last changes before a Resource List's `at` that it does not have: their rows, and of which resources.
+
+    `temp.listed` is that list; of datasets the order of patches decides. What it has is the last one by its time or,
+    where times fall, by its place.
+    """
+    last: str | None = None
+    for uri, n, is_latest, is_last, change, is_listed, hash_, listed in t.rows(
+        _DONE_BEFORE, (since, f"%{N_QUADS_DIFF}%")
+    ):
+        if (change == "deleted") == bool(is_listed) or _differ(hash_, listed):
+            if is_latest and (is_last or last == uri):
+                yield n, uri
+            last = uri
+
+
+def do_contradicted(t: Transaction, since: int) -> int:
+    """Have such changes done: the source is asked (DST-4.5); how many there are."""
+    found = array("q", (n for n, _ in contradicted(t, since)))
+    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", ((n,) for n in found))
+    return len(found)
+
+
+def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
+    """Have the source asked for what a change says is deleted, and the Resource List after it that it is there."""
+    t.run(_INDEX)
+    t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
+
+
+def any_asked(t: Transaction) -> bool:
+    """Whether the source is asked for something because of its deletion."""
+    return t.one(f"SELECT 1 FROM temp.changed WHERE pending = {ASKED} LIMIT 1") is not None  # noqa: S608
+
+
+def delete_what_is_gone(t: Transaction, set_id: int) -> None:
+    """Plan such deletions of which the source has said that the resource is gone; they are no failures."""
+    t.run(_GONE, (set_id,))
+    t.run(_NO_FAILURE, (set_id,))
+
+
+def _differ(hash_: str | None, listed: str | None) -> bool:
+    """Whether two `hash` attributes state other digests of one algorithm."""
+    if hash_ == listed:
+        return False
+    stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
+    return any(stated.get(digest.algorithm, digest.hex) != digest.hex for digest in digests_of(hash_))
