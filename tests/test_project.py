@@ -48,7 +48,7 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_487,
-    "sync": 25_416,
+    "sync": 25_060,
     "top": 1_135,
     "triplestores": 946,
     "versions": 1_312,

@@ -1,6 +1,6 @@
 """The reader of Change Lists: stages the changes after the position, oldest first (DST-C).
 
-What is to be done of a list, and how far it brings us, `evaluate` decides. Lists are read in document order; the first
+Lists are read in document order; the first
 one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
 overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
 """
@@ -14,17 +14,33 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
+from headwater.spec.records import Document
 from headwater.sync.alternates.staged_alternates import represent_changed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
-from headwater.sync.lists.change_list_evaluation import evaluate
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Interval, Position, is_gap, select, supported
+from headwater.sync.lists.position import (
+    Close,
+    IndexedList,
+    Interval,
+    Position,
+    ReadList,
+    advance,
+    change_order,
+    closedness,
+    is_gap,
+    is_past,
+    select,
+    supported,
+    told_again,
+    told_until,
+    unprocessed,
+)
 from headwater.sync.lists.reading_on import Break, ChangeListFingerprint
 from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart, settle_done
 from headwater.sync.network.throttling import RETRIED_STATUSES
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import last_micros, micros, source_clock
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
 
@@ -32,6 +48,9 @@ _FAILING = (
     "SELECT uri, hash, length, changed_at FROM failures"
     " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
 )
+_MOST_LISTS = 1_000
+"""Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""
+
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
@@ -474,7 +493,7 @@ class ChangeListReader:
         False where its times fall: it is not followed (DST-C10).
         """
         reading = self._reading
-        passed = evaluate(answer, staged, self._start, reading.position)
+        passed = _evaluate(answer, staged, self._start, reading.position)
         if passed.falls:
             self._elsewhere(Break.FALLEN)
             return False
@@ -499,3 +518,87 @@ class ChangeListReader:
         self._lists += 1
         self._in_vain = False
         return True
+
+
+# what is to be done of one list, and how far it brings us (DST-5.2)
+
+
+class _Evaluation(msgspec.Struct, frozen=True):
+    """The times of all entries, which of them are pending, the position once those are done, and what was odd.
+
+    `falls`: some time from the first entry after T on is earlier than one before it.
+    """
+
+    intervals: list[Interval]
+    pending: list[int]
+    position: Position
+    remarks: list[tuple[str, str]]
+    falls: bool = False
+
+
+def _evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, reached: Position) -> _Evaluation:
+    """Judge one list by the position with which the reading began. `reached`: what the lists before it have brought."""
+    document = answer.document
+    from_, until, times = micros(document.from_), micros(document.until), staged.times()
+    stated = max((one.low for one in times if one.low is not None), default=None)
+    clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
+    order = change_order(times, staged.style, staged.begins(from_, start.time), until, clock)
+    intervals, remarks = order.intervals, list(order.remarks)
+    begins = None if document.from_ is None else last_micros(document.from_)
+    again = told_again(start, answer.uri, from_, begins)
+    done = staged.print.done if start.lists else None
+    if done is None and start.done_until is not None:  # what a baseline was made after is done, in whatever order
+        for n in order.fallen:
+            stated = times[n].lastmod if times[n].high is None else times[n].high
+            if stated is not None and is_past(stated, start.done_until):
+                intervals[n] = Interval(stated, stated, exact=True)
+    pending = list(unprocessed(intervals, staged.marks, start, done, again))
+    close, remark = closedness(from_, until, _newest(document, intervals, until), clock)
+    if remark:
+        remarks.append(("DST-C7", remark))
+    time, at_time = advance(reached, intervals, staged.marks)
+    if close is Close.CLOSED and until is not None and (time is None or until > time):
+        time, at_time = until, {}
+    position = Position(
+        time=time,
+        at_time=at_time,
+        list_uri=answer.uri,
+        list_from=from_,
+        count=staged.print.count,
+        fingerprint=staged.print.hexdigest(),
+        open=close is not Close.CLOSED,
+        closed_at=until,
+        others=_others(reached, answer.uri, from_, time, has_entries=staged.print.count > 0),
+        told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
+    )
+    at_t = Interval(start.time, start.time, exact=True)  # of T itself a list may tell what a baseline has
+    first = next((n for n in pending if done is not None or intervals[n] != at_t), None)
+    falls = first is not None and any(n >= first for n in order.fallen)
+    return _Evaluation(intervals, pending, position, remarks, falls)
+
+
+def _others(reached: Position, uri: str, from_: int | None, time: int | None, *, has_entries: bool) -> list[ReadList]:
+    """The lists to be known again beside this one: those that the next reading may come to (DST-C10).
+
+    Where this one has nothing yet by which it is known, the last one that had something is among them.
+    """
+    here = reached.list_before(uri, from_)
+    others = [one for one in reached.lists if one.uri != uri and one is not here]
+    kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
+    if not has_entries and not any(one.count for one in kept):
+        kept += [one for one in others if one.count][:1]
+    return kept[:_MOST_LISTS]
+
+
+def _newest(document: Document, intervals: list[Interval], until: int | None) -> int | None:
+    """The latest time of a change; no later than `until` where that names a period, perhaps a day, in which it lies."""
+    newest = max((i.low for i in intervals if i.exact and i.low is not None), default=None)
+    if newest is None or until is None or document.until is None:
+        return newest
+    return newest if newest > last_micros(document.until) else min(newest, until)
+
+
+def _latest(intervals: list[Interval], from_: int | None, until: int | None) -> int | None:
+    """The latest moment that a list tells of."""
+    stated = [interval.low for interval in intervals] + [from_, until]
+    return max((moment for moment in stated if moment is not None), default=None)

@@ -169,6 +169,29 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
     return ChangeTimes(_bounded(stated, from_, until, read_at), odd, fallen)
 
 
+class ChangeOrder(msgspec.Struct, frozen=True):
+    """The times of all entries, which of them fall, and what of it is odd."""
+
+    intervals: list[Interval]
+    fallen: list[int]
+    remarks: list[tuple[str, str]]
+
+
+def change_order(
+    times: Sequence[Times], style10: Style10 | None, from_: int | None, until: int | None, clock: int
+) -> ChangeOrder:
+    """Find out when each change was (RS-CL-05)."""
+    style = style10.style() if style10 else Style.NONE
+    found = effective(times, style, from_, until, clock)
+    remarks = []
+    if found.odd:
+        told = "1 change has" if len(found.odd) == 1 else f"{len(found.odd):,} changes have"
+        remarks.append(("DST-C9", f"{told} a time that cannot be right"))
+    if style is Style.NONE and times:
+        remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
+    return ChangeOrder(found.intervals, found.fallen, remarks)
+
+
 def _stated(entry: Times, style: Style) -> tuple[int, int] | None:
     if style is Style.DATETIME and entry.low is not None:
         return entry.low, entry.high if entry.high is not None else entry.low

@@ -9,10 +9,9 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.times import Coarse
 from headwater.storage.sqlite.transaction import Row, Transaction
-from headwater.sync.lists.change_list_evaluation import change_order
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Style10, Times
+from headwater.sync.lists.position import IndexedList, Style10, Times, change_order
 from headwater.sync.lists.resource_lists import ListedPart
 from headwater.sync.source_times import SECOND, last_micros, micros
 from headwater.sync.state.schema import LISTED
