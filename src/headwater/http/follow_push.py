@@ -22,7 +22,6 @@ from headwater.http.pushed_copy import PushedCopy
 from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber.store import FILE, SubscriberStore
 from headwater.spec import uris
-from headwater.storage.database_pool import DatabasePool
 from headwater.sync.connection import starting_uri
 from headwater.sync.filters import bare_host
 from headwater.sync.follow import PollInterval, catch_signals
@@ -34,7 +33,7 @@ _SHORTEST_WAIT: Final = 0.01
 _LONGEST_WAIT: Final = 60.0
 _WORKERS: Final = 8
 _OPEN_COPIES: Final = 16
-"""Of more copies none is kept open between deliveries, and so many files of subscriptions are."""
+"""Of more copies none is kept open between deliveries, nor is its file of subscriptions."""
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,19 +135,17 @@ class _Service:
             named = [bare_host(host) for task in self._tasks for host in task.options.allow_hosts]
             addresses = HubAddresses([task.url for task in self._tasks], named)
             listener = CallbackListener(listening, callbacks, addresses, access, self._push.on_fault)
-            databases = DatabasePool(_OPEN_COPIES) if len(self._tasks) > _OPEN_COPIES else None
-            if databases is not None:
-                stack.callback(databases.close)
             copies: list[PushedCopy] = []
             stack.callback(_close, copies)
             stack.enter_context(listener)  # ends before the copies are closed
-            copies += [self._copy(task, listener, databases) for task in self._tasks]
+            copies += [self._copy(task, listener) for task in self._tasks]
             listener.all_added()
             self._push.on_listening(callbacks, address)
             self._follow(copies)
 
-    def _copy(self, task: SyncTask, listener: CallbackListener, databases: DatabasePool | None) -> PushedCopy:
-        return PushedCopy(task, self._interval, self._told, listener, self._waker.wake, databases=databases)
+    def _copy(self, task: SyncTask, listener: CallbackListener) -> PushedCopy:
+        stays_open = len(self._tasks) <= _OPEN_COPIES
+        return PushedCopy(task, self._interval, self._told, listener, self._waker.wake, stays_open=stays_open)
 
     def _told(self, report: SyncReport) -> None:
         with self._telling:

@@ -38,7 +38,6 @@ from headwater.notify.subscriber.store import (
 from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
-from headwater.storage.database_pool import DatabasePool
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
 from headwater.sync.network.fetch import DeadlineMet
@@ -121,16 +120,14 @@ class PushedCopy:
         subscriptions: CallbackListener,
         wake: Callable[[], None],
         *,
-        databases: DatabasePool | None = None,
+        stays_open: bool = True,
     ) -> None:
-        """`databases`: where there are many copies. Without, the copy is kept open between deliveries, so that the
-        first of them is applied as fast."""
+        """`stays_open`: the copy is kept open between deliveries, so that the first of them is applied as fast."""
         self._task = task
         self._tell = tell
         self._wake = wake
         self._subscriptions = subscriptions
-        self._databases = databases
-        self._stays_open = databases is None
+        self._stays_open = stays_open
         self._store: SubscriberStore | None = None
         self._subscribed: SubscribedCopy | None = None
         self._live = LiveCopy(task)
@@ -164,7 +161,7 @@ class PushedCopy:
             self._lock = lock_as_follower(folder)
         else:
             without_lock(folder)
-        self._store = SubscriberStore(folder, self._databases)
+        self._store = SubscriberStore(folder, stays_open=self._stays_open)
         self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
         self._subscriptions.add(self._subscribed)
         return self._follow_sets(None)

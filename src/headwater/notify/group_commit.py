@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from headwater.storage.sqlite.transaction import Transaction
 
@@ -14,22 +14,16 @@ T = TypeVar("T")
 Work = Callable[[Transaction], Any]
 
 
-class WritableDatabase(Protocol):
-    """What is written to."""
-
-    def write(self) -> AbstractContextManager[Transaction]:
-        """A transaction (`Database.write`)."""
-
-
 class GroupCommit:
     """Writes of one event loop to a database, in the order in which they are asked for."""
 
-    def __init__(self, database: WritableDatabase, threads: ThreadPoolExecutor | None = None) -> None:
-        """`threads` are shared with others, and ended by somebody else; without, it has one of its own."""
-        self._database = database
+    def __init__(
+        self, begin: Callable[[], AbstractContextManager[Transaction]], threads: ThreadPoolExecutor | None = None
+    ) -> None:
+        """`begin` begins a transaction (`Database.write`), in one of these threads, or of those of the event loop."""
+        self._begin = begin
         self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._own = ThreadPoolExecutor(1, "writer") if threads is None else None
-        self._threads = threads or self._own
+        self._threads = threads
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -47,8 +41,6 @@ class GroupCommit:
         """Write what is waiting."""
         if self._writing is not None:
             await self._writing
-        if self._own is not None:
-            self._own.shutdown()
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +56,7 @@ class GroupCommit:
 
     def _commit(self, works: Sequence[Work]) -> list[Any]:
         try:
-            with self._database.write() as transaction:
+            with self._begin() as transaction:
                 return [work(transaction) for work in works]
         except Exception as fault:  # noqa: BLE001  handed to whoever waits
             if len(works) == 1:

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,8 @@ class Hub:
         check_authorities(options.authorities)
         self._lock = _locked(folder)
         self.store = HubStore(folder, options.limits)
-        self._writer = GroupCommit(self.store.database)
+        self._writing_thread = ThreadPoolExecutor(1, "writer")
+        self._writer = GroupCommit(self.store.database.write, self._writing_thread)
         self._client = HttpClient(addresses.objection, authorities=options.authorities, user_agent=USER_AGENT)
         self._wake = asyncio.Event()
         self._context = HubContext(
@@ -98,6 +100,7 @@ class Hub:
         await self.verifications.close()
         await self.deliveries.close()
         await self._writer.close()
+        self._writing_thread.shutdown()
         self._client.close()
         self.store.close()
         self._lock.close()

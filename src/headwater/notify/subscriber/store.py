@@ -6,7 +6,8 @@ the disk before it is acknowledged, and leaves the queue together with the progr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +17,6 @@ import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database, Schema
-from headwater.storage.database_pool import DatabasePool, PooledDatabase
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.typed_decoding import from_json
 
@@ -187,34 +187,52 @@ _NEXT: Final = (
 class SubscriberStore:
     """The file of one copy; `folder` is that of the copy's state. Safe for several threads."""
 
-    def __init__(self, folder: Path | Database, pool: DatabasePool | None = None) -> None:
-        """With a `pool` the file is open only while it is one of those that were used last.
+    def __init__(self, folder: Path | Database, *, stays_open: bool = True) -> None:
+        """Without `stays_open` the file is opened for each use: those of thousands of copies take no memory.
 
         A database that is open stands for its folder.
         """
-        self.database: Database | PooledDatabase
-        if isinstance(folder, Database):
-            self.database = folder
-        elif pool is None:
-            self.database = Database(folder / FILE, SCHEMA, cache_octets=_CACHE_OCTETS)
-        else:
-            self.database = PooledDatabase(folder / FILE, SCHEMA, pool, cache_octets=_CACHE_OCTETS)
-        self.threads = None if pool is None else pool.threads
+        self._folder = folder
+        self._database: Database | None = self._opened()
+        if not stays_open:
+            self.close()
+
+    def _opened(self) -> Database:
+        if isinstance(self._folder, Database):
+            return self._folder
+        return Database(self._folder / FILE, SCHEMA, cache_octets=_CACHE_OCTETS)
+
+    def _lent(self) -> AbstractContextManager[Database]:
+        return closing(self._opened()) if self._database is None else nullcontext(self._database)
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """`Database.read`."""
+        with self._lent() as database, database.read() as t:
+            yield t
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """`Database.write`."""
+        with self._lent() as database, database.write() as t:
+            yield t
 
     def close(self) -> None:
         """Give it up; what was committed is on disk."""
-        self.database.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, oldest first."""
-        with self.database.read() as t:
+        with self.read() as t:
             return [_subscription(row) for row in t.rows(f"SELECT {_NAMES} FROM subscriptions ORDER BY id")]  # noqa: S608
 
     def add(self, subscription: Subscription) -> Subscription:
         """Remember a new one; returns it with its number."""
-        with self.database.write() as t:
+        with self.write() as t:
             number = t.value(_ADD, _values(subscription))
         return msgspec.structs.replace(subscription, id=number)
 
@@ -247,12 +265,12 @@ class SubscriberStore:
 
     def waiting(self) -> int:
         """How many deliveries wait to be applied."""
-        with self.database.read() as t:
+        with self.read() as t:
             return int(t.value("SELECT count(*) FROM deliveries"))
 
     def next_deliveries(self) -> list[QueuedDelivery]:
         """The oldest ones, as many as are applied together: those of one channel."""
-        with self.database.read() as t:
+        with self.read() as t:
             rows: list[Row] = []
             octets = 0
             for row in t.rows(_NEXT, (_BATCH,)):
@@ -267,7 +285,7 @@ class SubscriberStore:
 
     def applied(self, numbers: Sequence[int], channel: str, progress: ChannelProgress) -> None:
         """Take deliveries out of the queue, and remember the progress with them."""
-        with self.database.write() as t:
+        with self.write() as t:
             t.many("DELETE FROM deliveries WHERE seq = ?", [(number,) for number in numbers])
             _keep(t, channel, progress)
 
@@ -275,12 +293,12 @@ class SubscriberStore:
 
     def progress(self, channel: str) -> ChannelProgress:
         """How far a channel has led."""
-        with self.database.read() as t:
+        with self.read() as t:
             return _progress(t, channel)
 
     def keep_progress(self, channels: Iterable[tuple[str, ChannelProgress]]) -> None:
         """Remember how far channels have led."""
-        with self.database.write() as t:
+        with self.write() as t:
             for channel, progress in channels:
                 _keep(t, channel, progress)
 
@@ -288,13 +306,13 @@ class SubscriberStore:
 
     def fact(self, name: str) -> str | None:
         """A single value that is remembered."""
-        with self.database.read() as t:
+        with self.read() as t:
             value = t.value("SELECT value FROM facts WHERE name = ?", (name,))
         return None if value is None else str(value)
 
     def keep_fact(self, name: str, value: str) -> None:
         """Remember it."""
-        with self.database.write() as t:
+        with self.write() as t:
             t.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
 
 

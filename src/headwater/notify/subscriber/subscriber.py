@@ -49,7 +49,7 @@ class SubscribedCopy:
         self.store = store
         self.on_news = on_news
         self.tell = tell
-        self.writer = GroupCommit(store.database, store.threads)
+        self.writer = GroupCommit(store.write)
         self.held: dict[int, Subscription] = {}
         self._by_channel: dict[str, dict[int, Subscription]] = {}
         for one in store.subscriptions():
