@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from headwater.cli.output import show_some
-from headwater.cli.progress_output import MINUTE, LineEachMinute, Notes, ProgressOutput, RepeatedNotices, listening
+from headwater.cli.progress_output import MINUTE, LineEachMinute, Notes, ProgressOutput, Reminders, listening
 from headwater.progress import Notice, Progress
 from tests.support.waiting import Clock
 
@@ -132,20 +132,13 @@ def test_a_listener_that_nobody_configured_says_notes_only(capsys: pytest.Captur
 
 def test_a_log_says_that_a_node_is_away_after_growing_pauses_and_when_it_is_away_again() -> None:
     clock = Clock()
-    repeats = RepeatedNotices(clock.seconds)
-    told: list[tuple[float, str]] = []
+    reminders = Reminders(clock.seconds)
+    told: list[tuple[float, int]] = []
     for second in [*range(1_000), *range(5_000, 5_010)]:
         clock.set(second)
-        if passed := repeats.passed(Notice("HW-CLU-02", "no answer; trying again", f"http://search/{second}")):
-            told.append((clock.seconds(), passed.message))
-    assert told == [
-        (0, "no answer; trying again"),
-        (60, "no answer; trying again; 60 times since the last notice"),
-        (180, "no answer; trying again; 120 times since the last notice"),
-        (420, "no answer; trying again; 240 times since the last notice"),
-        (900, "no answer; trying again; 480 times since the last notice"),
-        (5_000, "no answer; trying again"),
-    ]
+        if (count := reminders.due("no answer; trying again")) is not None:
+            told.append((clock.seconds(), count))
+    assert told == [(0, 0), (60, 60), (180, 120), (420, 240), (900, 480), (5_000, 0)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -19,6 +18,7 @@ import pytest
 
 from headwater.cli import run
 from headwater.cli.destination.run_output import ChangesFile
+from headwater.cli.progress_output import Reminders
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.sqlite.transaction import Transaction
@@ -437,9 +437,8 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     """The same again after a minute; anything else at once, and so is what is wrong again."""
     import headwater.sync.follow
 
-    face = sys.modules["headwater.cli.destination.run_output"]
     now, shown = [0.0], list[str]()
-    monkeypatch.setattr(face, "_RepeatedFaults", partial(face._RepeatedFaults, lambda: now[0]))
+    monkeypatch.setattr("headwater.cli.progress_output.Reminders", lambda *_: Reminders(lambda: now[0]))
 
     def probe_many(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
         def probe() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,14 +33,48 @@ _TURNS = frozenset({PUSH_MODE})
 _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 
+class _Repeated(msgspec.Struct):
+    """What goes on: how often it came since it was told, when last, when it may be told again."""
+
+    count: int
+    came_at: float
+    due_at: float
+    pause: float
+
+
+class Reminders:
+    """Says when what goes on is told again: at once, after a minute, after two more, and so on up to an hour.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[Hashable, _Repeated] = {}
+
+    def due(self, what: Hashable) -> int | None:
+        """How often it came since it was told, where it is to be told now (0: it is new); None: not now."""
+        now, known = self._clock(), self._known.get(what)
+        if known is None or now - known.came_at > max(MINUTE, known.pause):
+            if len(self._known) >= _MOST_KEYS:
+                self._known.clear()
+            self._known[what] = _Repeated(0, now, now + MINUTE, MINUTE)
+            return 0
+        known.count, known.came_at = known.count + 1, now
+        if now < known.due_at:
+            return None
+        known.pause = min(known.pause * 2, _LONGEST_PAUSE)
+        known.due_at = now + known.pause
+        count, known.count = known.count, 0
+        return count
+
+
 class _Told(msgspec.Struct):
-    """A notice that was shown: what it is about, how often it came, and when it may be shown again."""
+    """A notice that was shown: what it is about, and how many places it came for."""
 
     notice: Notice
     places: list[str]
     count: int
-    due_at: float
-    pause: float
 
 
 class Notes:
@@ -52,7 +85,7 @@ class Notes:
 
     def __init__(self, say: Callable[[Notice], None] = tell, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
-        self._clock = clock
+        self._reminders = Reminders(clock)
         self._told: dict[tuple[str, str], _Told] = {}
         self._lines: dict[str, int] = {}
         self._untold: dict[str, int] = {}
@@ -71,9 +104,7 @@ class Notes:
             told.count += 1
             if len(told.places) < _MOST_EXAMPLES:
                 told.places.append(place)
-        elif self._clock() >= told.due_at:
-            told.pause = min(told.pause * 2, _LONGEST_PAUSE)
-            told.due_at = self._clock() + told.pause
+        elif self._reminders.due((notice.rule, notice.message)) is not None:
             self._say(notice)
 
     def _first(self, notice: Notice) -> None:
@@ -82,8 +113,8 @@ class Notes:
             self._untold[notice.rule] = self._untold.get(notice.rule, 0) + 1
             return
         self._lines[notice.rule] = lines + 1
-        due_at = self._clock() + MINUTE
-        self._told[notice.rule, notice.message] = _Told(notice, [notice.where or ""], 1, due_at, MINUTE)
+        self._reminders.due((notice.rule, notice.message))
+        self._told[notice.rule, notice.message] = _Told(notice, [notice.where or ""], 1)
         self._say(notice)
 
     def close(self) -> None:
@@ -99,45 +130,6 @@ class Notes:
             self._say(Notice(rule, f"{count:,} more notes like these"))
         self._untold.clear()
         self._lines.clear()
-
-
-class _Silenced(msgspec.Struct):
-    """A note of a log that goes on coming: how often since it was told, when last, when it may be told again."""
-
-    count: int
-    heard_at: float
-    due_at: float
-    pause: float
-
-
-class RepeatedNotices:
-    """Keeps a log from repeating one note every second: told at once, after a minute, after two more, up to an hour.
-
-    For notes that say the same of whatever was under way, as that a node is away. Use from any thread.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], _Silenced] = {}
-
-    def passed(self, notice: Notice) -> Notice | None:
-        """The note as it is to be told now, with how often it came since; None: not now."""
-        now = self._clock()
-        with self._lock:
-            known = self._known.get((notice.rule, notice.message))
-            if known is None or now - known.heard_at > max(MINUTE, known.pause):
-                if len(self._known) >= _MOST_KEYS:
-                    self._known.clear()
-                self._known[notice.rule, notice.message] = _Silenced(0, now, now + MINUTE, MINUTE)
-                return notice
-            known.count, known.heard_at = known.count + 1, now
-            if now < known.due_at:
-                return None
-            known.pause = min(known.pause * 2, _LONGEST_PAUSE)
-            known.due_at = now + known.pause
-            count, known.count = known.count, 0
-        return msgspec.structs.replace(notice, message=f"{notice.message}; {count:,} times since the last notice")
 
 
 class LineEachMinute:

@@ -17,7 +17,7 @@ import msgspec
 
 from headwater import notices
 from headwater.cli.output import harmless_json, printable
-from headwater.cli.progress_output import RepeatedNotices
+from headwater.cli.progress_output import Reminders
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
 
@@ -54,7 +54,7 @@ class ServerLog:
         self._stream = stream
         self._as_json = as_json
         self._lock = threading.Lock()
-        self._repeats = RepeatedNotices()
+        self._reminders = Reminders()
 
     def served(self, request: AccessRecord) -> None:
         """One answered request."""
@@ -84,12 +84,15 @@ class ServerLog:
     def progress(self, event: Progress | Notice) -> None:
         """What the source reports: notices; progress is for bars, not for logs."""
         if isinstance(event, Notice):
-            told = self._repeats.passed(event) if event.rule.startswith(_CLUSTER) else event
-            if told is None:
+            count: int | None = 0
+            if event.rule.startswith(_CLUSTER):  # it says the same of whatever was under way, as that a node is away
+                with self._lock:
+                    count = self._reminders.due((event.rule, event.message))
+            if count is None:
                 return
-            event = told
+            more = f"; {count:,} times since the last notice" if count else ""
             where = f" ({event.where})" if event.where else ""
-            text = f"{event.message}{where} [{event.rule}]"
+            text = f"{event.message}{more}{where} [{event.rule}]"
             fields = {"where": event.where}
             self._tell("warning", "notice", text, fields, code=event.rule, set_name=event.set_name)
 

@@ -9,7 +9,6 @@ import os
 import shlex
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -167,7 +166,6 @@ def _remember(mark: str, destination: Path) -> None:
         return  # another run is at work already, or the disk is full: then it is told once more
 
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3_600.0
 _MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
 
 
@@ -220,14 +218,18 @@ class RunOutput:
 
     def teller(self, progress: ProgressOutput) -> Callable[[SyncReport], None]:
         """What tells of each run of a service that follows."""
-        faults = _RepeatedFaults()
+        from headwater.cli.progress_output import Reminders
+
+        reminders = Reminders()
 
         def tell(report: SyncReport) -> None:
             progress.close(report.exit_status)
             if self.as_json:
                 json_line(report)
                 sys.stdout.flush()
-            elif faults.is_to_be_shown(report) or (not self.quiet and _is_news(report)):
+            elif ((wrong := _wrong(report)) and reminders.due(wrong) is not None) or (
+                not self.quiet and _is_news(report)
+            ):
                 _show(report)
             self.run_hook(report)
 
@@ -245,29 +247,13 @@ def _is_news(report: SyncReport) -> bool:
     )
 
 
-class _RepeatedFaults:
-    """Decides which failed polls are shown: the same failure again after a minute, then two, and so on to an hour."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told: list[object] = []
-        self._due_at = self._pause = 0.0
-
-    def is_to_be_shown(self, report: SyncReport) -> bool:
-        wrong = [_fault_of(set_report) for set_report in report.sets if set_report.exit_status] + [*report.faults]
-        if not report.exit_status:
-            self._told = []
-            return False
-        if wrong == self._told and self._clock() < self._due_at:
-            return False
-        self._pause = _FIRST_PAUSE if wrong != self._told else min(2 * self._pause, _LONGEST_PAUSE)
-        self._told, self._due_at = wrong, self._clock() + self._pause
-        return True
-
-
-def _fault_of(set_report: SetReport) -> object:
-    counts = [number for what, number in _counts(set_report) if what != "unchanged"]
-    return set_report.name, set_report.fault, counts, [(failed.uri, failed.reason) for failed in set_report.failures]
+def _wrong(report: SyncReport) -> str:
+    """What is wrong with a run, by which it is known again; empty: nothing."""
+    sets = [one for one in report.sets if one.exit_status]
+    failures = [[(failed.uri, failed.reason) for failed in one.failures] for one in sets]
+    counts = [[number for what, number in _counts(one) if what != "unchanged"] for one in sets]
+    names = [(one.name, one.fault) for one in sets]
+    return repr((names, counts, failures, report.faults)) if report.exit_status else ""
 
 
 def _show(report: SyncReport) -> None:
