@@ -31,13 +31,13 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_914,
-    "cli": 7_523,
+    "cli": 7_504,
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
-    "http": 6_093,
+    "http": 6_087,
     "ingest": 8_573,
-    "notify": 4_231,
+    "notify": 4_217,
     "packages": 1_531,
     "patches": 861,
     "processes": 425,
@@ -47,7 +47,7 @@ LINES = {
     "source": 5_456,
     "sparql": 258,
     "spec": 4_021,
-    "storage": 2_487,
+    "storage": 2_367,
     "sync": 25_060,
     "top": 1_135,
     "triplestores": 946,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 470
+MOST_MODULES = 469
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
 from headwater.notify.http_client import HttpAnswer, HttpFailure
-from headwater.notify.hub.delivery import LONGEST_SECONDS, DeliveryJudgement, judged, link_header, pause_seconds
+from headwater.notify.hub.delivery import PAUSE, DeliveryJudgement, judged, link_header
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
@@ -194,10 +194,10 @@ def test_answers_to_verifications(answer: HttpAnswer, confirmed: bool, again: bo
 
 
 def test_pauses_grow_and_begin_below_a_second() -> None:
-    assert all(0 < pause_seconds(1, chance) < 1 for chance in (0.0, 0.5, 1.0))
-    pauses = [pause_seconds(failures, 0.5) for failures in range(1, 40)]
+    assert all(0 < PAUSE.seconds(1, chance) < 1 for chance in (0.0, 0.5, 1.0))
+    pauses = [PAUSE.seconds(failures, 0.5) for failures in range(1, 40)]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST_SECONDS
+    assert pauses[-1] == PAUSE.longest
 
 
 HOSTS = ["a:1", "a:2", "b:1", "c:1"]

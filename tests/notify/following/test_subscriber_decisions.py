@@ -156,20 +156,6 @@ def test_a_subscription_is_renewed_within_its_lease_ws_s_08(lease: int, chance: 
     assert leases.renewal_seconds(1, chance) == 1.0
 
 
-@given(st.integers(1, 1_000), st.floats(0, 1))
-def test_pauses_grow_and_have_an_end(failures: int, chance: float) -> None:
-    assert 0.4 <= leases.pause_seconds(failures, chance) <= 750
-    assert leases.pause_seconds(failures + 1, chance) >= leases.pause_seconds(failures, chance)
-
-
-@given(st.integers(0, 1_000), st.floats(0, 1))
-def test_a_hub_that_does_not_verify_is_asked_again_soon_and_then_more_and_more_seldom(
-    failures: int, chance: float
-) -> None:
-    assert 3.7 <= leases.verification_seconds(0, chance) < 6.3
-    assert leases.verification_seconds(failures, chance) <= leases.verification_seconds(failures + 1, chance) <= 750
-
-
 def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
     told = {name: values[0] for name, values in parse_qs(subscribe_form(HELD).decode()).items()}
     assert told == {

@@ -34,16 +34,8 @@ _FLUSH_SECONDS: Final = 0.02
 _GONE: Final = 410
 
 
-FIRST_SECONDS: Final = 0.6
-LONGEST_SECONDS: Final = 1_800.0
-
-
-def pause_seconds(failures: int, chance: float) -> float:
-    """The pause after so many failures in a row: it doubles from 0.6 s up to half an hour, a quarter less or more.
-
-    `chance` is from 0 to 1. The first is less than a second.
-    """
-    return Backoff(FIRST_SECONDS, LONGEST_SECONDS).seconds(failures, chance)
+PAUSE: Final = Backoff(0.6, 1_800.0)
+"""Before a failed delivery is made again."""
 
 
 def link_header(hub: str, topic: str, others: tuple[str, ...] = ()) -> str:
@@ -115,7 +107,7 @@ class Deliveries:
                     self._queue(known)
                 continue
             if one.failures:  # what is stored may be of a clock that has been set back since
-                one.due_at = min(one.due_at, monotonic_unix_time() + pause_seconds(one.failures, 1.0))
+                one.due_at = min(one.due_at, monotonic_unix_time() + PAUSE.seconds(one.failures, 1.0))
             self._due[one.id] = one
             self._queue(one)
 
@@ -189,7 +181,7 @@ class Deliveries:
                 self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: the subscription stays due
             self._context.on_fault(as_fault(error))
-            self._put_off(one, pause_seconds(3, random.random()))
+            self._put_off(one, PAUSE.seconds(3, random.random()))
         finally:
             queue.done(one.host)
 
@@ -230,7 +222,7 @@ class Deliveries:
             return
         self.counts.failed += 1
         one.failures += 1
-        one.due_at = monotonic_unix_time() + pause_seconds(one.failures, random.random())
+        one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
         self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, judgement.error))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class Hub:
         self._writing_thread.shutdown()
         self._client.close()
         self.store.close()
-        self._lock.close()
+        os.close(self._lock)
 
     async def subscribe(
         self, request: SubscriptionRequest, *, is_trusted: bool = False, client: str = ""
@@ -248,19 +249,12 @@ class Hub:
             self._on_fault(as_fault(error))
 
 
-class _Lock:
-    def __init__(self, descriptor: int) -> None:
-        self._file = open(descriptor, "rb", buffering=0)  # noqa: SIM115  held as long as the hub
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _locked(folder: Path) -> _Lock:
+def _locked(folder: Path) -> int:
+    """Hold the state folder; returns the descriptor that does. Raises StoreFault."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mark_folder(folder, STATE_MARK)
-        return _Lock(lock_exclusive(folder / "lock"))
+        return lock_exclusive(folder / "lock")
     except LockHeld as cause:
         raise StoreFault(
             "another process, a hub or a source, is using this state folder", code="HW-HUB-02", where=str(folder)

@@ -18,12 +18,14 @@ from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.hub.store import ChangedTopic, Payload, host_of, stranger
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.topic_links import are_in_head, topic_links
+from headwater.retry import Backoff
 from headwater.spec import uris
 
 SECONDS: Final = 8.0
 _REDIRECTS: Final = 5
 _SLOTS, _HOST_SLOTS = 64, 8
-_PAUSES: Final = (0.6, 3.0, 15.0, 60.0)
+_PAUSE: Final = Backoff(0.6, 60.0)
+_TRIES: Final = 8
 _STRANGE_OCTETS, _STRANGE_HOST_OCTETS = 128 << 20, 32 << 20
 """Of topics that are being fetched at the word of somebody who is not known: in all, and of one host."""
 
@@ -173,8 +175,8 @@ class TopicFetches:
                 client=changed.client,
                 has_room=known if changed.is_trusted else has_room,
             )
-            if isinstance(found, TopicFault) and found.is_passing and tries < len(_PAUSES):
-                due_at = monotonic_unix_time() + _PAUSES[tries] * (0.75 + random.random() / 2)
+            if isinstance(found, TopicFault) and found.is_passing and tries + 1 < _TRIES:
+                due_at = monotonic_unix_time() + _PAUSE.seconds(tries + 1, random.random())
                 queue.add(host, (changed, tries + 1), due_at)
                 return
             if isinstance(found, TopicFault):
@@ -186,7 +188,7 @@ class TopicFetches:
                 del self._latest[changed.topic]
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
             self._context.on_fault(as_fault(error))
-            queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSES[1])
+            queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSE.seconds(3))
         finally:
             self._octets.give_back(host, octets)
             queue.done(host)

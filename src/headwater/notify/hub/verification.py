@@ -17,6 +17,7 @@ from headwater.notify.hub.context import HubContext, TaskGroup
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.store import DueSubscription, Intent
 from headwater.notify.monotonic_clock import monotonic_unix_time
+from headwater.retry import Backoff
 from headwater.spec import uris
 
 SECONDS: Final = 5.0
@@ -24,8 +25,9 @@ SECONDS: Final = 5.0
 _ANSWER_OCTETS: Final = 4_096
 _BOUNDS: Final = AnswerBounds(seconds=SECONDS, max_octets=_ANSWER_OCTETS)
 _SLOTS, _HOST_SLOTS = 512, 32
-_PAUSES: Final = (0.6, 3.0)
-"""Before a callback that did not answer at all is asked again for its intent; then the request has failed."""
+_PAUSE: Final = Backoff(0.6, 3.0)
+_TRIES: Final = 4
+"""So often a callback that does not answer at all is asked for its intent; then the request has failed."""
 
 
 def verification_url(callback: str, *, mode: str, topic: str, challenge: str, lease_seconds: int | None) -> str:
@@ -53,11 +55,8 @@ def is_confirmed(answer: HttpAnswer, challenge: str) -> bool:
 
 def may_try_again(answer: HttpAnswer | HttpFailure, tries: int) -> bool:
     """Whether a callback that has not confirmed after so many tries is asked again: it has not answered at all."""
-    if tries > len(_PAUSES):
-        return False
-    if isinstance(answer, HttpFailure):
-        return not answer.is_final
-    return answer.status >= 500
+    is_silent = not answer.is_final if isinstance(answer, HttpFailure) else answer.status >= 500
+    return is_silent and tries < _TRIES
 
 
 class VerificationCounts(msgspec.Struct):
@@ -94,7 +93,7 @@ class Verifications:
         self._latest[_pair(intent)] = intent.id
         due_at = 0.0
         if intent.tries:  # what is stored may be of a clock that has been set back since
-            due_at = min(intent.due_at, monotonic_unix_time() + _pause_seconds(intent.tries, 1.0))
+            due_at = min(intent.due_at, monotonic_unix_time() + _PAUSE.seconds(intent.tries, 1.0))
         self._queue.add(intent.host, intent, due_at)
         self._wake.set()
 
@@ -119,7 +118,7 @@ class Verifications:
             await self._ask(intent)
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
             self._context.on_fault(as_fault(error))
-            self._queue.add(intent.host, intent, monotonic_unix_time() + _PAUSES[-1])
+            self._queue.add(intent.host, intent, monotonic_unix_time() + _PAUSE.longest)
         finally:
             self._queue.done(intent.host)
 
@@ -158,7 +157,7 @@ class Verifications:
         tries = intent.tries + 1
         if not may_try_again(answer, tries):
             return False
-        due_at = monotonic_unix_time() + _pause_seconds(tries, random.random())
+        due_at = monotonic_unix_time() + _PAUSE.seconds(tries, random.random())
         later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
         await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
         self._queue.add(later.host, later, due_at)
@@ -174,11 +173,6 @@ class Verifications:
             del self._latest[_pair(intent)]
         if found is not None:
             self._on_settled(found)
-
-
-def _pause_seconds(tries: int, chance: float) -> float:
-    """The pause after so many tries, spread by a `chance` from 0 to 1."""
-    return _PAUSES[tries - 1] * (0.75 + chance / 2)
 
 
 def _pair(intent: Intent) -> tuple[str, str]:

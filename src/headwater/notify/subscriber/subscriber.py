@@ -318,7 +318,7 @@ class Subscriber:
         found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
-            copy.tried[channel.topic] = tries, monotonic_unix_time() + 30 * leases.pause_seconds(tries, random.random())
+            copy.tried[channel.topic] = tries, monotonic_unix_time() + 30 * leases.PAUSE.seconds(tries, random.random())
             if tries == 1:
                 copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
             return
@@ -400,7 +400,7 @@ class Subscriber:
         if held.asked_at is not None:
             failures += 1
             self._tell_fault(copy, held, _UNVERIFIED)
-        waits = leases.verification_seconds(failures, random.random())
+        waits = leases.VERIFICATION.seconds(failures + 1, random.random())
         fault = _UNVERIFIED if held.asked_at is not None else None
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
         copy.put(waiting)
@@ -412,7 +412,7 @@ class Subscriber:
             await self._change(copy, waiting)
             return
         self._tell_fault(copy, held, outcome.fault)
-        pause = leases.pause_seconds(failures + 1, random.random())
+        pause = leases.PAUSE.seconds(failures + 1, random.random())
         again = msgspec.structs.replace(
             held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=outcome.fault
         )
@@ -433,5 +433,5 @@ class Subscriber:
         if held.id not in copy.held:
             return  # verified meanwhile
         failures = held.failures + 1
-        again = min(now + 60 * leases.pause_seconds(failures, random.random()), held.ends_at or now)
+        again = min(now + 60 * leases.PAUSE.seconds(failures, random.random()), held.ends_at or now)
         await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=outcome.fault))
