@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 6_087,
-    "ingest": 8_573,
+    "ingest": 8_497,
     "notify": 4_217,
     "packages": 1_531,
     "patches": 861,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 469
+MOST_MODULES = 468
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

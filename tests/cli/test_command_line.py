@@ -33,7 +33,7 @@ from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
 from tests.support.program import run_here
 
-HEAVY = ("pycurl", "apsw", "uvicorn", "rich", "watchfiles", "selectolax", "msgspec", "asyncio", "httptools", "isal")
+HEAVY = ("pycurl", "apsw", "uvicorn", "rich", "selectolax", "msgspec", "asyncio", "httptools", "isal")
 
 
 def headwater_command(*args: str, **kwargs) -> subprocess.CompletedProcess[str]:

@@ -14,19 +14,12 @@ from pathlib import Path
 import pytest
 
 from headwater.ingest.folder import watch as watch_module
-from headwater.ingest.folder.inotify import FolderWatch
-from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints, undecodable_path
+from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, FolderWatch, hints
 from tests.support.waiting import DEADLINE, until
-
-
-def by_watchfiles(base: bytes, stop: Callable[[], bool], _coverage: object) -> Iterator[frozenset[bytes]]:
-    return watch_module._by_watchfiles(base, stop)
 
 
 class Watching:
     """Collects hints in a thread."""
-
-    by_watchfiles = False
 
     def __init__(self, root: bytes) -> None:
         self.root = root
@@ -67,18 +60,12 @@ class Watching:
         assert not self._thread.is_alive()
 
 
-@pytest.fixture(params=["inotify", "watchfiles"])
-def watching(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
     (tmp_path / "root" / "sub").mkdir(parents=True)
-    if request.param == "watchfiles":
-        monkeypatch.setattr(watch_module, "_paths", lambda base, stop, *_: watch_module._by_watchfiles(base, stop))
     one = Watching(os.fsencode(tmp_path / "root"))
-    one.by_watchfiles = request.param == "watchfiles"
     yield one
     one.end()
-
-
-inotify_only = pytest.mark.parametrize("watching", ["inotify"], indirect=True)
 
 
 def put(watching: Watching, path: bytes) -> None:
@@ -144,7 +131,6 @@ def test_a_folder_that_can_be_read_later_is_watched_from_then_on(nobody: bytes) 
         watching.end()
 
 
-@inotify_only
 def test_folders_that_move_are_heard_by_their_new_names(watching: Watching) -> None:
     for name in (b"a/b/c", b"a/d", b"other"):
         os.makedirs(os.path.join(watching.root, name))
@@ -163,7 +149,6 @@ def test_folders_that_move_are_heard_by_their_new_names(watching: Watching) -> N
     assert not watching.found, "what has left is no longer heard"
 
 
-@inotify_only
 def test_folders_that_are_exchanged_are_heard_by_their_new_names(watching: Watching) -> None:
     for name in (b"a/below", b"b/under"):
         os.makedirs(os.path.join(watching.root, name))
@@ -182,7 +167,6 @@ def test_folders_that_are_exchanged_are_heard_by_their_new_names(watching: Watch
         watching.until(lambda: watching.put(below + b"/under/new%d/file" % _turn))  # noqa: B023
 
 
-@inotify_only
 def test_links_are_not_followed_and_the_state_is_not_watched(watching: Watching, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "root/link").symlink_to(tmp_path / "outside")
@@ -253,7 +237,7 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_name_that_is_no_utf8_is_hinted_and_the_watch_goes_on(watching: Watching) -> None:
     put(watching, b"caf\xe9 \\x")
-    watching.saw(b"caf\xe9 \\x", *([b""] if watching.by_watchfiles else []))
+    watching.saw(b"caf\xe9 \\x")
     watching.until(lambda: watching.put(b"after"))
 
 
@@ -288,24 +272,12 @@ def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(error, os.strerror(error))
 
-    for name in ("FolderWatch", "watch"):
-        monkeypatch.setattr(watch_module, name, refuse)
-        with pytest.raises(CannotWatch, match=os.strerror(error)):
-            next(hints(os.fsencode(tmp_path), lambda: False))
-        monkeypatch.setattr(watch_module, "_paths", lambda base, stop, *_: watch_module._by_watchfiles(base, stop))
+    monkeypatch.setattr(watch_module, "FolderWatch", refuse)
+    with pytest.raises(CannotWatch, match=os.strerror(error)):
+        next(hints(os.fsencode(tmp_path), lambda: False))
 
 
-@pytest.mark.parametrize(
-    ("message", "path"),
-    [
-        ('Unable to decode path "/a/non\\xFFutf" to string', b"/a/non\xffutf"),
-        (
-            'Unable to decode path "/a/\\"q\\" \\\\x \\n \\u{301}\\xE9" to string',
-            '/a/"q" \\x \n \u0301'.encode() + b"\xe9",
-        ),
-        ("Unable to decode path “ü” to string", None),
-        ("No space left on device", None),
-    ],
-)
-def test_the_path_in_a_complaint(message: str, path: bytes | None) -> None:
-    assert undecodable_path(message) == path
+def test_a_system_without_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_HAS_INOTIFY", False)
+    with pytest.raises(CannotWatch, match="no inotify"):
+        next(hints(os.fsencode(tmp_path), lambda: False))

@@ -1,24 +1,29 @@
-"""File system notifications: hints on where a folder has changed.
+"""File system notifications: hints on where a folder has changed, by Linux's inotify(7).
 
-A hint may be missing or wrong: scans are the truth.
+A hint may be missing or wrong: scans are the truth. What cannot be told is turned into a wider hint: a root that goes
+away, a lost watch, or more events than the system keeps hint everything. Elsewhere a folder is scanned now and then.
 
-On Linux they come from inotify (`inotify.py`), elsewhere from watchfiles. What cannot be told is turned into a wider
-hint: a root that goes away, a lost watch, or more events than the system keeps hint everything.
+Each folder is watched before it is listed, so what comes into it is heard or listed. Links are not followed, wherever
+in a path they are: a folder would be watched by another name, and its watch end with that name. A folder that cannot be
+read is tried again when its mode changes, and every second: `cp -a` makes folders with mode 0700 and opens them at the
+end.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
-import re
-import sys
+import select
+import struct
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
-
-from watchfiles import watch
+from contextlib import suppress
+from typing import Final, Protocol
 
 from headwater.errors import StoreFault
-from headwater.ingest.folder.inotify import FolderWatch, WatchLost
+from headwater.files.folder_marks import is_reserved
+from headwater.files.nofollow import open_unlinked
 
 DEBOUNCE_MS = 200
 """So long changes are gathered while a file is being written: it is read once, not over and over."""
@@ -32,22 +37,13 @@ _WAKE_MS = 250
 EVERYTHING: frozenset[bytes] = frozenset({b""})
 """The hint that anything may have changed."""
 
-_UNDECODABLE = re.compile(r'Unable to decode path "(.*)" to string', re.DOTALL)
-_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u\{[0-9a-f]+\}|.)", re.DOTALL)
-_SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+_HAS_INOTIFY: Final = hasattr(ctypes.CDLL(None), "inotify_init1")
 
 
 class CannotWatch(StoreFault):
     """The system cannot watch this folder: no such folder, too many watches, or no support by the file system."""
 
     code = "HW-ING-40"
-
-
-class _Stop:
-    """A stop event as watchfiles wants it."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self.is_set = stop
 
 
 class Coverage(Protocol):
@@ -72,12 +68,14 @@ def hints(
     base = os.path.realpath(root)
     told = _Untold() if coverage is None else coverage
     begun = False
+    if not _HAS_INOTIFY:
+        raise CannotWatch("this system has no inotify: the folder is scanned now and then", where=os.fsdecode(root))
     while not stop():
         if not os.path.isdir(base):
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         watched = _identity(root)
         try:
-            for found in _paths(base, stop, told, wake):
+            for found in _changes(base, stop, told, wake):
                 if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
                     yield EVERYTHING
                     raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
@@ -90,24 +88,13 @@ def hints(
             return
         except WatchLost:
             yield EVERYTHING
-        except RuntimeError as cause:  # what watchfiles raises for everything of its own
-            undecodable = undecodable_path(str(cause))
-            if undecodable is None:
-                raise CannotWatch(f"the folder cannot be watched: {cause}", where=os.fsdecode(root)) from cause
-            yield frozenset({_relative(base, undecodable), b""})
         except OSError as cause:
             what = cause.strerror or str(cause)
             raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
 
 
-def _paths(base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None) -> Iterator[frozenset[bytes]]:
+def _changes(base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None) -> Iterator[frozenset[bytes]]:
     """What has changed, as relative paths; an empty set now and then."""
-    return _by_inotify(base, stop, coverage, wake) if sys.platform == "linux" else _by_watchfiles(base, stop)
-
-
-def _by_inotify(
-    base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None
-) -> Iterator[frozenset[bytes]]:
     seconds = 0.0  # the first says that watching has begun
     hinted_at = 0.0
     with FolderWatch(base, stop, wake) as watched:
@@ -145,43 +132,224 @@ def _identity(root: bytes) -> tuple[int, int] | None:
     return state.st_dev, state.st_ino
 
 
-def _by_watchfiles(base: bytes, stop: Callable[[], bool]) -> Iterator[frozenset[bytes]]:
-    """A name that is no UTF-8 makes it fail for good: it is begun anew, and that name is hinted with everything."""
-    for changes in watch(
-        os.fsdecode(base),
-        watch_filter=None,
-        debounce=DEBOUNCE_MS,
-        step=_STEP_MS,
-        stop_event=_Stop(stop),
-        rust_timeout=_WAKE_MS,
-        yield_on_timeout=True,
-        raise_interrupt=False,
-        force_polling=False,
-        ignore_permission_denied=True,
-    ):
-        yield frozenset(_relative(base, os.fsencode(path)) for _change, path in changes)
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+_UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
+_ONLY_FOLDERS, _NO_FOLLOW, _IS_FOLDER = 0x1000000, 0x2000000, 0x40000000
+_GONE: Final = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
+_ASKED: Final = (
+    _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+) | _ONLY_FOLDERS
+_LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NAME: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_DESCRIPTORS: Final = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
+_EVENT: Final = struct.Struct("iIII")
+_READ_OCTETS: Final = 1 << 18
+_CLOSED_SECONDS: Final = 1.0
+_CLOSED_AT_ONCE: Final = 10_000
+_PASSED_OVER: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def _relative(base: bytes, path: bytes) -> bytes:
-    return path[len(base) :].strip(b"/") if path.startswith(base) else b""
+class WatchLost(Exception):
+    """The kernel had more to tell than it keeps: what happened, and which folders came, is not known."""
 
 
-def undecodable_path(message: str) -> bytes | None:
-    """The path in watchfiles' complaint about a name that is no UTF-8 (it shows Rust's escaped form)."""
-    match = _UNDECODABLE.search(message)
-    if match is None:
-        return None
-    pieces: list[bytes] = []
-    end = 0
-    for escape in _ESCAPE.finditer(match[1]):
-        pieces += [match[1][end : escape.start()].encode(), _unescape(escape[1])]
-        end = escape.end()
-    return b"".join(pieces) + match[1][end:].encode()
+class _Node:
+    """A watched folder: its relative path, and the watched folders in it by their names."""
+
+    __slots__ = ("below", "number", "path")
+
+    def __init__(self, number: int, path: bytes) -> None:
+        self.number = number
+        self.path = path
+        self.below: dict[bytes, _Node] = {}
 
 
-def _unescape(text: str) -> bytes:
-    if text.startswith("x"):
-        return bytes.fromhex(text[1:])
-    if text.startswith("u{"):
-        return chr(int(text[2:-1], 16)).encode()
-    return _SIMPLE.get(text, text).encode()
+class FolderWatch:
+    """Watches the folder `base`, a real path, and all below it, until `stop`. A context manager, for one thread.
+
+    Nothing is waited for while the descriptor `wake` can be read.
+    Raises OSError where the system gives no watch: EMFILE and ENOSPC tell of its limits.
+    """
+
+    def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False, wake: int | None = None) -> None:
+        self._base = base
+        self._stop = stop
+        self._nodes: dict[int, _Node] = {}
+        self.closed: set[bytes] = set()
+        """Folders that are not watched because they cannot be read, as relative paths."""
+        self.unclosed: set[bytes] = set()
+        """Files that have come or were written to, and not closed since; whoever reads this empties it."""
+        self._closed_due = 0.0
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), base)
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+        if wake is not None:
+            self._poll.register(wake, select.POLLIN)
+        try:
+            self._root = self._watch(b"")
+            self._descend(self._root)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> FolderWatch:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all watches."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def changes(self, seconds: float) -> set[bytes]:
+        """What has changed, as relative paths, waited for so long; the empty path: the folder itself is gone.
+
+        Raises Lost, and OSError where a folder that has come cannot be watched.
+        """
+        found: set[bytes] = set()
+        if self._poll.poll(seconds * 1000):
+            for number, mask, name in self._events():
+                self._take(number, mask, name, found)
+        if time.monotonic() >= self._closed_due:
+            self._closed_due = time.monotonic() + _CLOSED_SECONDS
+            for path in sorted(self.closed)[:_CLOSED_AT_ONCE]:
+                self._open(path, found)
+        return found
+
+    def _events(self) -> Iterator[tuple[int, int, bytes]]:
+        with suppress(BlockingIOError):
+            data = os.read(self._descriptor, _READ_OCTETS)
+            start = 0
+            while start < len(data):
+                number, mask, _cookie, octets = _EVENT.unpack_from(data, start)
+                start += _EVENT.size + octets
+                yield number, mask, data[start - octets : start].rstrip(b"\0")
+
+    def _take(self, number: int, mask: int, name: bytes, found: set[bytes]) -> None:
+        if mask & _OVERFLOW:
+            raise WatchLost
+        node = self._nodes.get(number)
+        if node is None:  # told before its watch was ended
+            return
+        if not name:
+            if mask & _GONE and node is self._root:
+                found.add(b"")
+            if mask & _IGNORED:
+                self._end(node)
+            return
+        path = node.path + b"/" + name if node.path else name
+        if mask & _IS_FOLDER and is_reserved(name):
+            return
+        found.add(path)
+        if not mask & _IS_FOLDER:
+            if mask & (_MODIFY | _CREATE):
+                self.unclosed.add(path)
+            else:
+                self.unclosed.discard(path)
+            return
+        if mask & (_MOVED_FROM | _DELETE):
+            self._end(node.below.get(name))
+            self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
+        if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
+            self._open(path, found)
+
+    def _open(self, path: bytes, found: set[bytes]) -> None:
+        """Watch a folder that has come, or can be read now, and all below it."""
+        was_closed = path in self.closed
+        self.closed.discard(path)
+        node = self._attempt(path)
+        if node is not None:
+            self._descend(node)
+            if was_closed:
+                found.add(path)
+
+    def _attempt(self, path: bytes) -> _Node | None:
+        """The watch of the folder at `path`; None when there is none, or it has one already, or it cannot be read."""
+        try:
+            node = self._watch(path)
+        except OSError as cause:
+            if cause.errno in (errno.EACCES, errno.EPERM):
+                self.closed.add(path)
+            elif cause.errno not in _PASSED_OVER:
+                raise
+            return None
+        return node if node.path == path and not node.below else None
+
+    def _watch(self, path: bytes) -> _Node:
+        full = os.path.join(self._base, path) if path else self._base
+        folder = open_unlinked(full, _NAME)  # a name in the path may have become a link since we were told of it
+        try:
+            number = _checked(
+                self._libc.inotify_add_watch(self._descriptor, b"/proc/self/fd/%d" % folder, _ASKED), full
+            )
+        finally:
+            os.close(folder)
+        known = self._nodes.get(number)
+        if known is not None:
+            if known.path == path or not known.path or path.startswith(known.path + b"/"):  # a folder in itself
+                return known
+            self._end(known)  # it has moved here, which is yet to be told
+            return self._watch(path)
+        node = self._nodes[number] = _Node(number, path)
+        above, _, name = path.rpartition(b"/")
+        parent = self._find(above) if path else None
+        if parent is not None:
+            parent.below[name] = node
+        return node
+
+    def _find(self, path: bytes) -> _Node | None:
+        node: _Node | None = self._root
+        for name in path.split(b"/") if path else ():
+            node = node.below.get(name) if node is not None else None
+        return node
+
+    def _descend(self, top: _Node) -> None:
+        """Watch all folders below one that is watched."""
+        waiting = [top]
+        while waiting and not self._stop():
+            node = waiting.pop()
+            for name in self._folders_in(node.path):
+                below = self._attempt(node.path + b"/" + name if node.path else name)
+                if below is not None:
+                    waiting.append(below)
+
+    def _folders_in(self, path: bytes) -> list[bytes]:
+        try:
+            descriptor = open_unlinked(os.path.join(self._base, path) if path else self._base, _LIST)
+        except OSError:  # gone, or closed again: whoever scans it says so
+            return []
+        try:
+            with os.scandir(descriptor) as entries:
+                names = [os.fsencode(one.name) for one in entries if one.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+        finally:
+            os.close(descriptor)
+        return [one for one in names if not is_reserved(one)]
+
+    def _end(self, top: _Node | None) -> None:
+        """A folder has gone from its path: with it the watches in it, which would tell of it by an old name."""
+        if top is None:
+            return
+        above, _, name = top.path.rpartition(b"/")
+        parent = self._find(above)
+        if parent is not None and parent.below.get(name) is top:
+            del parent.below[name]
+        waiting = [top]
+        while waiting:
+            node = waiting.pop()
+            self._nodes.pop(node.number, None)
+            self._libc.inotify_rm_watch(self._descriptor, node.number)
+            waiting += node.below.values()
+
+
+def _checked(result: int, path: bytes) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return result
