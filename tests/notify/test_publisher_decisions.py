@@ -17,12 +17,12 @@ from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_paylo
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config_file import read_config
 from headwater.source.hub_streams import HubPosition, batch_pause, chain_begin
-from headwater.source.publication import VisibleChanges
+from headwater.source.publication import Publication
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-VISIBLE = VisibleChanges(name="a", history=0, first=1, last=9, resources=5)
+VISIBLE = Publication(name="a", is_first=True, history=0, history_first=1, first=1, last=9, resources=5)
 AT_5 = HubPosition(history=0, after=2, seq=5, until=NOW)
 
 
@@ -32,12 +32,12 @@ AT_5 = HubPosition(history=0, after=2, seq=5, until=NOW)
         (AT_5, VISIBLE, None, 4),
         (msgspec.structs.replace(AT_5, is_taken=False), VISIBLE, None, 7),
         (msgspec.structs.replace(AT_5, seq=9), VISIBLE, None, 0),
-        (AT_5, msgspec.structs.replace(VISIBLE, history=3, first=7), 6, 3),
+        (AT_5, msgspec.structs.replace(VISIBLE, history=3, history_first=7), 6, 3),
         (msgspec.structs.replace(AT_5, is_taken=False), msgspec.structs.replace(VISIBLE, history=3), 0, 9),
     ],
     ids=["more is visible", "not taken", "all is told", "a new history", "a new history, and what was not taken"],
 )
-def test_where_a_chain_begins(position: HubPosition, visible: VisibleChanges, begin: int | None, waiting: int) -> None:
+def test_where_a_chain_begins(position: HubPosition, visible: Publication, begin: int | None, waiting: int) -> None:
     assert chain_begin(position, visible) == begin
     assert position.waiting(visible) == waiting
 

@@ -1,16 +1,37 @@
-"""The event of a publication: what of it is told to a listener who has heard so much."""
+"""The event of a publication: what of it is told to listeners who have heard so much."""
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from typing import Any
 
 import pytest
 
-from headwater.source.publication import Publication, VisibleChanges
+from headwater.publish.publisher import PublishResult
+from headwater.source.publication import Publication, PublicationEvents
+
+
+def result(history: int, first: int, last: int) -> PublishResult:
+    return PublishResult(
+        name="a",
+        written=(),
+        removed=(),
+        kept=0,
+        seq=last,
+        history=history,
+        history_first=first,
+        resources=3,
+        at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        pages_rendered=0,
+        pages_stale=0,
+        pages_left=0,
+        due_in_seconds=math.inf,
+    )
 
 
 @pytest.mark.parametrize(
-    ("position", "told"),
+    ("before", "told"),
     [
         (None, {"is_first": True, "first": 5, "last": 9}),
         ((4, 9), None),
@@ -20,15 +41,18 @@ from headwater.source.publication import Publication, VisibleChanges
         ((4, 12), {"is_first": True, "first": 5, "last": 9}),
     ],
 )
-def test_what_a_position_has_to_be_told(position: tuple[int, int] | None, told: dict[str, Any] | None) -> None:
-    visible = VisibleChanges(name="a", history=4, first=5, last=9, resources=3)
-    before = None
-    if position is not None:
-        before = VisibleChanges(name="a", history=position[0], first=1, last=position[1], resources=2)
-    assert visible.after(before) == (Publication(name="a", resources=3, **told) if told is not None else None)
+def test_what_is_told_after_what_was_told_before(before: tuple[int, int] | None, told: dict[str, Any] | None) -> None:
+    events, heard = PublicationEvents(), list[Publication]()
+    if before is not None:
+        events.published(result(before[0], 1, before[1]))
+    events.listen(heard.append)
+    events.published(result(4, 5, 9))
+    more: dict[str, Any] = {"name": "a", "resources": 3, "history": 4, "history_first": 5}
+    assert heard == ([Publication(**more, **told)] if told is not None else [])
 
 
 def test_a_set_without_changes_is_told_to_be_there() -> None:
-    event = VisibleChanges(name="a", history=0, first=1, last=0, resources=3).after(None)
-    assert event is not None
-    assert (event.is_first, event.changes) == (True, 0)
+    events, heard = PublicationEvents(), list[Publication]()
+    events.listen(heard.append)
+    events.published(result(0, 1, 0))
+    assert [(one.is_first, one.changes) for one in heard] == [(True, 0)]

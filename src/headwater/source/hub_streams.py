@@ -35,7 +35,7 @@ from headwater.publish.publisher import published_names
 from headwater.publish.site import Site, source_description_name
 from headwater.publish.store_writer import decode_mark
 from headwater.source.hub_config import NotifyConfig
-from headwater.source.publication import VisibleChanges
+from headwater.source.publication import Publication
 from headwater.spec.records import ChangeKind
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.typed_decoding import from_json
@@ -60,14 +60,14 @@ class HubPosition(LastPayload, frozen=True, kw_only=True):
     seq: int
     since: dt.datetime | None = None
 
-    def waiting(self, visible: VisibleChanges) -> int:
+    def waiting(self, visible: Publication) -> int:
         """How many changes are visible that the hub has not taken."""
         if self.history != visible.history:
-            return visible.last - visible.first + 1
+            return visible.last - visible.history_first + 1
         return visible.last - (self.seq if self.is_taken else self.after)
 
 
-def chain_begin(position: HubPosition | None, visible: VisibleChanges) -> int | None:
+def chain_begin(position: HubPosition | None, visible: Publication) -> int | None:
     """After which change a chain begins for a hub at this position; None: the chain goes on.
 
     A hub that is new hears of what changes from now on. Where the history of a set had to begin anew, so does the
@@ -75,7 +75,7 @@ def chain_begin(position: HubPosition | None, visible: VisibleChanges) -> int | 
     """
     if position is None:
         return visible.last
-    return visible.first - 1 if position.history != visible.history else None
+    return visible.history_first - 1 if position.history != visible.history else None
 
 
 def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seconds: float) -> float:
@@ -222,7 +222,7 @@ class ChangeStream(NotificationStream[HubPosition]):
     channel = CHANGE_CHANNEL
     kind = HubPosition
 
-    def __init__(self, visible: VisibleChanges, hub: str, context: NotifyContext) -> None:
+    def __init__(self, visible: Publication, hub: str, context: NotifyContext) -> None:
         super().__init__(visible.name, hub, context)
         self.visible = visible
         self._first_visible = visible

@@ -34,7 +34,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import capability_list_name, topic_url
 from headwater.retry import retry_after_seconds
 from headwater.source.hub_streams import ChangeStream, FrameworkStream, NotifyContext
-from headwater.source.publication import VisibleChanges
+from headwater.source.publication import Publication
 from headwater.source.set_health import FailureState, RetryPauses
 from headwater.version import __version__
 
@@ -102,7 +102,7 @@ class HubSender:
         self._not_before = 0.0
         self._pauses = RetryPauses()
 
-    def note(self, visible: VisibleChanges) -> None:
+    def note(self, visible: Publication) -> None:
         """This is visible of a set now."""
         name = visible.name
         changes = self._changes.get(name)
@@ -274,7 +274,7 @@ class Notifier:
         self._hubs = hubs
         self._context = context
         self._lock = threading.Lock()
-        self._visible: dict[str, VisibleChanges] = {}
+        self._visible: dict[str, Publication] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
         self._senders: list[HubSender] = []
@@ -286,7 +286,7 @@ class Notifier:
         """How each hub is at this moment."""
         return [msgspec.structs.replace(one.health, waiting=one.waiting) for one in list(self._senders)]
 
-    def visible(self, changes: VisibleChanges) -> None:
+    def visible(self, changes: Publication) -> None:
         """Take note of what is published of a set now. Never waits."""
         with self._lock:
             self._visible[changes.name] = changes
@@ -320,7 +320,7 @@ class Notifier:
             self._thread.join(timeout)
         return self._thread is None or not self._thread.is_alive()
 
-    def _note(self, changes: VisibleChanges) -> None:
+    def _note(self, changes: Publication) -> None:
         for sender in self._senders:
             sender.note(changes)
 

@@ -13,8 +13,9 @@ from headwater.publish.publisher import PublishResult
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """Changes `first`..`last` of a set have become visible; `last` is less than `first` when none has.
 
-    `is_first`: of this history of the set the listener was told nothing before. The set is shown for the first time, or
-    its history had to begin anew: what was told before is not continued. The set has `resources` now.
+    `is_first`: of this history of the set nothing was told before. The set is shown for the first time, or its history
+    had to begin anew: what was told before is not continued. The set has `resources` now, and the history
+    (`PublicationState.history`) begins with the change `history_first`.
     """
 
     name: str
@@ -22,6 +23,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     resources: int
     first: int
     last: int
+    history: int = 0
+    history_first: int = 1
 
     @property
     def changes(self) -> int:
@@ -29,27 +32,20 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         return self.last - self.first + 1
 
 
-class VisibleChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What is published of a set: the changes `first`..`last` of a history (`PublicationState.history`)."""
-
-    name: str
-    history: int
-    first: int
-    last: int
-    resources: int
-
-    def after(self, told: VisibleChanges | None) -> Publication | None:
-        """What a listener has to be told who was `told` of that last; None when that is nothing."""
-        if told is not None and (told.history, told.last) == (self.history, self.last):
-            return None
-        goes_on = told is not None and told.history == self.history and told.last < self.last
-        return Publication(
-            name=self.name,
-            is_first=not goes_on,
-            resources=self.resources,
-            first=told.last + 1 if goes_on and told is not None else self.first,
-            last=self.last,
-        )
+def publication_of(result: PublishResult, told: Publication | None) -> Publication | None:
+    """What has become visible since that was `told`; None when that is nothing."""
+    if told is not None and (told.history, told.last) == (result.history, result.seq):
+        return None
+    goes_on = told is not None and told.history == result.history and told.last < result.seq
+    return Publication(
+        name=result.name,
+        is_first=not goes_on,
+        resources=result.resources,
+        first=told.last + 1 if goes_on and told is not None else result.history_first,
+        last=result.seq,
+        history=result.history,
+        history_first=result.history_first,
+    )
 
 
 class PublicationEvents:
@@ -60,32 +56,23 @@ class PublicationEvents:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Publication], None]] = []
-        self._observers: list[Callable[[VisibleChanges], None]] = []
-        self._told: dict[str, VisibleChanges] = {}
+        self._told: dict[str, Publication] = {}
         self._lock = threading.Lock()
 
     def listen(self, listener: Callable[[Publication], None]) -> None:
         """Tell this one of what becomes visible from now on."""
         self._listeners.append(listener)
 
-    def observe(self, observer: Callable[[VisibleChanges], None]) -> None:
-        """Tell this one after each publication what is visible then; it keeps its own positions."""
-        self._observers.append(observer)
+    def begin(self) -> None:
+        """Another process may have published since: what is published next is told as if for the first time."""
+        with self._lock:
+            self._told.clear()
 
     def published(self, result: PublishResult) -> None:
         """A set was published."""
-        changes = VisibleChanges(
-            name=result.name,
-            history=result.history,
-            first=result.history_first,
-            last=result.seq,
-            resources=result.resources,
-        )
         with self._lock:  # in the order of the publications
-            for observer in self._observers:
-                observer(changes)
-            event = changes.after(self._told.get(result.name))
+            event = publication_of(result, self._told.get(result.name))
             if event is not None:
-                self._told[result.name] = changes
+                self._told[result.name] = event
                 for listener in self._listeners:
                     listener(event)

@@ -276,12 +276,13 @@ class Source(ConfiguredSource):
             settings=notify,
         )
         notifier = Notifier(notify.hubs, context)
-        self.events.observe(notifier.visible)
+        self.events.listen(notifier.visible)
         return notifier
 
     def _begin(self) -> None:
         self.store.clean()
         self.publisher.begin()
+        self.events.begin()
         if self._notifier is not None:
             self._notifier.start()
         self._scheduler = scheduler = Scheduler(self._listener)
