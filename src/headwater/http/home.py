@@ -29,7 +29,7 @@ from headwater.publish.site import (
     dataset_name,
     offered,
 )
-from headwater.source.health import FAILING_SECONDS, ObservableSource, report, report_without_catalog, shows, waits
+from headwater.source.health import FAILING_SECONDS, ServableSource, report, report_without_catalog, shows, waits
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -49,7 +49,7 @@ td.t:before{content:"Complete until (UTC): "}}
 """
 
 
-def home_page(source: ObservableSource) -> bytes:
+def home_page(source: ServableSource) -> bytes:
     """The page as HTML."""
     states = {state.name: state for state in source.catalog.sets()}
     waiting = waits(source, states)

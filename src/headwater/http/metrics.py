@@ -34,7 +34,7 @@ from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.retry import TimeShare
-from headwater.source.health import ObservableSource, records, shows, waits
+from headwater.source.health import ServableSource, records, shows, waits
 from headwater.version import __version__
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -285,7 +285,7 @@ class MetricsPage:
     """The page of one source; may be asked for from any thread. `first` has it of the first process on the socket."""
 
     def __init__(
-        self, source: ObservableSource, counts: RequestCounters, first: Callable[[], tuple[int, bytes]] | None = None
+        self, source: ServableSource, counts: RequestCounters, first: Callable[[], tuple[int, bytes]] | None = None
     ) -> None:
         self._source = source
         self._counts = counts

@@ -16,12 +16,13 @@ from typing import TypeVar
 
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Limits
+from headwater.catalog.interface import Catalog, Limits, SetState
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.files.whole_writes import free_octets
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.progress import Listener, silent
 from headwater.publish.link_rules import NO_RULES
+from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.copy_sets import copy_folders
@@ -144,6 +145,7 @@ class ConfiguredSource:
 
     catalog: Catalog
     store: FolderStore
+    publisher: Publisher
     push_sets: PushSets
 
     def __init__(self, config: SourceConfig, base_url: str | None, tree: StaticTree | None = None) -> None:
@@ -183,9 +185,30 @@ class ConfiguredSource:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process may publish: else the one that does writes the Source Description last."""
+        return False
+
+    def is_published(self, name: str, state: SetState | None = None) -> bool:
+        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
+        documents = self.publisher.site_documents
+        if self.is_ours:
+            return documents.is_published(name, state)
+        return self.is_site_published() and documents.has_documents(name, state)
+
     def is_site_published(self) -> bool:
-        """Whether there is a Source Description; the publishing process writes it when what it names is there."""
+        """Whether the Source Description may be shown."""
+        if self.is_ours:
+            return self.publisher.site_documents.is_site_published()
         return self.store.stat(SOURCE_DESCRIPTION) is not None
+
+    def is_known_published(self, name: str | None) -> bool:
+        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
+        documents = self.publisher.site_documents
+        if self.is_ours:
+            return documents.is_known_published(name)
+        return self.is_site_published() and (name is None or documents.is_known_whole(name))
 
     def has_room(self) -> bool:
         """Whether something can be written wherever a source writes."""

@@ -28,8 +28,8 @@ FAILING_SECONDS = 10.0
 """What fails no longer than this is not told as unwell: it is tried again at once."""
 
 
-class ObservableSource(Protocol):
-    """What the report of its health is made from."""
+class ServableSource(Protocol):
+    """The source behind the face. What may ask the catalog is not called in the event loop."""
 
     @property
     def site(self) -> Site:
@@ -61,10 +61,6 @@ class ObservableSource(Protocol):
     def health(self) -> Mapping[str, object]:
         """What the source says of itself: last scan, last publication, errors."""
         ...
-
-
-class ServableSource(ObservableSource, Protocol):
-    """The source behind the face. What may ask the catalog is not called in the event loop."""
 
     @property
     def store(self) -> FolderStore:
@@ -102,7 +98,7 @@ class PushTarget(msgspec.Struct, frozen=True, kw_only=True):
     news: Callable[[], None] = lambda: None
 
 
-def report(source: ObservableSource) -> tuple[int, bytes]:
+def report(source: ServableSource) -> tuple[int, bytes]:
     """Status and JSON body: 200 when what was published is served and kept current, else 503.
 
     `ready`: every set is published, or is new, and the source names them. `well`: that, no set has been failing for
@@ -141,7 +137,7 @@ def report(source: ObservableSource) -> tuple[int, bytes]:
     return 200 if ready and "error" not in told and failing <= new else 503, _encoded(body)
 
 
-def report_without_catalog(source: ObservableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
+def report_without_catalog(source: ServableSource, fault: HeadwaterError | None) -> tuple[int, bytes]:
     """Status and JSON body when the catalog could not be asked, for this fault, or has not answered in time (None)."""
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
@@ -180,7 +176,7 @@ def _public(value: object) -> object:
     return told
 
 
-def waits(source: ObservableSource, states: Mapping[str, SetState]) -> frozenset[str]:
+def waits(source: ServableSource, states: Mapping[str, SetState]) -> frozenset[str]:
     """The sets that have nothing to show because their providers have told nothing, or not all of a first load."""
     found = ((name, states.get(name)) for name in source.push_names)
     return frozenset(name for name, state in found if state is None or state.opened_at is None)
@@ -199,7 +195,7 @@ def _has_failed(told: Mapping[str, object]) -> bool:
     return not 0 <= seconds < FAILING_SECONDS
 
 
-def shows(source: ObservableSource, name: str, states: Mapping[str, SetState]) -> bool:
+def shows(source: ServableSource, name: str, states: Mapping[str, SetState]) -> bool:
     """Whether a set's documents may be shown, by the states of all sets: of thousands none is asked for by itself."""
     state = states.get(name)
     return state is not None and source.is_published(name, state)

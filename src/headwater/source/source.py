@@ -21,7 +21,6 @@ import msgspec
 
 from headwater import notices
 from headwater.catalog import catalog_url
-from headwater.catalog.interface import SetState
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult, memos_of
@@ -126,23 +125,10 @@ class Source(ConfiguredSource):
             self._lock.release()
             raise
 
-    def is_published(self, name: str, state: SetState | None = None) -> bool:
-        """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
-        if self.leadership.is_ours:
-            return self.publisher.site_documents.is_published(name, state)
-        return self.is_site_published() and self.publisher.site_documents.has_documents(name, state)
-
-    def is_site_published(self) -> bool:
-        """Whether the Source Description may be shown. While we stand by, another process knows what it has to say."""
-        if self.leadership.is_ours:
-            return self.publisher.site_documents.is_site_published()
-        return super().is_site_published()
-
-    def is_known_published(self, name: str | None) -> bool:
-        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        if self.leadership.is_ours:
-            return self.publisher.site_documents.is_known_published(name)
-        return self.is_site_published() and (name is None or self.publisher.site_documents.is_known_whole(name))
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process may publish now. While we stand by, another one knows what is to be shown."""
+        return self.leadership.is_ours
 
     def run_once(self) -> list[SetResult]:
         """Bring every set that is not filled by push up to date once: look, record, publish what is stale.
@@ -469,15 +455,7 @@ class ReadOnlySource(ConfiguredSource):
         super().__init__(config, base_url)
         make_state(self._state)
         self._open(utc_now, listener)
-        self._publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)
-
-    def is_published(self, name: str, state: SetState | None = None) -> bool:
-        """Whether the set's documents are there, in the shape that this configuration gives them."""
-        return self.is_site_published() and self._publisher.site_documents.is_published(name, state)
-
-    def is_known_published(self, name: str | None) -> bool:
-        """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
-        return self.is_site_published() and (name is None or self._publisher.site_documents.is_known_published(name))
+        self.publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)
 
     def health(self) -> Mapping[str, object]:
         """What this process knows of itself; how the sets are is read from the catalog."""
