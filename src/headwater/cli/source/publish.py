@@ -27,12 +27,13 @@ from headwater.cli.shared_options import (
     profile_option,
 )
 from headwater.cli.source.catalog_argument import OUTPUT_STATE
+from headwater.cli.source.serve_options import converted, sets_of
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.comparison import ScanResult
-    from headwater.source.config import SetConfig, SourceConfig
+    from headwater.source.config import SourceConfig
     from headwater.source.scan_settings import StaticTree
     from headwater.source.worker import SetResult
 
@@ -188,41 +189,16 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.scan_settings import StaticTree
-    from headwater.spec.writer import Profile
 
-    described = {name: given[name] for name in (*DESCRIBING, "resource_base") if name in given}
     if "copy" in given:
-        sets = _sets_of_copy(given, described)
-    elif "dataset" in given:
-        path, name = str(given["dataset"].absolute()), given.get("set_name", "dataset")
-        sets = (SetConfig(profile="rdf-dataset", dataset=path, name=name, **described),)
-    else:
-        sets = (SetConfig(files=str(given["files"]), name=given.get("set_name", "files"), **described),)
-    config = SourceConfig(
-        state=str(given.get("state") or given["out"] / OUTPUT_STATE),
-        catalog=given.get("catalog"),
-        base_url=given["base_url"],
-        profile=Profile(given.get("profile", "1.1")),
-        sets=sets,
-    )
+        from headwater.source.published_copy import refuse_overlap
+
+        refuse_overlap(given["copy"].absolute(), given["out"])
+    state = str(given.get("state") or given["out"] / OUTPUT_STATE)
+    whole: dict[str, Any] = {name: given[name] for name in ("catalog", "base_url", "profile") if name in given}
+    config = converted({**whole, "state": state, "set": sets_of(given, (*DESCRIBING, "resource_base"))})
     return config, StaticTree(given["out"], None if resources == "none" else resources)
-
-
-def _sets_of_copy(given: dict[str, Any], described: dict[str, Any]) -> tuple[SetConfig, ...]:
-    """A set for each of the copy, or for the one that is named. Raises UsageFault."""
-    from headwater.source.config import SetConfig
-    from headwater.source.copy_sets import published_names
-    from headwater.source.published_copy import refuse_overlap
-
-    copy, wanted = given["copy"].absolute(), given.get("set_name")
-    refuse_overlap(copy, given["out"])
-    names = published_names(copy, wanted)
-    if not names:
-        advice = "Run `headwater sync URL DEST` first."
-        raise UsageFault("this folder holds no copy so far", where=str(copy), advice=advice)
-    return tuple(SetConfig(name=ours, copy=str(copy), copy_set=theirs, **described) for ours, theirs in names.items())
 
 
 def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:

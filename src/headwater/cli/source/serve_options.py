@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
+_BESIDES = {"copy": ("files", "dataset", "rescan"), "dataset": ("files", "rescan"), "files": ()}
+"""What a set is made of, and the options that do not go with it."""
 _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan")
 
 
@@ -31,28 +34,49 @@ def configured(options: dict[str, Any]) -> SourceConfig:
         if clash := [name for name in _ONE_SET if name in given]:
             raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-        return _converted(msgspec.to_builtins(read_config(path)) | whole)
-    if "copy" in given:
-        return _copied(given)
-    kind = "dataset" if "dataset" in given else "files"
-    if kind not in given:
+        return converted(msgspec.to_builtins(read_config(path)) | whole)
+    if not any(kind in given for kind in _BESIDES):
         raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, --dataset PATH, or a CONFIG file.")
-    if kind == "dataset":
-        _refuse(given, ("files", "rescan"), "--dataset")
-    place = given[kind].absolute()
-    one_set = {kind: str(place), "name": given.get("set_name", kind)}
-    one_set |= {"profile": "rdf-dataset"} if kind == "dataset" else {}
-    one_set |= {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
+    return _described(given)
+
+
+def _described(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceConfig:
+    """The configuration that the options describe. Raises UsageFault, and faults of a copy's state."""
+    kind = next(one for one in _BESIDES if one in given)
+    if clash := [name for name in _BESIDES[kind] if name in given]:
+        raise UsageFault(f"{_option(clash[0])} and --{kind} exclude each other", advice="Leave one of them out.")
+    sets = sets_of(given, ("title", *DESCRIBING, "versions"), waits=True)
     if "rescan" in given:
-        one_set["rescan_seconds"] = given["rescan"]
+        sets[0]["rescan_seconds"] = given["rescan"]
     whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(place, str(one_set["name"]))
-    return _converted({**whole, "state": str(Path(state).absolute()), "set": [one_set]})
+    state = given.get("state") or default_state(given[kind].absolute(), given.get("set_name") or kind)
+    whole["state"] = str(Path(state).absolute())
+    if takes_what_fits:
+        sets = [one for one in sets if _fits({**whole, "set": [one]})]
+    return converted({**whole, "set": sets})
 
 
-def _refuse(given: dict[str, Any], names: tuple[str, ...], option: str) -> None:
-    if clash := [name for name in names if name in given]:
-        raise UsageFault(f"{_option(clash[0])} and {option} exclude each other", advice="Leave one of them out.")
+def sets_of(given: dict[str, Any], keys: Iterable[str], *, waits: bool = False) -> list[dict[str, Any]]:
+    """The sets of --copy, --dataset or --files, as a configuration has them, with these keys as far as they are given.
+
+    With `waits`, a copy may come later than its set was named. Raises UsageFault, and faults of the copy's state.
+    """
+    kind = next(one for one in _BESIDES if one in given)
+    place, name = given[kind].absolute(), given.get("set_name")
+    told = {key: given[key] for key in keys if key in given}
+    if kind != "copy":
+        profile = {"profile": "rdf-dataset"} if kind == "dataset" else {}
+        return [{kind: str(place), "name": name or kind, **profile, **told}]
+    from headwater.source.copy_sets import published_names
+
+    names: dict[str, str | None] = {**published_names(place, name)}
+    if not names and waits and name is not None:
+        names = {name: None}
+    if not names:
+        more = ", or name the set with --set: it is then waited for" if waits else ""
+        advice = f"Run `headwater sync URL DEST` first{more}."
+        raise UsageFault("this folder holds no copy so far", where=str(place), advice=advice)
+    return [{"name": ours, "copy": str(place), "copy_set": theirs, **told} for ours, theirs in names.items()]
 
 
 def with_new_sets(options: dict[str, Any], base_url: str) -> SourceConfig:
@@ -61,52 +85,25 @@ def with_new_sets(options: dict[str, Any], base_url: str) -> SourceConfig:
     Raises UsageFault, and faults of the copy's state.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    return _copied({**given, "base_url": base_url}, takes_what_fits=True)
+    return _described({**given, "base_url": base_url}, takes_what_fits=True)
 
 
 def _fits(data: dict[str, Any]) -> bool:
     """Whether a configuration can be published at its base URL."""
     try:
-        _converted(data).site()
+        converted(data).site()
     except HeadwaterError:
         return False
     return True
 
 
-def _copied(given: dict[str, Any], *, takes_what_fits: bool = False) -> SourceConfig:
-    """The configuration that publishes the sets of a copy under the names that they have there. Raises UsageFault."""
-    _refuse(given, ("files", "dataset", "rescan"), "--copy")
-    from headwater.source.copy_sets import published_names
-
-    copy = given["copy"].absolute()
-    wanted = given.get("set_name")
-    names: dict[str, str | None] = {**published_names(copy, wanted)}
-    if wanted is not None and not names:
-        names = {wanted: None}  # there is no copy yet: its set of this name is waited for
-    if not names:
-        raise UsageFault(
-            "this folder holds no copy so far",
-            where=str(copy),
-            advice="Run `headwater sync URL DEST` first, or name the set with --set: it is then waited for.",
-        )
-    told = {name: given[name] for name in ("title", *DESCRIBING, "versions") if name in given}
-    sets = [{"name": ours, "copy": str(copy), "copy_set": theirs, **told} for ours, theirs in names.items()]
-    whole = {name: given[name] for name in _WHOLE if name in given}
-    state = given.get("state") or default_state(copy, wanted or "copy")
-    whole["state"] = str(Path(state).absolute())
-    if takes_what_fits:
-        sets = [one for one in sets if _fits({**whole, "set": [one]})]
-    return _converted({**whole, "set": sets})
-
-
 def _option(parameter: str) -> str:
     """What a parameter is called on the command line."""
-    from headwater.cli.source.serve import command
+    short = {"set_name": "set", "hashes": "hash", "settle_seconds": "settle"}
+    return f"--{short.get(parameter, parameter).replace('_', '-')}"
 
-    return next(one.opts[0] for one in command.params if one.name == parameter)
 
-
-def _converted(data: dict[str, Any]) -> SourceConfig:
+def converted(data: dict[str, Any]) -> SourceConfig:
     import msgspec
 
     from headwater.source.config import BadConfiguration, SourceConfig
