@@ -9,7 +9,7 @@ import datetime as dt
 import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypedDict
+from typing import Any
 
 import msgspec
 
@@ -141,15 +141,13 @@ def resource_operation(name: str, put: Put, rev: int) -> bytes:
 
 def redone_operation(document: StoredResource, index: str = "") -> bytes:
     """The bulk operation that writes one resource as a change or a journal entry says."""
-    return _operation(resource_id(document.resource_set, document.uri), document.rev, to_json(document), index)
+    return _operation(short(document.resource_set, document.uri), document.rev, to_json(document), index)
 
 
 def change_operations(documents: Iterable[StoredChange]) -> Iterator[bytes]:
     """The bulk operations that write changes."""
-    base = ""
     for document in documents:
-        base = base or short(document.resource_set)
-        yield _operation(change_id(base, document.seq), document.rev, to_json(document))
+        yield _operation(change_id(document.resource_set, document.seq), document.rev, to_json(document))
 
 
 def done_operations(changes: Sequence[StoredChange], resource_index: str) -> Iterator[bytes]:
@@ -163,22 +161,16 @@ def done_operations(changes: Sequence[StoredChange], resource_index: str) -> Ite
 
 def journal_operations(documents: Iterable[JournalDocument]) -> Iterator[bytes]:
     """The bulk operations that write a journal, over the one before."""
-    base = ""
     for number, document in enumerate(documents):
-        base = base or short(document.resource_set)
-        yield _operation(journal_id(base, number), document.rev, to_json(document))
+        yield _operation(journal_id(document.resource_set, number), document.rev, to_json(document))
 
 
-def resource_id(name: str, uri: str) -> str:
-    return short(name, uri)
+def change_id(name: str, seq: int) -> str:
+    return f"{short(name)}/{seq}"
 
 
-def change_id(base: str, seq: int) -> str:
-    return f"{base}/{seq}"
-
-
-def journal_id(base: str, number: int) -> str:
-    return f"{base}/j/{number}"
+def journal_id(name: str, number: int) -> str:
+    return f"{short(name)}/j/{number}"
 
 
 def change_documents(name: str, changes: list[Logged], outcome: BatchResult, first_rev: int) -> list[StoredChange]:
@@ -210,25 +202,8 @@ def after_change(change: StoredChange) -> StoredResource | None:
         return None
     if redo.slot is None:
         return _tombstone(change.resource_set, change.uri, change.rev, change.seq)
-    return StoredResource(
-        resource_set=change.resource_set,
-        location=change.location,
-        rev=change.rev,
-        seq=change.seq,
-        live=True,
-        page=redo.page,
-        slot=redo.slot,
-        weight=redo.weight,
-        memo=redo.memo,
-        lastmod=change.lastmod,
-        hash=change.hash,
-        length=change.length,
-        mime=change.mime,
-        encoding=change.encoding,
-        changefreq=change.changefreq,
-        ln=change.ln,
-        extra=change.extra,
-    )
+    described = {field: getattr(change, field) for field in _Described.__struct_fields__}
+    return StoredResource(live=True, page=redo.page, slot=redo.slot, weight=redo.weight, memo=redo.memo, **described)
 
 
 def _redo(put: Put | None) -> Redo:
@@ -265,18 +240,7 @@ def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredCha
     )
 
 
-class _MetadataFields(TypedDict):
-    lastmod: dt.datetime | None
-    hash: str | None
-    length: int | None
-    mime: str | None
-    encoding: str | None
-    changefreq: str | None
-    ln: tuple[_StoredLink, ...]
-    extra: Extra
-
-
-def _metadata_fields(metadata: Metadata) -> _MetadataFields:
+def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
     return {
         "lastmod": None if metadata.lastmod is None else _plain(metadata.lastmod),
         "hash": metadata.hash,
@@ -341,9 +305,6 @@ def _operation(id_: str, rev: int, document: bytes, index: str = "") -> bytes:
     return b"%b\n%b\n" % (action, document)
 
 
-_to_json = msgspec.json.Encoder().encode
-
-
 class RowWrite(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What becomes of one row: `value` None, it is deleted."""
 
@@ -377,18 +338,17 @@ def writes_in_order(writes: dict[RowKey, StateRow | None]) -> tuple[RowWrite, ..
     )
 
 
-def row_id(name: str, kind: str, key: str) -> str:
-    """The id of a row's document."""
-    return short(name, kind, key)
-
-
 def row_operations(name: str, writes: Iterable[RowWrite], rev: int, index: str) -> Iterator[bytes]:
     """The bulk operations that write rows: over older revisions only, and over their own."""
     for write in writes:
-        id_ = row_id(name, write.kind, write.key)
-        where = {"_index": index, "_id": id_, "version": rev, "version_type": "external_gte"}
+        where = {
+            "_index": index,
+            "_id": short(name, write.kind, write.key),
+            "version": rev,
+            "version_type": "external_gte",
+        }
         if write.value is None:
-            yield _to_json({"delete": where}) + b"\n"
+            yield to_json({"delete": where}) + b"\n"
         else:
             document = RowDocument(name, write.kind, write.key, rev, write.rank, write.value)
-            yield _to_json({"index": where}) + b"\n" + _to_json(document) + b"\n"
+            yield to_json({"index": where}) + b"\n" + to_json(document) + b"\n"

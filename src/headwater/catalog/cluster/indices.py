@@ -16,8 +16,6 @@ from headwater.catalog.cluster.documents import (
     change_id,
     done_operations,
     journal_id,
-    resource_id,
-    row_id,
     row_operations,
     short,
 )
@@ -30,7 +28,7 @@ from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
 from headwater.typed_decoding import json_decoder
 
-_NOT_FOUND = 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 T = TypeVar("T")
 
@@ -147,7 +145,6 @@ class _Counted(msgspec.Struct, frozen=True):
 
 _heads = json_decoder(_Found[SetHead])
 _resources = json_decoder(_Found[StoredResource])
-_changes = json_decoder(_Found[StoredChange])
 _resource_docs = json_decoder(_Docs[StoredResource])
 _change_docs = json_decoder(_Docs[StoredChange])
 _journal_docs = json_decoder(_Docs[JournalDocument])
@@ -198,6 +195,19 @@ class Indices:
                 return
             after = [found[-1].source.resource_set]
 
+    def checkpoints(self) -> str:
+        """Up to which operation each copy of the heads' index has done everything; nothing where we may not ask.
+
+        The text is another one when a head was written. Numbers can be compared as long as all else in it is the same:
+        index, shards and nodes. The highest number that was given out tells less: that operation may be seen later.
+        """
+        shards = "indices.*.shards.*"
+        only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
+        answer = self.cluster.ask(
+            "GET", f"/{self.set}/_stats/docs?level=shards&filter_path={only}", accept=(_FORBIDDEN,)
+        )
+        return "" if answer.status == _FORBIDDEN else answer.body
+
     def create_head(self, head: SetHead) -> None:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
         self._heads_by_id.put(short(head.resource_set), head, None)
@@ -220,7 +230,7 @@ class Indices:
     def resources_of(self, name: str, uris: Sequence[str]) -> list[StoredResource]:
         """The documents of these URIs as they are now, deleted and uncommitted ones, too."""
         wanted = [uri for uri in dict.fromkeys(uris) if uri and is_text(uri)]
-        ids = [resource_id(name, uri) for uri in wanted]
+        ids = [short(name, uri) for uri in wanted]
         found = self._get(self.resource, ids, _resource_docs)
         return [
             document
@@ -230,12 +240,11 @@ class Indices:
 
     def changes_of(self, name: str, first: int, last: int) -> list[StoredChange | None]:
         """The documents of these changes as they are now; None for one that is not there."""
-        base = short(name)
-        return self._get(self.change, [change_id(base, seq) for seq in range(first, last + 1)], _change_docs)
+        return self._get(self.change, [change_id(name, seq) for seq in range(first, last + 1)], _change_docs)
 
     def changes_in(self, wanted: Mapping[str, int]) -> list[StoredChange]:
         """Of each set the change with this number, where it is there."""
-        ids = [change_id(short(name), seq) for name, seq in wanted.items()]
+        ids = [change_id(name, seq) for name, seq in wanted.items()]
         return [found for found in self._get(self.change, ids, _change_docs) if found is not None]
 
     def apply(self, name: str, tail: Tail) -> None:
@@ -250,7 +259,7 @@ class Indices:
 
     def rows_by_key(self, head: SetHead, keys: Sequence[RowKey]) -> list[StateRow]:
         """The rows of a set that are in their places now."""
-        ids = [row_id(head.resource_set, *key) for key in keys]
+        ids = [short(head.resource_set, *key) for key in keys]
         documents = self._get(self.state, ids, _row_docs)
         return [
             found.row
@@ -290,8 +299,7 @@ class Indices:
 
     def journal_of(self, name: str, tail: Tail) -> list[JournalDocument | None]:
         """The entries of a journal as they are now; None for one that is not there."""
-        base = short(name)
-        return self._get(self.change, [journal_id(base, number) for number in range(tail.count)], _journal_docs)
+        return self._get(self.change, [journal_id(name, number) for number in range(tail.count)], _journal_docs)
 
     def by_uri(self, name: str, after: str, size: int) -> list[StoredResource]:
         """Up to `size` live resources in the order of their URIs, as of the last refresh."""
@@ -300,23 +308,15 @@ class Indices:
 
     def on_page(self, name: str, number: int) -> list[StoredResource]:
         """The live resources of a page in slot order, as of the last refresh."""
-        return list(self._on_page(name, number))
-
-    def log(self, name: str, first: int, last: int) -> list[StoredChange]:
-        """The changes `first` to `last`, as of the last refresh: some may be missing."""
-        between = {"range": {"seq": {"gte": first, "lte": last}}}
-        query = _query([{"term": {"resource_set": name}}, between], {"seq": "asc"}, None, min(last - first + 1, WINDOW))
-        return [hit.source for hit in _changes(self._search(self.change, query)).hits.hits]
-
-    def _on_page(self, name: str, number: int) -> Iterator[StoredResource]:
+        found: list[StoredResource] = []
         after: list[object] | None = None
         while True:
             query = _query([*_live(name), {"term": {"page": number}}], {"slot": "asc"}, after, WINDOW)
-            found = _resources(self._search(self.resource, query)).hits.hits
-            yield from (hit.source for hit in found)
-            if len(found) < WINDOW:
-                return
-            after = [found[-1].source.slot]
+            more = _resources(self._search(self.resource, query)).hits.hits
+            found += [hit.source for hit in more]
+            if len(more) < WINDOW:
+                return found
+            after = [found[-1].slot]
 
     def _search(self, index: str, query: dict[str, Any]) -> str:
         path = f"/{index}/_search?allow_partial_search_results=false"

@@ -11,6 +11,7 @@ when rows were written meanwhile, which the head tells by its `state_version`.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,13 +33,12 @@ from headwater.catalog.cluster.head import (
     valid,
     void,
 )
-from headwater.catalog.cluster.indices import WINDOW, Indices
+from headwater.catalog.cluster.indices import WINDOW
 from headwater.catalog.cluster.writer import SetWriter, Writer
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster_faults import ClusterDamaged
-from headwater.typed_decoding import json_decoder
 
 _MOST_SINCE = 1_000
 """With more changes since the last refresh, another refresh costs less than reading them."""
@@ -55,53 +55,7 @@ Since = dict[str, StoredResource]
 
 IS_ON = True
 """False: every head is looked at each time."""
-
-_FORBIDDEN = 403
-
-
-class _Routing(msgspec.Struct, frozen=True):
-    node: str = ""
-
-
-class _SeqNo(msgspec.Struct, frozen=True):
-    local_checkpoint: int
-
-
-class _Copy(msgspec.Struct, frozen=True):
-    seq_no: _SeqNo
-    routing: _Routing = _Routing()
-
-
-class _IndexStats(msgspec.Struct, frozen=True):
-    shards: dict[str, list[_Copy]]
-    uuid: str = ""
-
-
-class _Stats(msgspec.Struct, frozen=True):
-    indices: dict[str, _IndexStats] = {}
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Up to which operation the copies of the heads' index have done everything, without holes: `copies` by node.
-
-    The highest number that was given out is no such mark: the operation that has it may be seen later.
-    """
-
-    index: str
-    copies: tuple[tuple[str, int], ...]
-
-    @property
-    def nodes(self) -> tuple[str, tuple[str, ...]]:
-        """Where the copies lie: numbers of operations can be compared as long as this is the same."""
-        return self.index, tuple(node for node, _ in self.copies)
-
-    @property
-    def done(self) -> int:
-        """Every copy has done all operations up to this one."""
-        return min(number for _, number in self.copies)
-
-
-_stats = json_decoder(_Stats)
+_CHECKPOINT = re.compile(r'"local_checkpoint":([0-9]+)')
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -128,7 +82,7 @@ class ClusterReads:
         self._writer = writer
         self._indices = writer.indices
         self._refreshed: dict[str, SetHead] = {}
-        self._newest: tuple[Mark | None, dict[str, int]] = (None, {})
+        self._newest: tuple[str, dict[str, int]] = ("", {})
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
 
@@ -160,12 +114,12 @@ class ClusterReads:
 
         Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
         """
-        mark = heads_mark(self._indices) if IS_ON else None
-        before, numbers = self._newest
-        if mark is None or before is None or mark.nodes != before.nodes or mark.done < before.done:
+        (before, numbers), mark = self._newest, self._indices.checkpoints() if IS_ON else ""
+        is_comparable = bool(mark) and _CHECKPOINT.sub("", mark) == _CHECKPOINT.sub("", before)
+        if not is_comparable or done_by_all(mark) < done_by_all(before):
             numbers = self._indices.newest()
         elif mark != before:
-            numbers = numbers | self._indices.newest(before.done)
+            numbers = numbers | self._indices.newest(done_by_all(before))
         self._newest = (mark, numbers)
         return numbers.copy()
 
@@ -298,7 +252,7 @@ class ClusterReads:
         found: list[Change] = []
         while first <= last:
             end = min(last, first + WINDOW - 1)
-            for seq, document in enumerate(self._log(head, first, end), first):
+            for seq, document in enumerate(self._changes_of(head, first, end), first):
                 if document is None or not valid(head, document.rev):
                     raise ClusterDamaged(f"change {seq} is missing, the set says {head.last_seq}", where=name)
                 found.append(document.recorded)
@@ -321,18 +275,6 @@ class ClusterReads:
         """Calls of this handle on one set take turns before they compete with others' for the lease."""
         with self._locks_lock:
             return self._locks.setdefault(name, threading.Lock())
-
-    def _log(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
-        """By search what the engine has refreshed, one by one the rest, which is the newest."""
-        name = head.resource_set
-        if last - first < _MOST_SINCE:
-            return self._changes_of(head, first, last)
-        found: list[StoredChange | None] = []
-        for document in self._indices.log(name, first, last):
-            if document.seq != first + len(found) or not valid(head, document.rev):
-                break  # not refreshed since it was written, or since it took the place of a dead writer's
-            found.append(document)
-        return found + self._changes_of(head, first + len(found), last)
 
     def _changes_of(self, head: SetHead, first: int, last: int) -> list[StoredChange | None]:
         """These changes as they are now; the newest may be nowhere but in the head."""
@@ -451,6 +393,11 @@ class ClusterReads:
         return found
 
 
+def done_by_all(checkpoints: str) -> int:
+    """The last operation up to which every copy has done all; -1 where nothing tells (`Indices.checkpoints`)."""
+    return min(map(int, _CHECKPOINT.findall(checkpoints)), default=-1)
+
+
 def as_snapshot(head: SetHead) -> SetSnapshot:
     """State, pages and segments of a set."""
     pages = [page_of(number, book) for number, book in enumerate(head.pages)]
@@ -459,19 +406,6 @@ def as_snapshot(head: SetHead) -> SetSnapshot:
 
 def _committed(head: SetHead, documents: Documents) -> Documents:
     return [document for document in documents if valid(head, document.rev)]
-
-
-def heads_mark(indices: Indices) -> Mark | None:
-    """How far the index of the heads is: another mark when a head was written. None where we may not ask for it."""
-    shards = "indices.*.shards.*"
-    only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
-    path = f"/{indices.set}/_stats/docs?level=shards&filter_path={only}"
-    answer = indices.cluster.ask("GET", path, accept=(_FORBIDDEN,))
-    found = _Stats() if answer.status == _FORBIDDEN else _stats(answer.body)
-    copies = [(one.uuid, copy) for one in found.indices.values() for copies in one.shards.values() for copy in copies]
-    if not copies or len(found.indices) != 1:
-        return None
-    return Mark(copies[0][0], tuple(sorted((copy.routing.node, copy.seq_no.local_checkpoint) for _, copy in copies)))
 
 
 def _put(rows: dict[RowKey, StateRow], write: RowWrite) -> None:
