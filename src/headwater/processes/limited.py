@@ -3,20 +3,15 @@ from within, such as a library that is given hostile input."""
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from headwater.processes.pool import WorkerProgram, start_worker
 from headwater.processes.worker import encode_message, read_message
-
-_START = "import sys; sys.path += sys.argv[2:]; from headwater.processes.worker import run; run(sys.argv[1])"
-_HOME = os.fspath(Path(__file__).parents[2])
 
 
 class JobEnded(Exception):
@@ -32,15 +27,16 @@ class LimitedProcess:
     """
 
     def __init__(self, function: Callable[[Any], Callable[[Any], Any]], octets: int) -> None:
-        self._name = f"{function.__module__}:{function.__qualname__}"
-        self._octets = octets
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program = WorkerProgram(function=function, settings=octets, libraries=True)
+        self._started: tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]] | None = None
 
     def do(self, job: Any, seconds: float) -> Any:
         """The answer to a job. Raises JobEnded."""
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        messages = memoryview(encode_message(job))
+        if self._started is None:
+            self._started = start_worker(self._program)
+            messages = memoryview(encode_message(self._program.settings) + encode_message(job))
+        process, jobs, answers = self._started
         late = threading.Event()
 
         def end() -> None:
@@ -52,9 +48,9 @@ class LimitedProcess:
         timer.start()
         try:
             with suppress(BrokenPipeError):
-                process.stdin.write(encode_message(job))
-                process.stdin.flush()
-            value = read_message(process.stdout)
+                while messages:
+                    messages = messages[jobs.write(messages) :]
+            value = read_message(answers)
         except BaseException:
             self.close()
             raise
@@ -69,25 +65,13 @@ class LimitedProcess:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            with suppress(BrokenPipeError):
-                self._process.communicate()
-            self._process = None
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME)))
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, self._name, *paths],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            assert self._process.stdin is not None
-            with suppress(BrokenPipeError):
-                self._process.stdin.write(encode_message(self._octets))
-        return self._process
+        if self._started is not None:
+            process, jobs, answers = self._started
+            self._started = None
+            process.kill()
+            jobs.close()
+            answers.close()
+            process.wait()
 
 
 def do_limited(function: Callable[[Any], Callable[[Any], Any]], job: Any, *, seconds: float, octets: int) -> Any:

@@ -186,19 +186,7 @@ class _Process:
     """One process: its pipes, the jobs that it has in hand, and what of them has not been written yet."""
 
     def __init__(self, program: WorkerProgram) -> None:
-        function = f"{program.function.__module__}:{program.function.__qualname__}"
-        paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME))) if program.libraries else (_HOME,)
-        self._popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START, function, *paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what makes it fail is met again here
-            bufsize=0,  # a buffer would hide from the selector what it has already taken in
-            pass_fds=program.descriptors,
-        )
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self.jobs, self.answers = self._popen.stdin, self._popen.stdout
+        self._popen, self.jobs, self.answers = start_worker(program)
         for stream in (self.jobs, self.answers):
             widen(stream)  # it goes on while we do something else
         os.set_blocking(self.jobs.fileno(), False)
@@ -239,6 +227,23 @@ class _Process:
         if self.tasks:
             self._popen.kill()  # nobody waits for what it still does
         self._popen.wait()
+
+
+def start_worker(program: WorkerProgram) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+    """Start a process that runs `worker.run`; the process, and the pipes for jobs and for answers."""
+    function = f"{program.function.__module__}:{program.function.__qualname__}"
+    paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME))) if program.libraries else (_HOME,)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _START, function, *paths],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # what makes it fail is met again here
+        bufsize=0,  # a buffer would hide from a selector what it has already taken in
+        pass_fds=program.descriptors,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process, process.stdin, process.stdout
 
 
 def widen(stream: IO[bytes]) -> None:
