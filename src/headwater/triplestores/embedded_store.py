@@ -15,6 +15,7 @@ from typing import IO, Final, cast
 import pyoxigraph
 
 from headwater.errors import StoreFault, UsageFault
+from headwater.rdf.faults import BadRdf
 from headwater.storage.durable import sync_folder
 from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, WithoutPosition, position_of, statements_of
 from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
@@ -158,6 +159,16 @@ def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
         aside.rename(folder)
         sync_folder(folder.parent)
         shutil.rmtree(before, ignore_errors=True)
+
+
+def dump_store(folder: Path, target: Path) -> None:
+    """Write all statements of the store, which no process may write to meanwhile, but the position that `sync` keeps
+    there: it is none of the dataset. Raises BadRdf where it is none."""
+    try:
+        with target.open("wb") as file:
+            pyoxigraph.Store.read_only(str(folder)).dump(cast(IO[bytes], WithoutPosition(file.write)), _FORMAT)
+    except (OSError, RuntimeError, ValueError) as cause:
+        raise BadRdf(f"the store cannot be read: {str(cause)[:300]}", where=str(folder)) from cause
 
 
 def write_normalised(dataset: Path, target: Path) -> None:

@@ -28,8 +28,8 @@ from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path, resolve
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.positions import POSITION_GRAPH
-from headwater.triplestores.store_dump import dump_store
 from headwater.typed_decoding import from_json
 
 MOST_FILES: Final = 100_000
