@@ -30,17 +30,17 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_914,
+    "catalog": 5_769,
     "cli": 7_477,
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
     "http": 6_087,
-    "ingest": 8_497,
+    "ingest": 8_492,
     "notify": 4_217,
     "packages": 1_531,
     "patches": 861,
-    "processes": 425,
+    "processes": 414,
     "publish": 7_465,
     "rdf": 2_560,
     "simulate": 994,
@@ -50,12 +50,12 @@ LINES = {
     "storage": 2_367,
     "sync": 25_060,
     "top": 1_135,
-    "triplestores": 946,
+    "triplestores": 936,
     "versions": 1_312,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 468
+MOST_MODULES = 467
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -149,7 +149,6 @@ def live(catalog: ClusterCatalog, name: str) -> None:
     catalog.record(name, [], START + SECOND, state=StateUpdate([StateRow("k", "a")]))
     assert catalog.rows_of(name, "k") == [StateRow("k", "a")]
     assert catalog.sets_with_rows("k").keys() <= {name, "s", "t", "u"}  # those of other tests here
-    assert not catalog.has_old_memory()
     assert len(catalog.resources(name)) == len(list(catalog.page(name, 0))) == 301
     assert catalog.newest()[name] == len(catalog.changes(name)) == 1
     assert verify(catalog, name) == []

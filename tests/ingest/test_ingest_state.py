@@ -504,26 +504,8 @@ def test_a_crash_before_rows_are_in_their_places_is_made_good(alone: Alone, monk
 
 
 def test_what_an_older_version_has_left_is_refused(tmp_path: Path) -> None:
-    catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
-    refuse_old_memory(catalog, tmp_path)
+    refuse_old_memory(tmp_path)
     (tmp_path / "ingest.sqlite").write_bytes(b"")
     with failing("HW-ING-62") as told:
-        refuse_old_memory(catalog, tmp_path)
+        refuse_old_memory(tmp_path)
     assert (told.value.code, told.value.where) == ("HW-ING-62", str(tmp_path / "ingest.sqlite"))
-    catalog.close()
-
-
-@shared
-def test_what_an_older_version_has_left_on_a_cluster_is_refused(alone: Alone, tmp_path: Path) -> None:
-    """Every catalog of that version has the index; only one that says something is in the way."""
-    catalog = alone()
-    index = f"/{catalog.prefix}-memory-v1"
-    refuse_old_memory(catalog, tmp_path)
-    catalog.cluster.ask("PUT", index)
-    try:
-        refuse_old_memory(catalog, tmp_path)
-        catalog.cluster.ask("PUT", f"{index}/_doc/1?refresh=true", b'{"set": "s", "kind": "gone"}')
-        with failing("HW-ING-62"):
-            refuse_old_memory(catalog, tmp_path)
-    finally:
-        catalog.cluster.ask("DELETE", index)

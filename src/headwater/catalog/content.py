@@ -12,29 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.catalog.interface import Metadata
+from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.files.hashing import HASHERS
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
 from headwater.storage.objects.interface import OpenOctets, octets_of
 
-
-class RecordedResource(Protocol):
-    """What a reader has to know of a resource: a catalog's `Resource` is one, an `Upsert` too."""
-
-    @property
-    def uri(self) -> str:
-        """As the catalog has it: relative to the set's prefix, or absolute."""
-        ...
-
-    @property
-    def metadata(self) -> Metadata:
-        """What is stated of it."""
-        ...
-
-    @property
-    def memo(self) -> bytes:
-        """The private note of who recorded it."""
-        ...
+RecordedResource = Resource | Upsert
+"""What was recorded of a resource, or is about to be."""
 
 
 class OpenContent(OpenOctets, Protocol):

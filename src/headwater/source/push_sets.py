@@ -52,7 +52,7 @@ class PushSets:
             from headwater.ingest.push.ingest_state import refuse_old_memory
             from headwater.ingest.set_problems import DeletionGuard
 
-            refuse_old_memory(catalog, state)
+            refuse_old_memory(state)
             for name, one in self._configs.items():
                 locations = one.locations(site.resource_prefix(name))
                 feed = self.by_set[name] = Feed(catalog, name, locations, clock)

@@ -23,7 +23,7 @@ from headwater.catalog.cluster.head import SetHead, segment_of, stamped, state_o
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.role_lease import RoleLease
-from headwater.catalog.cluster.schema import Layout, has_memory, prepare
+from headwater.catalog.cluster.schema import Layout, prepare
 from headwater.catalog.cluster.writer import SetWriter, Writer
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import (
@@ -97,10 +97,6 @@ class ClusterCatalog(ClusterReads):
             )
         )
         self._extents = Extents()
-
-    def has_old_memory(self) -> bool:
-        """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
-        return has_memory(self._cluster, self.prefix)
 
     @property
     def cluster(self) -> Cluster:

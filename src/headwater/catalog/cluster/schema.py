@@ -196,12 +196,6 @@ def is_prepared(cluster: Cluster, prefix: str) -> bool:
     return len(_missing(cluster, prefix)) < len(KINDS)
 
 
-def has_memory(cluster: Cluster, prefix: str) -> bool:
-    """Whether an older Headwater has left what push sets remembered, in an index that is no longer used."""
-    answer = cluster.ask("GET", f"/{prefix}-memory-v1/_count", accept=(_FORBIDDEN, _NOT_FOUND))
-    return answer.status < _ALREADY and from_json(answer.body, _Count).count > 0
-
-
 def remove(cluster: Cluster, prefix: str) -> None:
     """Remove everything of a catalog: for tests and benchmarks, which leave nothing behind."""
     for kind in KINDS:

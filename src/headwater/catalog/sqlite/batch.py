@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import (
     Log,
@@ -185,29 +183,25 @@ def read_rows(transaction: Transaction, head: SetHeader, keys: Iterable[RowKey])
     return {(row[0], row[1]): StateRow(*row) for row in found}
 
 
-class RowRange(msgspec.Struct, frozen=True):
-    """Rows of a kind that are asked for (`StateRows.rows_of`)."""
-
-    kind: str
-    after: StateRow | None
-    until: int | None
-    limit: int
-    descending: bool
-
-
-def read_rows_of(transaction: Transaction, head: SetHeader, asked: RowRange) -> list[StateRow]:
+def read_rows_of(
+    transaction: Transaction,
+    head: SetHeader,
+    kind: str,
+    after: StateRow | None,
+    until: int | None,
+    limit: int,
+    *,
+    descending: bool,
+) -> list[StateRow]:
     """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
-    if not is_row_key((asked.kind, "-")):
+    if not is_row_key((kind, "-")):
         return []
-    after, until = asked.after, asked.until
-    if asked.descending:
+    if descending:
         sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
     else:
         sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
     rank, key = first if after is None else (after.rank, after.key)
-    rows = transaction.rows(
-        sql, (asked.kind, head.id, rank, key, last if until is None else until, max(asked.limit, 0))
-    )
+    rows = transaction.rows(sql, (kind, head.id, rank, key, last if until is None else until, max(limit, 0)))
     return [StateRow(*row) for row in rows]
 
 

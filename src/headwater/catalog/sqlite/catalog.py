@@ -28,7 +28,6 @@ from headwater.catalog.interface import (
 from headwater.catalog.sqlite import fast_load
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
-    RowRange,
     count_rows,
     head_of,
     insert_rows,
@@ -224,7 +223,7 @@ class SqliteCatalog:
         """
         with self._database.read() as transaction:
             head = head_of(transaction, name)
-            return read_rows_of(transaction, head, RowRange(kind, after, until, limit, descending))
+            return read_rows_of(transaction, head, kind, after, until, limit, descending=descending)
 
     def row_counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind of which it has any."""

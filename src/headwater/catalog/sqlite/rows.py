@@ -7,7 +7,6 @@ appends. Only the unique index knows the order of URIs. A migration that was eve
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import msgspec
@@ -165,15 +164,10 @@ def metadata_of(
     )
 
 
-def _moment(moment: dt.datetime | None) -> int | None:
-    return None if moment is None else to_microseconds(moment)
-
-
 def fresh_row(base: int, set_id: int, put: Put) -> Row:
     """A row for INSERT INTO resource, in the order of its columns."""
     event, place = put.event, put.place
     metadata = event.metadata
-    lastmod = metadata.lastmod
     return (
         base | place.slot,
         set_id,
@@ -181,7 +175,7 @@ def fresh_row(base: int, set_id: int, put: Put) -> Row:
         place.page,
         place.weight,
         put.seq,
-        None if lastmod is None else to_microseconds(lastmod),
+        to_optional(metadata.lastmod),
         metadata.hash,
         metadata.length,
         metadata.type,
@@ -197,7 +191,7 @@ def kept_row(base: int, put: Put) -> Row:
     return (
         place.weight,
         put.seq,
-        _moment(metadata.lastmod),
+        to_optional(metadata.lastmod),
         metadata.hash,
         metadata.length,
         metadata.type,
@@ -215,7 +209,7 @@ def change_row(base: int, logged: Logged) -> Row:
         logged.at_us,
         logged.uri,
         _CHANGE_NUMBERS[logged.change],
-        _moment(metadata.lastmod),
+        to_optional(metadata.lastmod),
         metadata.hash,
         metadata.length,
         metadata.type,

@@ -98,7 +98,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
         stack.callback(_locked(state).release)
         catalog = _catalog(options, state, listener)
         stack.callback(catalog.close)
-        refuse_old_memory(catalog, state)
+        refuse_old_memory(state)
         locations = Locations(options["url_prefix"] or prefix, root)
         feed = Feed(catalog, name, locations, lambda: dt.datetime.now(dt.UTC))
         if push_set is not None:

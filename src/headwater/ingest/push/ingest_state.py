@@ -337,12 +337,7 @@ def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str
 _FILE = "ingest.sqlite"
 
 
-def refuse_old_memory(catalog: Catalog, state: Path) -> None:
-    """Raise UsageFault if something is left in the state folder or, for a catalog on a cluster, beside its indices."""
-    if catalog.is_remote:
-        from headwater.catalog.cluster.catalog import ClusterCatalog
-
-        if isinstance(catalog, ClusterCatalog) and catalog.has_old_memory():
-            raise UsageFault("the index is of an older version", code="HW-ING-62", where=f"{catalog.prefix}-memory-v1")
-    elif (state / _FILE).exists():
+def refuse_old_memory(state: Path) -> None:
+    """Raise UsageFault if an older version has left something in the state folder."""
+    if (state / _FILE).exists():
         raise UsageFault("the file is of an older version", code="HW-ING-62", where=str(state / _FILE))
