@@ -8,34 +8,32 @@ once a second at most, and seldomer when it takes long.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
+import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headwater.http.responses import AccessRecord
-from headwater.source.publication import Publication
-from headwater.typed_decoding import from_json
-
-if TYPE_CHECKING:
-    from headwater.ingest.push.lines import Account
-import datetime as dt
-import threading
-from collections.abc import Callable
-
-from headwater.http.responses import Response
+from headwater.http.responses import AccessRecord, Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.retry import TimeShare
 from headwater.source.health import ServableSource, records, shows, waits
+from headwater.source.publication import Publication
+from headwater.typed_decoding import from_json
 from headwater.version import __version__
+
+if TYPE_CHECKING:
+    from headwater.ingest.push.lines import Account
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -110,14 +108,24 @@ WRITE_SECONDS: Final = 1.0
 """How far behind the others' figures may be, at most, while they are asked anything."""
 
 
-class _CounterSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One process: for each kind and status the row that `RequestCounters` keeps; lines by set and outcome."""
+class Counts(msgspec.Struct):
+    """What one process has counted, or all of them."""
 
-    requests: list[tuple[str, int, list[float]]] = []
+    requests: dict[str, dict[int, list[float]]] = {}
+    """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
     publications: dict[str, int] = {}
     faults: int = 0
     cut_short: int = 0
     lines: dict[str, dict[str, int]] = {}
+    """What was announced, by set and outcome."""
+
+
+def _added(one: Any, other: Any) -> Any:
+    """The sum of two counts: of numbers, of rows of them, or of tables, in which each may have rows of its own."""
+    if isinstance(one, dict):
+        both = one.keys() & other.keys()
+        return one | other | {key: _added(one[key], other[key]) for key in both}
+    return list(map(_added, one, other)) if isinstance(one, list) else one + other
 
 
 class SharedCounters:
@@ -128,18 +136,18 @@ class SharedCounters:
         self._own = folder / f"{os.getpid()}.json"
         self._aside = folder / f"{os.getpid()}.new"
 
-    def write(self, own: _CounterSnapshot) -> None:
+    def write(self, own: Counts) -> None:
         """Say what this process has counted. A full disk only makes the figures old."""
         with suppress(OSError):
             self._aside.write_bytes(msgspec.json.encode(own))
             self._aside.replace(self._own)
 
-    def others(self) -> Iterator[_CounterSnapshot]:
+    def others(self) -> Iterator[Counts]:
         """What the others have said last."""
         for path in sorted(self._folder.glob("*.json")):
             if path != self._own:
                 with suppress(OSError, msgspec.DecodeError):
-                    yield from_json(path.read_bytes(), _CounterSnapshot)
+                    yield from_json(path.read_bytes(), Counts)
 
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -150,7 +158,7 @@ OCTETS, SECONDS, FIRST_BUCKET = 0, 1, 2
 
 
 class RequestCounters:
-    """What is counted while requests are answered, in the thread that answers, and while sets are published.
+    """Counts while requests are answered, in the thread that answers, and while sets are published.
 
     With `shared`, other processes answer on the same socket, and the page adds up what all have counted.
     """
@@ -158,77 +166,46 @@ class RequestCounters:
     def __init__(self, shared: SharedCounters | None = None) -> None:
         self._shared = shared
         self._due = 0.0
-        self.requests: dict[tuple[str, int], list[float]] = {}
-        """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
-        self.publications: dict[str, int] = {}
-        self.lines: dict[str, dict[str, int]] = {}
-        """What was announced, by set and outcome."""
-        self.faults = 0
-        self.cut_short = 0
+        self._own = Counts()
 
     def served(self, request: AccessRecord) -> None:
         """One answered request."""
-        key = kind_of(request.target), request.status
-        row = self.requests.get(key)
+        kind, status = kind_of(request.target), request.status
+        rows = self._own.requests.setdefault(kind, {})
+        row = rows.get(status)
         if row is None:
-            row = self.requests[key] = [0.0] * (FIRST_BUCKET + len(BOUNDS) + 1)
+            row = rows[status] = [0.0] * (FIRST_BUCKET + len(BOUNDS) + 1)
         seconds = request.seconds
         row[OCTETS] += request.octets
         row[SECONDS] += seconds
         row[FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
         if not request.complete:
-            self.cut_short += 1
-        if self._shared is not None:
-            self._write(self._shared)
+            self._own.cut_short += 1
+        self._write()
 
     def published(self, news: Publication) -> None:
         """A pass has made changes of a set visible."""
-        self.publications[news.name] = self.publications.get(news.name, 0) + 1
-        if self._shared is not None:
-            self._write(self._shared)
+        self._own.publications = _added(self._own.publications, {news.name: 1})
+        self._write()
 
     def announced(self, name: str, account: Account) -> None:
         """Lines of one request to a set."""
-        self._add(name, account.by_outcome)
-        if self._shared is not None:
-            self._write(self._shared)
-
-    def _add(self, name: str, counts: Mapping[str, int]) -> None:
-        held = self.lines.setdefault(name, {})
-        for outcome, count in counts.items():
-            held[outcome] = held.get(outcome, 0) + count
+        self._own.lines = _added(self._own.lines, {name: dict(account.by_outcome)})
+        self._write()
 
     def fault(self, _fault: Exception) -> None:
         """Something of ours went wrong while a request was answered."""
-        self.faults += 1
+        self._own.faults += 1
 
-    def everybodys(self) -> RequestCounters:
-        """What all processes have counted; this one's own, when there is no other."""
-        if self._shared is None:
-            return self
-        total = RequestCounters()
-        for one in (self._own(), *self._shared.others()):
-            total.faults += one.faults
-            total.cut_short += one.cut_short
-            for name, passes in one.publications.items():
-                total.publications[name] = total.publications.get(name, 0) + passes
-            for name, counts in one.lines.items():
-                total._add(name, counts)
-            for kind, status, row in one.requests:
-                held = total.requests.setdefault((kind, status), [0.0] * len(row))
-                total.requests[kind, status] = [here + there for here, there in zip(held, row, strict=False)]
-        return total
+    def everybodys(self) -> Counts:
+        """What all processes have counted, as it is at this moment."""
+        others = () if self._shared is None else self._shared.others()
+        return msgspec.convert(reduce(_added, map(msgspec.to_builtins, (self._own, *others))), Counts)
 
-    def _own(self) -> _CounterSnapshot:
-        rows = [(kind, status, list(row)) for (kind, status), row in list(self.requests.items())]
-        lines = {name: dict(counts) for name, counts in list(self.lines.items())}
-        return _CounterSnapshot(rows, dict(self.publications), self.faults, self.cut_short, lines)
-
-    def _write(self, shared: SharedCounters) -> None:
-        now = time.monotonic()
-        if now >= self._due:
+    def _write(self) -> None:
+        if self._shared is not None and (now := time.monotonic()) >= self._due:
             self._due = now + WRITE_SECONDS
-            shared.write(self._own())
+            self._shared.write(self._own)
 
 
 def kind_of(target: str) -> str:
@@ -323,7 +300,7 @@ class MetricsPage:
         yield from _of_requests(counted)
         yield from _of_process()
 
-    def _of_sets(self, counted: RequestCounters) -> Iterator[Family]:
+    def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
         found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
         for name, text, value in _SETS:
@@ -331,14 +308,20 @@ class MetricsPage:
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
         states = {state.name: state for state in self._source.catalog.sets()}
         waiting = waits(self._source, states)
-        ready = [(_set(name), float(name in waiting or shows(self._source, name, states))) for name in names]
+        problems = set_problems(self._source.catalog, names)
+        held = {one.set for one in problems.held_back}
+        held |= {name for name, one in told.items() if one.get("held_back") is not None}
+        unreadable = {one.set: one.files for one in problems.unreadable}
+
+        def family(name: str, kind: str, text: str, value: Callable[[str], float], of: Iterable[str] = names) -> Family:
+            return Family(f"headwater_{name}", kind, text, [(_set(one), value(one)) for one in of])
+
         text = "1 when the set's documents are served, or it waits for its first records."
-        yield Family("headwater_set_ready", "gauge", text, ready)
-        idle = [(_set(name), float(name in waiting)) for name in names]
-        yield Family("headwater_set_waiting", "gauge", "1 while a push set waits for its first records.", idle)
-        passes = [(_set(name), counted.publications.get(name, 0)) for name in names]
+        yield family("set_ready", "gauge", text, lambda one: float(one in waiting or shows(self._source, one, states)))
+        text = "1 while a push set waits for its first records."
+        yield family("set_waiting", "gauge", text, lambda one: float(one in waiting))
         text = "Passes that have published changes since the server was started."
-        yield Family("headwater_set_publications_total", "counter", text, passes)
+        yield family("set_publications_total", "counter", text, lambda one: counted.publications.get(one, 0))
         lines = [
             ((("set", name), ("outcome", outcome)), count)
             for name, counts in sorted(counted.lines.items())
@@ -346,19 +329,15 @@ class MetricsPage:
         ]
         text = "Lines and documents that were announced by HTTP, by what became of them."
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
-        failing = [(_set(name), _int(one.get("failures"))) for name, one in told.items()]
-        yield Family("headwater_set_failures", "gauge", "Attempts that have failed in a row; 0 when well.", failing)
-        problems = set_problems(self._source.catalog, names)
-        kept = {one.set for one in problems.held_back}
-        kept |= {name for name, one in told.items() if one.get("held_back") is not None}
-        held = [(_set(name), int(name in kept)) for name in names]
-        yield Family("headwater_set_held_back", "gauge", "1 while deletions of the set are held back.", held)
-        closed = {one.set: one.files for one in problems.unreadable}
-        files = [(_set(name), closed.get(name, 0)) for name in names]
-        yield Family("headwater_set_unreadable_files", "gauge", "Files that cannot be read at present.", files)
+        text = "Attempts that have failed in a row; 0 when well."
+        yield family("set_failures", "gauge", text, lambda one: _int(told[one].get("failures")), told)
+        text = "1 while deletions of the set are held back."
+        yield family("set_held_back", "gauge", text, lambda one: int(one in held))
+        text = "Files that cannot be read at present."
+        yield family("set_unreadable_files", "gauge", text, lambda one: unreadable.get(one, 0))
         yield from self._of_hubs()
-        scans = [(_set(name), _int(one.get("scans"))) for name, one in told.items()]
-        yield Family("headwater_set_scans_total", "counter", "Full scans of the set's folder.", scans)
+        text = "Full scans of the set's folder."
+        yield family("set_scans_total", "counter", text, lambda one: _int(told[one].get("scans")), told)
 
     def _of_hubs(self) -> Iterator[Family]:
         """What the source says of the hubs that it tells; nothing where it has none, or another process tells them."""
@@ -368,21 +347,18 @@ class MetricsPage:
             yield Family(f"headwater_notify_{name}", kind, text, values)
 
 
-def _of_requests(counted: RequestCounters) -> Iterator[Family | Histogram]:
-    rows = sorted((key, tuple(row)) for key, row in list(counted.requests.items()))
+def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
+    kinds = sorted((kind, sorted(rows.items())) for kind, rows in counted.requests.items())
     counts = [
-        ((("kind", kind), ("status", str(status))), sum(map(int, row[FIRST_BUCKET:]))) for (kind, status), row in rows
+        ((("kind", kind), ("status", str(status))), int(sum(row[FIRST_BUCKET:])))
+        for kind, rows in kinds
+        for status, row in rows
     ]
     yield Family("headwater_requests_total", "counter", "Requests that were answered.", counts)
-    kinds: dict[str, list[float]] = {}
-    for (kind, _), row in rows:
-        held = kinds.setdefault(kind, [0.0] * len(row))
-        kinds[kind] = [one + other for one, other in zip(held, row, strict=True)]
-    sent = [((("kind", kind),), int(row[OCTETS])) for kind, row in kinds.items()]
+    totals = [((("kind", kind),), reduce(_added, (row for _, row in rows))) for kind, rows in kinds]
+    sent = [(labels, int(row[OCTETS])) for labels, row in totals]
     yield Family("headwater_response_octets_total", "counter", "Octets of bodies that were sent.", sent)
-    took = [
-        ((("kind", kind),), tuple(map(int, row[FIRST_BUCKET:])), round(row[SECONDS], 6)) for kind, row in kinds.items()
-    ]
+    took = [(labels, list(map(int, row[FIRST_BUCKET:])), round(row[SECONDS], 6)) for labels, row in totals]
     yield Histogram("headwater_request_seconds", "From the request to the end of its answer.", BOUNDS, took)
     text = "Answers that were cut short, by us or by their readers."
     yield Family("headwater_responses_cut_short_total", "counter", text, [((), counted.cut_short)])
