@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import parse_qs
 
@@ -173,114 +172,86 @@ class IngestEndpoint:
             return BUSY.answer()
         self._under_way += 1
         try:
-            if request.route.pattern == _DIT_PATH:
-                return await self._documents(request.scope, request.receive)
-            return await self._changes(request.match.name.partition("/")[0], request.scope, request.receive)
+            return await self._answer(request)
         finally:
             self._under_way -= 1
 
-    async def _changes(self, name: str, scope: Scope, receive: Receive) -> Response:
-        target = self._targets.get(name)
-        if target is None:
-            return _NO_PUSH_SET.answer()
-        if target.tokens.is_empty:
+    async def _answer(self, request: HttpRequest) -> Response:
+        scope, is_dit = request.scope, request.route.pattern == _DIT_PATH
+        if is_dit:
+            targets = [target for target in self._targets.values() if target.resource_sets]
+        else:
+            found = self._targets.get(request.match.name.partition("/")[0])
+            targets = [] if found is None else [found]
+        if not targets:
+            return (_NO_DOCUMENTS if is_dit else _NO_PUSH_SET).answer()
+        if all(target.tokens.is_empty for target in targets):
             return _NO_TOKEN_CONFIGURED.answer()
-        if (refusal := self._refusal(scope, [target])) is not None:
+        if (refusal := self._refusal(scope, targets)) is not None:
             return refusal.answer()
-        wishes = _wishes(scope)
-        if unknown := wishes.keys() - {"load", "open"}:
-            return _unknown_parameter(min(unknown), "load and open").answer()
-        key = header(scope, b"idempotency-key")
-        under_way = (name, key)
-        if key is not None and under_way in self._keys:
+        wishes, known = _wishes(scope), ("load",) if is_dit else ("load", "open")
+        if unknown := wishes.keys() - set(known):
+            return _unknown_parameter(min(unknown), " and ".join(known)).answer()
+        token = bearer_token(scope["headers"]) or b""
+        mine = [target for target in targets if target.tokens.accepts(token)]
+        name, key = mine[0].feed.name, None if is_dit else header(scope, b"idempotency-key")
+        if key is not None and (name, key) in self._keys:
             return _KEY_IN_USE.answer()
         if self._seats[name] >= self._limits.of_one:
             return _SET_IS_BUSY.answer()
-        self._keys.add(under_way)
+        is_load = "load" in wishes
+        self._seats[name] += 1
+        self._keys.add((name, key))
         try:
-            with self._seat(name):
-                return await self._events(target, key, wishes, scope, receive)
-        finally:
-            self._keys.discard(under_way)
-
-    async def _events(
-        self, target: PushTarget, key: bytes | None, wishes: Mapping[str, list[str]], scope: Scope, receive: Receive
-    ) -> Response:
-        feed = target.feed
-        try:
-            submission = await self._in_thread(lambda: self._submission(feed, key, is_load="load" in wishes))
+            submission = await self._in_thread(
+                lambda: (
+                    self._documents(targets, mine, is_load=is_load)
+                    if is_dit
+                    else self._events(mine[0].feed, key, is_load=is_load)
+                )
+            )
+            response = await self._take(submission, scope, request.receive)
+            for of, account in submission.accounts.items():
+                self._on_account(of or name, account)
+            if response.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
+                try:
+                    await self._in_thread(mine[0].feed.open)
+                except HeadwaterError as fault:
+                    return self._failed(fault, submission.body)
         except HeadwaterError as fault:
-            return self._failed(fault, b"{}\n")
-        response = await self._take(submission, scope, receive)
-        self._account(submission, feed.name)
-        if response.status < 300 and "open" in wishes:  # a body that has come in part does not end the load
-            try:
-                await self._in_thread(feed.open)
-            except HeadwaterError as fault:
-                return self._failed(fault, submission.body)
-        target.news()
+            return self._failed(fault, b"{}")
+        finally:
+            self._keys.discard((name, key))
+            self._seats[name] -= 1
+        for target in mine:
+            if not is_dit or target.feed.name in submission.accounts:
+                target.news()
         return response
 
-    def _submission(self, feed: Feed, key: bytes | None, *, is_load: bool) -> Submission:
+    def _events(self, feed: Feed, key: bytes | None, *, is_load: bool) -> Submission:
         """What takes the lines of a request; a set that is loading is opened by the first that are no load."""
         if not is_load:
             _open(feed)
         submission = Submission(feed, None if key is None else key.decode("latin-1"), self._limits.submission)
         if is_load and not submission.is_answered and feed.is_open:
-            raise WrongPhase("the set is open: its first load is over", where=feed.name)
+            raise _load_is_over(feed)
         return submission
 
-    async def _documents(self, scope: Scope, receive: Receive) -> Response:
-        targets = [target for target in self._targets.values() if target.resource_sets]
-        if not targets:
-            return _NO_DOCUMENTS.answer()
-        if all(target.tokens.is_empty for target in targets):
-            return _NO_TOKEN_CONFIGURED.answer()
-        if (refusal := self._refusal(scope, targets)) is not None:
-            return refusal.answer()
-        wishes = _wishes(scope)
-        if unknown := wishes.keys() - {"load"}:
-            return _unknown_parameter(min(unknown), "load").answer()
-        token = bearer_token(scope["headers"]) or b""
-        mine = [target for target in targets if target.tokens.accepts(token)]
-        if self._seats[mine[0].feed.name] >= self._limits.of_one:
-            return _SET_IS_BUSY.answer()
-        loading = "load" in wishes
-
+    def _documents(self, targets: list[PushTarget], mine: list[PushTarget], *, is_load: bool) -> Submission:
+        """What takes the documents of a request, each for the set that it names."""
         ready: set[str] = set()
 
         def route(resource_set: str | None) -> Feed:
             feed = _routed(resource_set, targets, mine).feed
             if feed.name not in ready:
-                if not loading:
+                if not is_load:
                     _open(feed)
                 elif feed.is_open:
-                    raise WrongPhase("the set is open: its first load is over", where=feed.name)
+                    raise _load_is_over(feed)
                 ready.add(feed.name)
             return feed
 
-        submission = Submission(DocumentRecords(route), limits=self._limits.submission)
-        with self._seat(mine[0].feed.name):
-            response = await self._take(submission, scope, receive)
-        self._account(submission, mine[0].feed.name)
-        for target in mine:
-            if target.feed.name in submission.accounts:
-                target.news()
-        return response
-
-    def _account(self, submission: Submission, name: str) -> None:
-        """Tell what became of the records, by set; of those without a set by this one."""
-        for of, account in submission.accounts.items():
-            self._on_account(of or name, account)
-
-    @contextmanager
-    def _seat(self, name: str) -> Iterator[None]:
-        """One of the requests under way that a set may have."""
-        self._seats[name] += 1
-        try:
-            yield
-        finally:
-            self._seats[name] -= 1
+        return Submission(DocumentRecords(route), limits=self._limits.submission)
 
     def _refusal(self, scope: Scope, targets: list[PushTarget]) -> _EarlyRefusal | None:
         """Why the request is not even read."""
@@ -370,6 +341,10 @@ def _wishes(scope: Scope) -> dict[str, list[str]]:
 def _finished(submission: Submission) -> bytes:
     submission.finish()
     return submission.body
+
+
+def _load_is_over(feed: Feed) -> WrongPhase:
+    return WrongPhase("the set is open: its first load is over", where=feed.name)
 
 
 def _open(feed: Feed) -> None:
