@@ -26,11 +26,14 @@ IMMUTABLE = b"public, max-age=31536000, immutable"
 """Cache rules: values of Cache-Control."""
 
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_NO_FILE = re.compile(rb"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
+"""Empty segments and dot segments, which no folder gives to a file, and the octet that no name has."""
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
 _SET, _PATH = "/{set}/", "{path}"
 _PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
 _TIME = "{time}/"
 _TIME_VALUE = re.compile(rb"([0-9]{20})/")
+_NOTHING = "nothing is here; start at /.well-known/resourcesync"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -109,43 +112,31 @@ class HttpRequest(msgspec.Struct, gc=False):
         return data(status, body, route.media_type, line(b"cache-control", route.cache))
 
 
-_Patterns = list[tuple[Callable[[str], object], dict[str, Route]]]
-
-
 class RouteTable:
     """The rows of one site. A later row takes the place of an earlier one with the same method and pattern."""
 
     def __init__(self, routes: Iterable[Route], base_path: bytes, sets: Collection[str]) -> None:
         self._base_path = base_path
         self._sets = sets
-        self._exact: dict[bytes, dict[str, Route]] = {}
-        self._patterns: _Patterns = []
-        self._set_exact: dict[str, dict[str, Route]] = {}
-        self._set_patterns: _Patterns = []
-        self._set_time_paths: list[tuple[bytes, dict[str, Route]]] = []
-        self._set_paths: list[tuple[bytes, dict[str, Route]]] = []
+        self._exact: dict[tuple[bool, str], dict[str, Route]] = {}
+        """By whether it is below a set, and the path below that, or the whole one."""
+        self._patterns: list[tuple[bool, re.Pattern[str], dict[str, Route]]] = []
+        self._paths: list[tuple[bytes, bool, dict[str, Route]]] = []
+        """Of resources: what the path below the set begins with, and whether a time follows."""
         rows: dict[str, dict[str, Route]] = {}
         for route in routes:
             rows.setdefault(route.pattern, {})[route.method] = route
         for pattern, methods in rows.items():
-            self._add(pattern, methods)
-
-    def _add(self, pattern: str, methods: dict[str, Route]) -> None:
-        rest = pattern.removeprefix(_SET)
-        is_pattern = "{" in rest
-        if rest == pattern:
-            if is_pattern:
-                self._patterns.append((_matcher(pattern[1:]), methods))
+            rest = pattern.removeprefix(_SET)
+            is_of_set = rest != pattern
+            prefix = rest.removesuffix(_PATH)
+            if is_of_set and prefix != rest:
+                has_time = prefix.endswith(_TIME)
+                self._paths.append((prefix.removesuffix(_TIME).encode("ascii"), has_time, methods))
+            elif "{" in rest:
+                self._patterns.append((is_of_set, _matcher(rest.removeprefix("/")), methods))
             else:
-                self._exact[pattern.encode("ascii")] = methods
-        elif rest.endswith(_TIME + _PATH):
-            self._set_time_paths.append((rest.removesuffix(_TIME + _PATH).encode("ascii"), methods))
-        elif rest.endswith(_PATH):
-            self._set_paths.append((rest.removesuffix(_PATH).encode("ascii"), methods))
-        elif is_pattern:
-            self._set_patterns.append((_matcher(rest), methods))
-        else:
-            self._set_exact[rest] = methods
+                self._exact[is_of_set, rest.removeprefix("/")] = methods
 
     def find(self, target: bytes) -> Match | NoMatch:
         """What the path `target` (undecoded, without query) means.
@@ -158,52 +149,40 @@ class RouteTable:
         base = self._base_path
         if base and target.startswith(base) and target[len(base) : len(base) + 1] in (b"/", b""):
             target = target[len(base) :] or b"/"
-        first, _, rest = target[1:].partition(b"/")
-        set_name = first.decode("latin-1")
-        is_set = set_name in self._sets and target[:1] == b"/"
-        if (methods_found := self._exact.get(target)) is not None:
-            return Match(methods_found, target[1:].decode("ascii"))
         if not target.startswith(b"/") or _BAD_PERCENT.search(target):
             return NoMatch(400, "not a path that can be decoded")
-        found = self._find_in_set(set_name, rest) if is_set else None
-        return found or self._find_in_site(target[1:], set_name)
-
-    def _find_in_set(self, set_name: str, rest: bytes) -> Match | NoMatch | None:
-        for prefix, methods in self._set_paths:
+        first, _, rest = target[1:].partition(b"/")
+        set_name = first.decode("latin-1")
+        is_of_set = set_name in self._sets
+        for prefix, has_time, methods in self._paths if is_of_set else ():
             if rest.startswith(prefix):
-                return _match_path(methods, set_name, rest[len(prefix) :])
-        for prefix, methods in self._set_time_paths:
-            if rest.startswith(prefix):
-                return _match_time_path(methods, set_name, rest[len(prefix) :])
-        if _ENCODED_SLASH.search(rest):
-            return None
-        text = unquote_to_bytes(rest).decode("utf-8", "replace")
-        methods_found = self._set_exact.get(text) or _first(self._set_patterns, text)
-        return None if methods_found is None else Match(methods_found, f"{set_name}/{text}", set_name)
+                return (_match_time_path if has_time else _match_path)(methods, set_name, rest[len(prefix) :])
+        if _ENCODED_SLASH.search(target):  # part of a name, and no name that we have contains one (RFC 3986 2.2)
+            return NoMatch(404, _NOTHING)
+        text = unquote_to_bytes(target[1:]).decode("utf-8", "replace")
+        if is_of_set and (found := self._named(text[len(set_name) + 1 :], is_of_set=True)) is not None:
+            return Match(found, text, set_name)
+        if (found := self._named(text, is_of_set=False)) is not None:
+            return Match(found, text)
+        if is_of_set:
+            said = f"the set has no such document; start at /{set_name}/capabilitylist.xml"
+            return NoMatch(404, said, is_of_set=True)
+        return NoMatch(404, _NOTHING)
 
-    def _find_in_site(self, rest: bytes, set_name: str) -> Match | NoMatch:
-        if _ENCODED_SLASH.search(rest):  # part of a name, and no name that we have contains one (RFC 3986 2.2)
-            return NoMatch(404, "nothing is here; start at /.well-known/resourcesync")
-        octets = unquote_to_bytes(rest)
-        methods = self._exact.get(b"/" + octets)
-        text = octets.decode("utf-8", "replace")
-        if methods is None and (methods := _first(self._patterns, text)) is None:
-            if set_name in self._sets:
-                said = f"the set has no such document; start at /{set_name}/capabilitylist.xml"
-                return NoMatch(404, said, is_of_set=True)
-            return NoMatch(404, "nothing is here; start at /.well-known/resourcesync")
-        return Match(methods, text)
+    def _named(self, text: str, *, is_of_set: bool) -> dict[str, Route] | None:
+        """The rows of a decoded path, below a set or as a whole."""
+        found = self._exact.get((is_of_set, text))
+        if found is not None:
+            return found
+        matching = (rows for of_set, pattern, rows in self._patterns if of_set is is_of_set and pattern.fullmatch(text))
+        return next(matching, None)
 
 
-def _matcher(pattern: str) -> Callable[[str], object]:
+def _matcher(pattern: str) -> re.Pattern[str]:
     text = re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}")
     for parameter, expression in _PARAMETERS.items():
         text = text.replace(parameter, expression)
-    return re.compile(text).fullmatch
-
-
-def _first(patterns: _Patterns, text: str) -> dict[str, Route] | None:
-    return next((methods for matches, methods in patterns if matches(text)), None)
+    return re.compile(text)
 
 
 def _match_time_path(methods: Methods, set_name: str, rest: bytes) -> Match | NoMatch:
@@ -215,11 +194,8 @@ def _match_time_path(methods: Methods, set_name: str, rest: bytes) -> Match | No
 
 
 def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:
-    # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2), and so are empty
-    # segments and dot segments, which no folder gives to a file.
+    # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2).
     path = unquote_to_bytes(relative)
-    if not path or _ENCODED_SLASH.search(relative) or b"\0" in path:
-        return NoMatch(404, "no such resource", is_of_set=True)
-    if any(segment in (b"", b".", b"..") for segment in path.split(b"/")):
+    if _ENCODED_SLASH.search(relative) or _NO_FILE.search(path):
         return NoMatch(404, "no such resource", is_of_set=True)
     return Match(methods, quote_path(path), set_name, path)
