@@ -84,13 +84,14 @@ class FileHandler:
     async def _respond(self, match: Match, request: HttpRequest) -> Response:
         set_name, relative = match.set_name, match.name
         assert set_name is not None
-        if not self._source.takes(set_name, match.path):
-            return responses.text(404, "no such resource")
         key = set_name, relative
-        known = self._known.get(key)
-        resource = None if known is not None else await self._look_up(set_name, relative)
-        if known is None and resource is None:
-            return responses.text(404, "no such resource", self._own_links(set_name, relative))
+        known, resource = self._known.get(key), None
+        if known is None:
+            if not self._source.takes(set_name, match.path):
+                return responses.text(404, "no such resource")
+            resource = await self._look_up(set_name, relative)
+            if resource is None:
+                return responses.text(404, "no such resource", self._own_links(set_name, relative))
         try:
             file = self._folders[set_name].open(match.path)
         except OSError as fault:
