@@ -25,8 +25,8 @@ import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Resource
-from headwater.http.dumps import endpoint
-from headwater.http.dumps.package_stream import DumpTimes
+from headwater.http import dump_endpoint as endpoint
+from headwater.http.dump_endpoint import DumpTimes
 from headwater.http.metrics import kind_of
 from headwater.http.server import ServerLimits
 from headwater.library import publish_folder

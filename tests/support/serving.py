@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.http.app import Application
-from headwater.http.dumps.endpoint import DumpEndpoint
-from headwater.http.dumps.selection import PastStates
+from headwater.http.dump_endpoint import DumpEndpoint
+from headwater.http.dump_package import PastStates
 from headwater.http.mementos import PastContents, VersionEndpoint
 from headwater.http.responses import AccessRecord
 from headwater.http.server import ServerLimits, UvicornServer, address_url, listen, make_server

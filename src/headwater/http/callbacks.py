@@ -13,12 +13,7 @@ from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.hub_access import HubAccess, HubAddresses
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import (
-    CLOSE,
-    Response,
-    Send,
-    line,
-)
+from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, UvicornServer, event_loop, make_server
 from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.requests import RequestRefusal

@@ -20,15 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.http.responses import Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
-from headwater.publish.site import (
-    DUMP,
-    ROBOTS,
-    SOURCE_DESCRIPTION,
-    SetSettings,
-    Site,
-    dataset_name,
-    offered,
-)
+from headwater.publish.site import DUMP, ROBOTS, SOURCE_DESCRIPTION, SetSettings, Site, dataset_name, offered
 from headwater.source.health import FAILING_SECONDS, ServableSource, report, report_without_catalog, shows, waits
 
 _STYLE = """

@@ -20,27 +20,12 @@ from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import (
-    CLOSE,
-    AccessRecord,
-    Head,
-    Response,
-    Send,
-    access_record,
-    line,
-    request_target,
-)
+from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line, request_target
 from headwater.http.server import UvicornServer, event_loop, make_server
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate, TrustedProxies
-from headwater.notify.hub.requests import (
-    FORM_OCTETS,
-    ChangedTopics,
-    RequestRefusal,
-    objection_to_url,
-    read_form,
-)
+from headwater.notify.hub.requests import FORM_OCTETS, ChangedTopics, RequestRefusal, objection_to_url, read_form
 from headwater.notify.hub.store import Payload
 from headwater.source.tokens import AccessTokens
 from headwater.spec.discovery import HeaderLink, parse_link_header

@@ -19,11 +19,7 @@ from headwater.catalog.faults import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, header
-from headwater.http.responses import (
-    Head,
-    Response,
-    line,
-)
+from headwater.http.responses import Head, Response, line
 from headwater.http.routes import HttpRequest, Route
 from headwater.http.source_access import Precedence
 from headwater.ingest.dit.intake import DocumentRecords

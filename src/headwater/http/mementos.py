@@ -14,13 +14,7 @@ from email.utils import format_datetime
 
 import msgspec
 
-from headwater.catalog.content import (
-    Absence,
-    ContentReader,
-    NoContent,
-    OpenContent,
-    RecordedResource,
-)
+from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.http import responses

@@ -313,8 +313,8 @@ def _application(
     With `first`, it is one of these: health and metrics are what the first process says.
     """
     from headwater.http.app import Application
-    from headwater.http.dumps.endpoint import DumpEndpoint
-    from headwater.http.dumps.selection import PastStates
+    from headwater.http.dump_endpoint import DumpEndpoint
+    from headwater.http.dump_package import PastStates
     from headwater.http.mementos import PastContents, VersionEndpoint
     from headwater.http.metrics import MetricsPage
     from headwater.http.resources import FileHandler

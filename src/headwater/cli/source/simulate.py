@@ -187,7 +187,7 @@ def _serve(
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.app import Application
-    from headwater.http.dumps.endpoint import DumpEndpoint
+    from headwater.http.dump_endpoint import DumpEndpoint
     from headwater.http.server import address_url, listen, make_server
     from headwater.publish.site import SetSettings, Site
     from headwater.simulate.source import SimulatedSource

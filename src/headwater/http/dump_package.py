@@ -1,0 +1,411 @@
+"""What a request for a package asks for, which resources that means, and the octets of their package.
+
+Resources are asked for by URI, as they are or were, by a page, or as all that changed since a moment. The manifest
+comes last because it says what the package holds, and that is known when all has been read. A member is recorded with
+the digest that the catalog has, so a reader that knows the lists may take each as soon as it has come.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent
+from headwater.catalog.interface import Catalog, Resource, Segment
+from headwater.deflate import FAST_LEVEL, deflate_whole
+from headwater.errors import UsageFault
+from headwater.http.mementos import past_resource
+from headwater.packages.member_paths import MANIFEST
+from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.packages.builder import PackageBounds, PackageBuilder, entry_octets, in_blocks
+from headwater.publish.packages.paths import ResourcePaths
+from headwater.publish.rendering.documents import packed_entry
+from headwater.spec import checks
+from headwater.spec.checks import WriteRefused, escape
+from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
+from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
+from headwater.spec.times import format_datetime, parse_datetime
+from headwater.spec.writer import DocumentWriter
+from headwater.typed_decoding import json_decoder
+from headwater.versions.history import History, Keeping, PastState
+
+
+class DumpRefused(UsageFault):
+    """A request for a package that cannot be answered as it stands; its code says why, and the status of the answer."""
+
+    code: ClassVar[str] = "HW-SRV-06"
+
+
+TOO_MUCH, NOT_KNOWN_SINCE, WRONG_MEDIA_TYPE = "HW-SRV-07", "HW-SRV-08", "HW-SRV-09"
+TOO_MANY_DUMPS, NO_SUCH_PAGE, BODY_TOO_LATE, OLD_PROTOCOL = "HW-SRV-10", "HW-SRV-11", "HW-SRV-12", "HW-SRV-13"
+
+BODY_OCTETS = 16 << 20
+"""A body has so many octets at most: 50,000 URIs of 300 characters."""
+
+
+class WantedUris(msgspec.Struct, frozen=True):
+    """Resources by their URIs, each once, as the lists have them."""
+
+    uris: list[str]
+    at: dt.datetime | None = None
+    """Of which moment; None: as they are."""
+
+
+class WantedSince(msgspec.Struct, frozen=True):
+    """All that changed after a moment, as it is now."""
+
+    moment: dt.datetime
+
+
+class WantedPage(msgspec.Struct, frozen=True):
+    """The resources of one page of the Resource List."""
+
+    number: int
+
+
+Wanted = WantedUris | WantedSince | WantedPage
+
+
+class PackageRequest(msgspec.Struct, frozen=True):
+    """What is wanted, and whether members are deflated where that pays; on a fast line it costs more than it saves."""
+
+    wanted: Wanted
+    is_deflated: bool
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    uris: list[str] | msgspec.UnsetType = msgspec.UNSET
+    since: str | msgspec.UnsetType = msgspec.UNSET
+    page: int | msgspec.UnsetType = msgspec.UNSET
+    at: str | msgspec.UnsetType = msgspec.UNSET
+    deflate: bool = True
+
+
+_SELECTIONS = ("uris", "since", "page")
+_decode = json_decoder(_Body)
+
+
+def read_request(body: bytes, most: int) -> PackageRequest:
+    """What the body asks for; `most` resources by URI. Raises DumpRefused."""
+    try:
+        asked = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise DumpRefused(f"not a request for a package: {_first_line(cause)}") from cause
+    return PackageRequest(_wanted(asked, most), asked.deflate)
+
+
+def _wanted(asked: _Body, most: int) -> Wanted:
+    given = [name for name in _SELECTIONS if getattr(asked, name) is not msgspec.UNSET]
+    if len(given) != 1:
+        raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
+    if asked.uris is not msgspec.UNSET:
+        at = None if asked.at is msgspec.UNSET else _moment("at", asked.at)
+        return WantedUris(_uris(asked.uris, most), at)
+    if asked.at is not msgspec.UNSET:
+        raise DumpRefused("at stands beside uris alone")
+    if asked.since is not msgspec.UNSET:
+        return WantedSince(_moment("since", asked.since))
+    assert asked.page is not msgspec.UNSET
+    return WantedPage(asked.page)
+
+
+def _uris(uris: list[str], most: int) -> list[str]:
+    if not uris:
+        raise DumpRefused("uris is empty")
+    if len(uris) > most:
+        what = f"{len(uris):,} resources are asked for, and {most:,} are given at a time"
+        raise DumpRefused(what, code=TOO_MUCH)
+    try:
+        checks.uris(uris)  # what could not be named in the manifest is not looked for
+    except WriteRefused as refused:
+        raise DumpRefused(f"not a URI in uris: {refused.what}") from refused
+    if (other := next((one for one in uris if "://" not in one), None)) is not None:
+        raise DumpRefused(f"not the address of a resource in uris: {other[:100]!r}")
+    if len(set(uris)) < len(uris):
+        raise DumpRefused("a URI occurs twice in uris")
+    return uris
+
+
+def _moment(name: str, text: str) -> dt.datetime:
+    """The moment; without a time of day or a zone it would be a guess, and changes could be missed."""
+    try:
+        moment, forgiven = parse_datetime(text)
+    except ValueError:
+        moment, forgiven = None, ()
+    if moment is None or forgiven or "T" not in text:
+        raise DumpRefused(f"{name} is no complete W3C Datetime with a zone: {text[:100]!r}")
+    return moment
+
+
+def _first_line(cause: Exception) -> str:
+    if isinstance(cause, RecursionError):
+        return "too deep"
+    words = str(cause).partition("\n")[0][:300]
+    if words == "Input data was truncated":  # of a whole text, too
+        return "the JSON text is cut off, or has half a surrogate pair"
+    return words
+
+
+CHANGES_READ = 10_000
+"""So many changes are read at a time."""
+MOST_CHANGES = 20
+"""For each resource that may be asked for, so many changes are read to find out which have changed since a moment."""
+
+
+class SelectedResources(msgspec.Struct, frozen=True):
+    """URIs as the catalog has them, in the order of the request or of the catalog; and those deleted since.
+
+    `at`: the catalog has all that happened up to this moment, and every later change has a later time (RS-TIME-05);
+    of past states the moment that was asked for.
+    """
+
+    at: dt.datetime
+    uris: Sequence[str]
+    deleted: Sequence[str] = ()
+
+
+def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: int) -> SelectedResources:
+    """What `wanted` means in the set `name`, whose relative URIs are below `prefix`.
+
+    Raises DumpRefused for more than `most` resources, and the catalog's faults.
+    """
+    snapshot = catalog.snapshot_of(name)
+    state = snapshot.state
+    if state.opened_at is None:
+        raise DumpRefused("the set is not loaded yet")
+    at = state.last_at or state.opened_at
+    if isinstance(wanted, WantedPage):
+        page = next((one for one in snapshot.pages if one.number == wanted.number), None)
+        if page is None:
+            raise DumpRefused(f"the Resource List has no page {wanted.number}", code=NO_SUCH_PAGE)
+        uris = _page(catalog, name, wanted.number, most)
+        return SelectedResources(at, uris)
+    if isinstance(wanted, WantedSince):
+        uris, deleted = _changed(catalog, name, snapshot.segments, wanted.moment, most)
+        return SelectedResources(at, uris, deleted)
+    return SelectedResources(wanted.at or at, [catalog_uri(uri, prefix) for uri in wanted.uris])
+
+
+def catalog_uri(uri: str, prefix: str) -> str:
+    """An absolute URI as the catalog has it: relative to the set's prefix when it is below."""
+    relative = uri.removeprefix(prefix)
+    return uri if "://" in relative else relative
+
+
+def absolute_uri(uri: str, prefix: str) -> str:
+    """The absolute form of a URI of the catalog."""
+    return uri if "://" in uri else prefix + uri
+
+
+def _page(catalog: Catalog, name: str, number: int, most: int) -> list[str]:
+    uris: list[str] = []
+    for resource in catalog.page(name, number):
+        uris.append(resource.uri)
+        if len(uris) > most:
+            raise DumpRefused(f"the page has more than {most:,} resources", code=TOO_MUCH)
+    return uris
+
+
+def _changed(
+    catalog: Catalog, name: str, segments: Sequence[Segment], moment: dt.datetime, most: int
+) -> tuple[list[str], list[str]]:
+    """The resources that changed after a moment: those that are there, and those that are not any more."""
+    if not segments or moment < segments[0].from_:
+        known = f", which are known since {format_datetime(segments[0].from_)}" if segments else ""
+        raise DumpRefused(f"changes since {format_datetime(moment)} are asked for{known}", code=NOT_KNOWN_SINCE)
+    after = max(one.first - 1 for one in segments if one.from_ <= moment)
+    is_there: dict[str, bool] = {}
+    read = 0
+    while changes := catalog.changes(name, after, CHANGES_READ):
+        after, read = changes[-1].seq, read + len(changes)
+        for change in changes:
+            if change.at > moment:
+                is_there[change.uri] = change.change is not ChangeKind.DELETED
+        if len(is_there) > most or read > most * MOST_CHANGES:
+            raise DumpRefused(
+                f"more than {min(most, read):,} resources or changes since {format_datetime(moment)}", code=TOO_MUCH
+            )
+    there = [uri for uri, stays in is_there.items() if stays]
+    return there, [uri for uri, stays in is_there.items() if not stays]
+
+
+StatesOf = Callable[[Sequence[str]], Mapping[str, Resource | AbsenceReason]]
+"""For each URI, as the catalog has it, its resource in the state that is wanted, or why there is none."""
+
+_NO_OCTETS = {Keeping.DELETED: AbsenceReason.DELETED, Keeping.LOST: AbsenceReason.GONE}
+
+
+def present_states(catalog: Catalog, name: str) -> StatesOf:
+    """The resources of a set as they are."""
+
+    def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
+        found = catalog.get(name, uris)
+        return {uri: found.get(uri) or _unknown(uri) for uri in uris}
+
+    return states
+
+
+class PastStates(msgspec.Struct, frozen=True, kw_only=True):
+    """What resources were: `histories` by sets, and who opens octets of then.
+
+    What the settings of a set do not take is not there, whatever it was once.
+    """
+
+    histories: Mapping[str, History]
+    contents: ContentReader
+    takes: Callable[[str, bytes], bool]
+
+    def at(self, name: str, at_us: int) -> StatesOf:
+        """The resources of a set with a history as they were."""
+        history = self.histories[name]
+
+        def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
+            known = history.each_until([uri for uri in uris if self._is_taken(name, uri)], at_us)
+            return {uri: _past(uri, known.get(uri)) for uri in uris}
+
+        return states
+
+    def _is_taken(self, name: str, uri: str) -> bool:
+        return "://" not in uri and self.takes(name, unquote_to_bytes(uri))
+
+
+def _past(uri: str, state: PastState | None) -> Resource | AbsenceReason:
+    if state is None:
+        return _unknown(uri)
+    return past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
+
+
+def _unknown(uri: str) -> AbsenceReason:
+    return AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE
+
+
+BLOCK_OCTETS = 1 << 18
+"""Octets that are handed out at a time, more or less."""
+ROWS = 256
+"""Resources that the catalog is asked for at a time."""
+_HEAD_OCTETS = 1 << 16
+"""What the head and the end of a manifest take at most."""
+_ABSENT_OCTETS = 120
+"""What an `absent` has besides its URI, at most."""
+
+
+class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose resources a package is made of: the set, its URLs, their states, their octets, what links it adds."""
+
+    name: str
+    prefix: str
+    up: str
+    states: StatesOf
+    contents: ContentReader
+    links: AddedLinks
+
+
+class Package:
+    """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread.
+
+    `deflate`: whether members are deflated where that pays; else all are stored. Raises DumpRefused when the URIs
+    alone could be too many for one manifest: all could come to be named as absent (RS-LIM-01).
+    """
+
+    def __init__(self, source: PackageSource, selection: SelectedResources, octets: int, *, deflate: bool) -> None:
+        self._source = source
+        self._deflates = deflate
+        self._selection = selection
+        uris = [absolute_uri(uri, source.prefix) for uri in (*selection.uris, *selection.deleted)]
+        reserved = sum(map(_absent_octets, uris))
+        if reserved > DOCUMENT_OCTETS // 2:
+            raise DumpRefused("the URIs that are asked for are too long for one manifest", code=TOO_MUCH)
+        bounds = PackageBounds(
+            entries=len(uris), octets=octets, manifest_octets=DOCUMENT_OCTETS - _HEAD_OCTETS - reserved
+        )
+        self._builder = PackageBuilder(bounds, deflates=deflate, is_stream=True)
+        self._manifest = _Manifest(selection.at, source.up)
+        self._paths = ResourcePaths()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Blocks of octets. Raises the catalog's faults; then what was given is no package."""
+        return in_blocks(self._pieces(), BLOCK_OCTETS)
+
+    def _pieces(self) -> Iterator[bytes]:
+        source, zip_file = self._source, self._builder.zip
+        linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
+        for row in linked:
+            yield from self._member(row, source.contents.open(source.name, row))
+        for uri in self._selection.deleted:
+            self._leave_out(uri, AbsenceReason.DELETED)
+        yield from zip_file.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
+        yield zip_file.end()
+
+    def _rows(self) -> Iterator[Resource]:
+        """The resources in the states that are wanted."""
+        uris = self._selection.uris
+        for start in range(0, len(uris), ROWS):
+            for uri, found in self._source.states(uris[start : start + ROWS]).items():
+                if isinstance(found, Resource):
+                    yield found
+                else:
+                    self._leave_out(uri, found)
+
+    def _member(self, row: Resource, content: OpenContent | NoContent) -> Iterator[bytes]:
+        if isinstance(content, NoContent):
+            self._leave_out(row.uri, AbsenceReason(content.why.value))
+            return
+        path, octets = self._paths.take(row.uri), content.octets
+        entry = entry_octets(row, path)
+        if not self._builder.has_room(octets, entry):
+            content.close()
+            self._leave_out(row.uri, AbsenceReason.LIMIT)
+            return
+        self._builder.count(octets, entry)
+        why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
+        if why is None:
+            self._manifest.add(packed_entry(row, self._source.prefix, path, row.metadata.length))
+        else:
+            self._leave_out(row.uri, AbsenceReason(why.value))
+
+    def _leave_out(self, uri: str, reason: AbsenceReason) -> None:
+        self._manifest.absent.append(AbsentResource(absolute_uri(uri, self._source.prefix), reason))
+
+
+class _Manifest:
+    """Entries and `absent` resources, in any order; what is written of it is kept deflated, until it is sent."""
+
+    def __init__(self, at: dt.datetime, up: str) -> None:
+        self.absent: list[AbsentResource] = []
+        self._head = Document(
+            kind=Kind.RESOURCE_DUMP_MANIFEST,
+            capability="resourcedump-manifest",
+            at=at,
+            links=(Link(rel="up", href=up),),
+        )
+        self._writer = DocumentWriter(self._head)
+        self._writer.head()
+        self._waiting: list[Entry] = []
+        self._deflated: list[bytes] = []
+
+    def add(self, entry: Entry) -> None:
+        """A resource that is in the package."""
+        self._waiting.append(entry)
+        if len(self._waiting) >= ROWS:
+            self._deflated.append(deflate_whole(self._writer.entries(self._waiting), FAST_LEVEL))
+            self._waiting.clear()
+
+    def blocks(self) -> Iterator[bytes]:
+        """The whole document."""
+        yield DocumentWriter(msgspec.structs.replace(self._head, absent=tuple(self.absent))).head()
+        for deflated in self._deflated:
+            yield zlib.decompress(deflated, -15)
+        if self._waiting:
+            yield self._writer.entries(self._waiting)
+        yield self._writer.tail()
+
+
+def _absent_octets(uri: str) -> int:
+    if uri.isascii() and "&" not in uri:
+        return len(uri) + _ABSENT_OCTETS
+    return len(escape(uri)) * (1 if uri.isascii() else 9) + _ABSENT_OCTETS
