@@ -7,8 +7,6 @@ that nothing is known is an answer, too.
 
 from __future__ import annotations
 
-import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -119,37 +117,20 @@ class HealthHandler:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The report; 503 with what is known without the catalog, when that fails or has not answered in time."""
-        asked, left = self._question()
-        answered = asyncio.wrap_future(asked)
-        answered.add_done_callback(_seen)
-        await asyncio.wait((answered,), timeout=left)
-        return request.respond(*self._told(asked))
+        return request.respond(*await request.access.wait(self.report))
 
     def report(self) -> Report:
         """The same, for who asks from a thread and may wait."""
-        asked, left = self._question()
-        wait((asked,), timeout=left)
-        return self._told(asked)
-
-    def _question(self) -> tuple[Future[Report], float]:
-        """The question that is under way, and how long its answer is still waited for."""
         with self._lock:
             if self._asked is None or self._asked.done():
                 self._asked = self._access.askers.submit(self._ask)
                 self._asked_at = time.monotonic()
-            until = self._asked_at + WAITING_SECONDS if self._is_first else math.inf
-            return self._asked, max(0.0, until - time.monotonic())
-
-    def _told(self, asked: Future[Report]) -> Report:
+            asked = self._asked
+            left = max(0.0, self._asked_at + WAITING_SECONDS - time.monotonic())
+        wait((asked,), left if self._is_first else None)
         if not asked.done():
             return report_without_catalog(self._access.source, None)
         fault = asked.exception()
         if isinstance(fault, HeadwaterError):
             return report_without_catalog(self._access.source, fault)
         return asked.result()
-
-
-def _seen(answered: asyncio.Future[Report]) -> None:
-    """Nobody may wait any more for an exception, which is no news by then."""
-    if not answered.cancelled():
-        answered.exception()

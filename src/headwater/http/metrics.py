@@ -278,7 +278,7 @@ class MetricsPage:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The page as a response."""
-        ask = request.access.ask if self._first is None else request.access.ask_first
+        ask = request.access.ask if self._first is None else request.access.wait
         return request.respond(*await ask(self.report))
 
     def page(self) -> bytes:

@@ -45,9 +45,9 @@ class SourceAccess:
         """The answer to what the catalog may have to be asked for. Raises StoreFault when it does not come in time."""
         return await in_time(asyncio.get_running_loop().run_in_executor(self.askers, question, *about))
 
-    async def ask_first(self, question: Callable[[], T]) -> T:
-        """The same for what another process is asked, one question at a time: it may be busy, and delays nothing."""
-        return await in_time(asyncio.get_running_loop().run_in_executor(self._first, question))
+    async def wait(self, question: Callable[[], T]) -> T:
+        """The answer to what may wait for another process: one question after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self._first, question)
 
     async def read(self, work: Callable[..., T], *about: Any) -> T:
         """The result of work that waits for the disk."""
