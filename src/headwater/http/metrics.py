@@ -200,7 +200,11 @@ class RequestCounters:
     def everybodys(self) -> Counts:
         """What all processes have counted, as it is at this moment."""
         others = () if self._shared is None else self._shared.others()
-        return msgspec.convert(reduce(_added, map(msgspec.to_builtins, (self._own, *others))), Counts)
+        total = Counts()
+        for one in (self._own, *others):
+            for field in Counts.__struct_fields__:
+                setattr(total, field, _added(getattr(total, field), getattr(one, field)))
+        return total
 
     def _write(self) -> None:
         if self._shared is not None and (now := time.monotonic()) >= self._due:
