@@ -30,32 +30,32 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_769,
-    "cli": 7_477,
+    "catalog": 5_768,
+    "cli": 7_468,
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
-    "http": 5_913,
-    "ingest": 8_492,
+    "http": 5_912,
+    "ingest": 8_486,
     "notify": 4_217,
     "packages": 1_531,
     "patches": 861,
     "processes": 414,
-    "publish": 7_465,
+    "publish": 7_459,
     "rdf": 2_560,
     "simulate": 994,
-    "source": 5_441,
+    "source": 5_435,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_367,
     "sync": 25_060,
-    "top": 1_135,
+    "top": 1_083,
     "triplestores": 936,
-    "versions": 1_312,
+    "versions": 1_311,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 463
+MOST_MODULES = 462
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater import notices
 from headwater.publish.packages import builder
 from headwater.publish.packages.paths import file_name
 from headwater.publish.plan import GRACE_SECONDS
@@ -153,7 +152,7 @@ def test_octets_that_cannot_be_had_make_the_dump_begin_anew(tmp_path: Path) -> N
     world.publish()
     world.pack()
     assert [name for _, name, _ in told(world)] == ["r5", "r6", "r7"]
-    assert world.rules == [notices.CHANGE_DUMP_ANEW]
+    assert world.rules == ["HW-PUB-13"]
     missing = world.catalog.changes("files", 4, 1)[0]
     assert dump(world).from_ == missing.at + dt.timedelta(microseconds=1)
     assert world.look().state == world.truth()  # Change Lists are whole

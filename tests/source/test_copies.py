@@ -13,7 +13,6 @@ import apsw
 import msgspec
 import pytest
 
-from headwater import notices
 from headwater.cli import run
 from headwater.copies.copy_state import CopyStateReader
 from headwater.copies.schema import SCHEMA
@@ -158,7 +157,7 @@ def test_what_is_not_as_placed_is_not_announced_and_told(
         t.run("UPDATE resources SET type = 'no type', links = '{', listed_hash = 'crc:1' WHERE uri LIKE '%f0.txt'")
     with hub(dest, tmp_path / "state") as running:
         running.shows({"f0.txt"})
-        until(lambda: {notices.COPY_CHANGED, notices.COPY_UNCONFIRMED, notices.COPY_UNUSABLE} <= set(codes(running)))
+        until(lambda: {"HW-CPY-12", "HW-CPY-13", "HW-CPY-14"} <= set(codes(running)))
         stated = running.resources()["f0.txt"].metadata
         assert (stated.type, stated.hash) == (None, sha(site.files["f0.txt"]))
         assert [link.rel for link in stated.links] == ["via"]
@@ -177,7 +176,7 @@ def test_a_circle_is_noticed_by_via_and_told(origin: Source, site: Site, dest: P
         t.run("UPDATE resources SET links = NULL WHERE uri LIKE '%f0.txt'")  # as if it came from ourselves alone
     with hub(tmp_path / "second", tmp_path / "other", port=port) as itself:
         itself.shows({"f1.txt", "f2.txt"})
-        assert codes(itself) == [notices.COPY_LOOP]
+        assert codes(itself) == ["HW-CPY-11"]
         assert go(itself.url, tmp_path / "third").status == DONE
         assert len(tree(tmp_path / "third")) == 2
 
@@ -205,7 +204,7 @@ def test_a_copy_made_from_scratch_takes_nothing_away_before_it_is_whole(
             state.execute("UPDATE sets SET baseline_done = 0")
             state.execute("UPDATE facts SET value = 'another' WHERE name = 'journal id'")
             state.execute("DELETE FROM resources WHERE uri LIKE '%f2.txt'")
-        until(lambda: notices.COPY_INCOMPLETE in codes(running))
+        until(lambda: "HW-CPY-15" in codes(running))
         assert running.resources().keys() == {"f0.txt", "f2.txt"}
         with closing(apsw.Connection(str(state_of(dest)))) as state, state:
             state.execute("UPDATE sets SET baseline_done = 1")
@@ -249,7 +248,7 @@ def test_several_sets_of_a_copy_and_a_server_beside_them(tmp_path: Path) -> None
             third.publish(since=10.0)
             third.publish_description("one", "two", "three")
             assert go(origin.base, dest).status == DONE
-            until(lambda: notices.COPY_NEW_SET in codes(running))
+            until(lambda: "HW-CPY-16" in codes(running))
             (one_lag, two_lag) = copy_lags(running.source.catalog)
             assert (one_lag.set, one_lag.copy, one_lag.waiting) == ("one", str(dest), 0)
             assert two_lag.origin == f"{origin.base}/two/capabilitylist.xml"
@@ -302,7 +301,7 @@ def test_what_a_load_cannot_keep_is_noted_as_lost(origin: Source, site: Site, de
         full.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
         with hub(dest, tmp_path / "state", versions=True) as running:
             running.shows({"f0.txt", "f1.txt", "f2.txt"})
-            assert codes(running).count(notices.VERSION_NOT_KEPT) == 3
+            assert codes(running).count("HW-ING-23") == 3
             assert not kept_until(History(running.source.catalog, "files"), "f0.txt", 1 << 60)
     with hub(dest, tmp_path / "kept", versions=True) as running:
         running.shows({"f0.txt", "f1.txt", "f2.txt"})

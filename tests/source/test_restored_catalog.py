@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater import notices
 from headwater.progress import Notice
 from headwater.source.source import Source
 from tests.source.test_source import WatchedSource
@@ -23,7 +22,7 @@ def test_another_base_url_is_told(tmp_path: Path) -> None:
         world.events.clear()
         with Source(world.config(base_url), listener=world.events.append) as source:
             source.run_once()
-        told = [one.message for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
+        told = [one.message for one in world.events if isinstance(one, Notice) and one.rule == "HW-PUB-17"]
         assert len(told) == count
         assert all("the base URL of the source, or of its resources, is another one" in one for one in told)
 
@@ -60,7 +59,7 @@ def test_who_was_told_more_than_the_catalog_knows_finds_a_gap(tmp_path: Path, is
     else:
         with Source(world.config(), listener=world.events.append) as source:
             source.run_once()
-    (told,) = [one for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
+    (told,) = [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-PUB-17"]
     assert ("an older copy of it restored?" if is_older else "was it lost?") in told.message
     since = world.tree.read("files/changelist.xml")[0].from_
     at = world.tree.read("files/resourcelist.xml")[0].at
@@ -72,6 +71,6 @@ def test_who_was_told_more_than_the_catalog_knows_finds_a_gap(tmp_path: Path, is
     world.events.clear()
     with Source(world.config(), listener=world.events.append) as source:
         source.run_once()
-    assert not [one for one in world.events if isinstance(one, Notice) and one.rule == notices.HISTORY_RESET]
+    assert not [one for one in world.events if isinstance(one, Notice) and one.rule == "HW-PUB-17"]
     assert world.tree.read("files/changelist.xml")[0].from_ == since, "once is enough"
     assert world.is_current()

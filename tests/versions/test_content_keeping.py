@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater import notices
 from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.ingest.content import ContentRoot, FileContentReader
@@ -47,7 +46,7 @@ class World:
 
     def _tell(self, told: object) -> None:
         assert isinstance(told, Notice)
-        assert told.rule == notices.VERSION_NOT_KEPT
+        assert told.rule == "HW-ING-23"
         self.told.append(told)
 
     def put(self, uri: str, octets: bytes) -> Upsert:

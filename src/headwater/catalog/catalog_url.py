@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import Catalog, Limits
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
@@ -160,7 +159,7 @@ def open_catalog(
         text = (
             f"the catalog was of schema version {catalog.migrated_from} and is migrated; older versions refuse it now"
         )
-        listener(Notice(notices.MIGRATED, text, str(found)))
+        listener(Notice("HW-CAT-11", text, str(found)))
     return catalog
 
 

@@ -14,7 +14,6 @@ import click
 import msgspec
 
 from headwater.cli.output import tell
-from headwater.notices import PUSH_MODE
 from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
 
@@ -29,7 +28,7 @@ _MOST_KEYS = 2_000
 _LONGEST_PAUSE = 3_600.0
 _MOST_BARS = 8
 _MOST_KEPT = 1_000
-_TURNS = frozenset({PUSH_MODE})
+_TURNS = frozenset({"HW-PSH-01"})
 _REDRAW_SECONDS = 0.1  # a bar that moves more often only costs time
 
 

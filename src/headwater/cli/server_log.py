@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from headwater import notices
 from headwater.cli.output import harmless_json, printable
 from headwater.cli.progress_output import Reminders
 from headwater.errors import HeadwaterError
@@ -98,7 +97,7 @@ class ServerLog:
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
-        code = fault.code if isinstance(fault, HeadwaterError) else notices.REQUEST_FAULT
+        code = fault.code if isinstance(fault, HeadwaterError) else "HW-SRV-02"
         mark = f"[{code}]"
         text = str(fault) if mark in str(fault) else f"{fault} {mark}"
         self._tell("error", "fault", f"fault: {text}", {}, code=code)

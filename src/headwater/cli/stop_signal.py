@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from headwater import notices
 from headwater.errors import Exit
 from headwater.progress import Notice
 
@@ -63,7 +62,7 @@ def hangups_noted(tell: Callable[[Notice], None]) -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL or os.isatty(_STANDARD_ERROR):
         yield
         return
-    notice = Notice(notices.HANGUP, "SIGHUP ends nothing here, and nothing is read again")
+    notice = Notice("HW-SRV-15", "SIGHUP ends nothing here, and nothing is read again")
 
     def note(_number: int, _frame: FrameType | None) -> None:
         threading.Thread(target=tell, args=(notice,), daemon=True).start()  # this one may be writing to the log

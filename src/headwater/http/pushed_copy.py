@@ -21,7 +21,6 @@ from headwater.copies.copy_state import lock_as_follower, without_lock
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
-from headwater.notices import PUSH_FAULT, PUSH_MODE
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.store import (
     MODE,
@@ -401,9 +400,9 @@ class PushedCopy:
             return
         seconds = self._schedule.interval.seconds
         if is_pushed:
-            self._notice("push is at work: changes come by notifications", self._task.url, PUSH_MODE)
+            self._notice("push is at work: changes come by notifications", self._task.url, "HW-PSH-01")
         elif self._was_pushed:
-            self._notice(f"push is not at work: the source is polled every {seconds:g} s", self._task.url, PUSH_MODE)
+            self._notice(f"push is not at work: the source is polled every {seconds:g} s", self._task.url, "HW-PSH-01")
         elif self._without_channel:
             names = ", ".join(sorted(self._without_channel)[:5])
             what = f"the source offers no notifications for {names}: it is polled every {seconds:g} s"
@@ -420,5 +419,5 @@ class PushedCopy:
     def _is_stopped(self) -> bool:
         return self._task.stopped is not None and self._task.stopped()
 
-    def _notice(self, what: str, where: str, rule: str = PUSH_FAULT) -> None:
+    def _notice(self, what: str, where: str, rule: str = "HW-PSH-02") -> None:
         self._task.listener(Notice(rule, what, where or None))

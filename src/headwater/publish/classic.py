@@ -19,7 +19,6 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
 from headwater.publish.capabilities import CLASSIC, CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, Capability
@@ -204,7 +203,7 @@ class ClassicLists:
         if resources.is_indexed and (before is None or not before.is_indexed):
             count = self._job.snapshot.state.count
             text = f"the Resource List of {self._job.name!r} for old harvesters is an index: {count:,} resources"
-            self._job.context.listener(Notice(notices.CLASSIC_INDEX, text, set_name=self._job.name))
+            self._job.context.listener(Notice("HW-PUB-16", text, set_name=self._job.name))
 
 
 class _TooLong(Exception):

@@ -24,7 +24,6 @@ from itertools import chain
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import Segment, SetSnapshot, SetState
 from headwater.progress import Notice
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
@@ -79,7 +78,7 @@ class HistoryReset:
             return snapshot
         self._may_write()
         text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
-        self._listener(Notice(notices.HISTORY_RESET, text, set_name=state.name))
+        self._listener(Notice("HW-PUB-17", text, set_name=state.name))
         self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return self._catalog.snapshot_of(state.name)
 

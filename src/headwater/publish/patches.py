@@ -13,7 +13,6 @@ from itertools import islice
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import Catalog, Change
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault
@@ -155,7 +154,7 @@ class PatchMaker:
                 patch = self._patch(settings, store_writer, change, base)
             except (StoreFault, OSError) as fault:
                 where = f"{settings.name}: {change.uri[:200]}"
-                self._context.listener(Notice(notices.PATCH_NOT_MADE, f"no patch is published: {fault}", where))
+                self._context.listener(Notice("HW-PUB-15", f"no patch is published: {fault}", where))
                 continue
             if patch is not None:
                 yield patch

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import SetState
 from headwater.progress import Notice
@@ -103,7 +102,7 @@ class SiteDocuments:
                 lines = documents.robots(site, published).decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
                 self._context.listener(
-                    Notice(notices.FOREIGN_ROBOTS, f"robots.txt is not ours and stays as it is; add to it: {missing}")
+                    Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}")
                 )
             self._named = frozenset(published)
             self._unnamed -= unnamed & self._named
@@ -216,7 +215,7 @@ class SiteDocuments:
                 yield state.name
                 continue
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
-            self._context.listener(Notice(notices.OTHER_BASE, text))
+            self._context.listener(Notice("HW-PUB-11", text))
 
     def _site_of(self, published: Iterable[str]) -> Site:
         """The site with the sets that earlier runs have published, as they have left them."""

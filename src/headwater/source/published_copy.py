@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headwater import notices
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Catalog, SetState
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
@@ -38,10 +37,10 @@ POLL_SECONDS: Final = 0.25
 _ROWS: Final = 5_000
 
 CODES: Final = {
-    Omission.LOOP: notices.COPY_LOOP,
-    Omission.CHANGED: notices.COPY_CHANGED,
-    Omission.UNCONFIRMED: notices.COPY_UNCONFIRMED,
-    Omission.UNUSABLE: notices.COPY_UNUSABLE,
+    Omission.LOOP: "HW-CPY-11",
+    Omission.CHANGED: "HW-CPY-12",
+    Omission.UNCONFIRMED: "HW-CPY-13",
+    Omission.UNUSABLE: "HW-CPY-14",
 }
 """The notices by which what is left out is told."""
 
@@ -115,8 +114,8 @@ class PublishedCopy(Intake):
         self.tree.settle(self.tree.root)
         if left:
             text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
-            self._context.listener(Notice(notices.COPY_CHANGED, f"{self.name}: {text}", os.fsdecode(self.tree.root)))
-            looked.scanned.warnings[notices.COPY_CHANGED] = left
+            self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(self.tree.root)))
+            looked.scanned.warnings["HW-CPY-12"] = left
         return placed
 
     def withdraw(self, looked: Looked) -> int:
@@ -140,7 +139,7 @@ class PublishedCopy(Intake):
             self._remarks[code] = self._remarks.get(code, 0) + count
         if outcome.is_held_back and not self.was_held_back:
             text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
-            self._context.listener(Notice(notices.COPY_INCOMPLETE, text))
+            self._context.listener(Notice("HW-CPY-15", text))
         self.was_held_back = self.intake.is_partial
 
 
@@ -212,7 +211,7 @@ class CopyTask:
         self._known_sets = frozenset(names) | (known or frozenset())
         if known and (new := names - known):
             text = f"the copy has sets that are not published: {', '.join(sorted(new)[:5])}"
-            self._listener(Notice(notices.COPY_NEW_SET, text, str(self._root)))
+            self._listener(Notice("HW-CPY-16", text, str(self._root)))
 
     def _open(self) -> CopyStateReader:
         """The state, opened anew where another one has taken its place. Raises HW-CPY-01, and faults of it."""
@@ -279,7 +278,7 @@ def publish_copy(context: SourceContext, worker: SetWorker, root: str, tree: Sta
         state.close()
     _count(context.catalog, copy.name, before, done.scanned)
     if copy.was_held_back:
-        done.scanned.warnings[notices.COPY_INCOMPLETE] = 1
+        done.scanned.warnings["HW-CPY-15"] = 1
     return done
 
 

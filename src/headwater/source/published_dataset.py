@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from headwater import notices
 from headwater.catalog.faults import UnknownSet
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
@@ -93,7 +92,7 @@ class PublishedDataset(Intake):
             text = (
                 f"{self.name}: statements added {outcome.added:,}, removed {outcome.removed:,}; now {outcome.quads:,}"
             )
-            self._context.listener(Notice(notices.DATASET_CHANGED, text))
+            self._context.listener(Notice("HW-DAT-11", text))
         scanned = ScanResult(
             opened=outcome.is_first,
             created=int(is_changed and outcome.is_first),
@@ -138,7 +137,7 @@ class PublishedDataset(Intake):
         self._intake.begin_anew()
         self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
         note.unlink(missing_ok=True)
-        self._context.listener(Notice(notices.DATASET_ANEW, f"{self.name}: its patches begin anew from nothing"))
+        self._context.listener(Notice("HW-DAT-13", f"{self.name}: its patches begin anew from nothing"))
         return True
 
     def note(self, fault: str | None) -> None:

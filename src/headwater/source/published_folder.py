@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
 from headwater.catalog.state import StateUpdate
@@ -189,7 +188,7 @@ class PublishedFolder(Intake):
     def _note_versions(self, scanned: ScanResult) -> None:
         """Have `headwater status` say whether versions could be kept."""
         if scanned.changes and self._kept.store is not None:
-            self._record(versions_update(self._catalog, self.name, scanned.warnings.get(notices.VERSION_NOT_KEPT, 0)))
+            self._record(versions_update(self._catalog, self.name, scanned.warnings.get("HW-ING-23", 0)))
 
     def _note_unreadable(self) -> None:
         """Have `headwater status` say how many files cannot be read."""

@@ -19,7 +19,6 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog import catalog_url
 from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
@@ -209,7 +208,7 @@ class Source(ConfiguredSource):
         tree = self._tree
         if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
             text = "what an earlier run placed stays, and is no longer kept current"
-            self._listener(Notice(notices.LEFT_RESOURCES, text, str(left)))
+            self._listener(Notice("HW-PUB-12", text, str(left)))
 
     def survey(self, name: str) -> ScanResult:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
@@ -238,7 +237,7 @@ class Source(ConfiguredSource):
         if closed := self.push_sets.closed:
             more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
             text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"
-            self._listener(Notice(notices.NO_TOKEN, text))
+            self._listener(Notice("HW-CFG-11", text))
         self.leadership.whenever(self._begin, self._end)
 
     def _made_notifier(self) -> Notifier | None:
@@ -280,7 +279,7 @@ class Source(ConfiguredSource):
         scheduler.start()
 
     def _end(self) -> None:
-        self._listener(Notice(notices.TURN_LOST, f"{self.leadership.words}; this process stands by"))
+        self._listener(Notice("HW-OWN-11", f"{self.leadership.words}; this process stands by"))
         self._end_work(10.0)
         self._workers, self._packing = {}, {}  # with their failures
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headwater import notices
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
@@ -100,4 +99,4 @@ class VersionCollection:
         try:
             self._collect()
         except HeadwaterError as fault:
-            self._listener(Notice(notices.VERSIONS_NOT_REMOVED, f"versions cannot be removed: {fault}", fault.where))
+            self._listener(Notice("HW-VER-11", f"versions cannot be removed: {fault}", fault.where))

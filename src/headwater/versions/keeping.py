@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
@@ -111,7 +110,7 @@ class ContentKeeping:
             failed |= self._keep(wanted)
         for digest, why in failed.items():
             for one in wanted.get(digest, unstated):
-                self._listener(Notice(notices.VERSION_NOT_KEPT, f"its octets are not kept: {why}", one.uri[:200]))
+                self._listener(Notice("HW-ING-23", f"its octets are not kept: {why}", one.uri[:200]))
         return set(failed)
 
     def _keep(self, wanted: dict[str, list[Upsert]]) -> dict[str, str]:

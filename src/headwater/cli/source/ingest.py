@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of, standard_input
 from headwater.cli.shared_options import Duration, Share, catalog_option
 from headwater.cli.source.announce import (
@@ -339,7 +338,7 @@ def _from_file(
     _hint(name, events_are=True, taken=tally.lines - tally.rejected, listener=listener)
     if tally.lines == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)
-        listener(Notice(notices.NONE_FOR_THE_SET, f"every document is of another set; resource_set says {names}"))
+        listener(Notice("HW-ING-61", f"every document is of another set; resource_set says {names}"))
     return _told(as_json, tally.of_documents, _documents(tally), tally.rejected)
 
 
@@ -395,11 +394,9 @@ def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> Non
     with _opened(name) as file:
         text = next((one.text or b"" for one in events_of([file])), b"")
     if events_are and looks_like_events(text):
-        listener(Notice(notices.OTHER_KIND, "these look like events: `headwater ingest events` takes them", name))
+        listener(Notice("HW-ING-60", "these look like events: `headwater ingest events` takes them", name))
     elif not events_are and looks_like_documents(text):
-        listener(
-            Notice(notices.OTHER_KIND, "these look like DIT-ES documents: `headwater ingest dit` takes them", name)
-        )
+        listener(Notice("HW-ING-60", "these look like DIT-ES documents: `headwater ingest dit` takes them", name))
 
 
 def _audited(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from headwater import notices
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
 from headwater.cli.shared_options import (
     DESCRIBING,
@@ -347,7 +346,7 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         )
         if result.held_back:
             click.echo(f"would hold deletions back: {result.held_back}")
-    is_incomplete = any(one.held_back or one.warnings.get(notices.UNREADABLE) for one in found.values())
+    is_incomplete = any(one.held_back or one.warnings.get("HW-ING-20") for one in found.values())  # unreadable
     return Exit.TRANSFERS_FAILED if is_incomplete else Exit.DONE
 
 

@@ -204,7 +204,6 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     import signal
     from tempfile import TemporaryDirectory
 
-    from headwater import notices
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.server import make_server
@@ -217,7 +216,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
     def heard(event: Progress | Notice) -> None:
         log.progress(event)
-        if how.until_new_set and not kept and isinstance(event, Notice) and event.rule == notices.COPY_NEW_SET:
+        if how.until_new_set and not kept and isinstance(event, Notice) and event.rule == "HW-CPY-16":
             with suppress(OSError):  # a signal has closed it
                 kept.append(listener.dup())
                 server.end()
@@ -287,13 +286,12 @@ def _start_others(
     """Start the other serving processes, until the end of `stack`."""
     import msgspec
 
-    from headwater import notices
     from headwater.http.workers import ServingProcesses
 
     note = folder / _CONFIG  # a pipe would block this process when the other one dies before it reads all
     note.write_bytes(msgspec.json.encode(config))
     handed = (note, listener, how.quiet, str(folder))
-    more = ServingProcesses(_serve_too, handed, how.workers - 1, notices.WORKER_ENDED, answers, log.progress)
+    more = ServingProcesses(_serve_too, handed, how.workers - 1, "HW-SRV-03", answers, log.progress)
     stack.callback(more.stop)  # first: an interruption may come while they start
     more.start()
 

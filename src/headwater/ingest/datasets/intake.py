@@ -26,7 +26,6 @@ from typing import Final
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
@@ -210,7 +209,7 @@ class DatasetIntake:
             else:
                 if self._signature() == signature:
                     return summary, signature, patch
-            self.listener(Notice(notices.DATASET_CHANGING, "the dataset changed while it was read", self._input.where))
+            self.listener(Notice("HW-DAT-12", "the dataset changed while it was read", self._input.where))
         raise InputChanged(f"it changed {_READINGS} times while it was read", where=self._input.where)
 
     def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from headwater import notices
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
@@ -184,7 +183,7 @@ class DitFollower:
             if outcome.kind is OutcomeKind.REJECTED:
                 where, known = f"line {outcome.line}", chosen[outcome.line - 1].wrapped.id
                 text = f"a line was refused: {outcome.reason} (_id {known!a:.80})"
-                self._listener(Notice(outcome.code or notices.LEFT_OUT, text, where))
+                self._listener(Notice(outcome.code or "HW-ING-50", text, where))
         tell(taken, self._listener)
         self._listener(Progress("documents", self.tally.lines))
 

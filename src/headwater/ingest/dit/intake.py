@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headwater import notices
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument, read_document
@@ -234,9 +233,9 @@ def _load(feed: Feed, items: Sequence[_Item], effects: Effects, taken: IntakeRes
 def tell(taken: IntakeResult, listener: Listener) -> None:
     """Say what was left out of documents, and what was merged (DIT-A9)."""
     for line, remark in taken.remarks:
-        listener(Notice(notices.LEFT_OUT, f"left out of the document at line {line}: {remark}"))
+        listener(Notice("HW-ING-50", f"left out of the document at line {line}: {remark}"))
     for uri in taken.merged:
-        listener(Notice(notices.MERGED, "documents of different locations are one resource", uri))
+        listener(Notice("HW-ING-51", "documents of different locations are one resource", uri))
 
 
 WHOLE_OCTETS = 8 << 20

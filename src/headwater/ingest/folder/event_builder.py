@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.interface import Event, Metadata, Resource, Upsert
 from headwater.errors import StoreFault
 from headwater.files import hashing
@@ -160,7 +159,7 @@ class EventBuilder:
         self._documents = None
 
     def _no_canonical_hash(self, path: bytes, why: str) -> None:
-        self._warn(ScanWarning(notices.NOT_CANONICAL, f"it is stated without a canonical hash: {why}", path))
+        self._warn(ScanWarning("HW-ING-24", f"it is stated without a canonical hash: {why}", path))
 
     def _batch(
         self,
@@ -247,9 +246,9 @@ class EventBuilder:
             self._warn(unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.UNFINISHED:
             text = "is being written: it is left as it is until it is closed, or has been at rest for a while"
-            self._warn(ScanWarning(notices.BEING_WRITTEN, text, one.path))
+            self._warn(ScanWarning("HW-ING-22", text, one.path))
         elif outcome == hashing.CHANGED:
-            self._warn(ScanWarning(notices.BEING_WRITTEN, "changed while it was read: it is read again", one.path))
+            self._warn(ScanWarning("HW-ING-22", "changed while it was read: it is read again", one.path))
         if outcome in (hashing.UNFINISHED, hashing.CHANGED) or (is_known and outcome != hashing.UNREADABLE):
             result.unsettled.append(path_of(one.uri))  # one that has gone since it was found: a deletion is judged anew
 
@@ -262,7 +261,7 @@ def _sha256(digests: str) -> str:
 
 def unreadable(path: bytes, error: str) -> ScanWarning:
     """The remark on a file or folder that cannot be looked at."""
-    return ScanWarning(notices.UNREADABLE, f"cannot be read ({error}): what is published of it stays", path)
+    return ScanWarning("HW-ING-20", f"cannot be read ({error}): what is published of it stays", path)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

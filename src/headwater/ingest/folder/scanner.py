@@ -24,7 +24,6 @@ from itertools import chain, takewhile
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
@@ -266,7 +265,7 @@ class FolderScanner:
         yield
         result.warnings = self._warnings.end(whole=whole)
         if result.unreadable.count:  # files: one warning for a folder is about all below it
-            result.warnings[notices.UNREADABLE] = result.unreadable.count
+            result.warnings["HW-ING-20"] = result.unreadable.count
 
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
@@ -333,11 +332,11 @@ class FolderScanner:
         length = self._folder.uri_prefix_length + len(one.uri)
         if length > LONGEST_URI or not _is_acceptable(one.uri):
             self._warnings.add(
-                ScanWarning(notices.URI_TOO_LONG, f"left out: its URI would have {length:,} characters", one.path)
+                ScanWarning("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path)
             )
             return False
         text = f"its URI has {length:,} characters, more than a Sitemap may have"
-        self._warnings.add(ScanWarning(notices.LONG_URI, text, one.path))
+        self._warnings.add(ScanWarning("RS-DOC-19", text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions
@@ -385,7 +384,7 @@ class FolderScanner:
         return sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
 
     def _not_kept(self, path: bytes, text: str) -> None:
-        self._warnings.add(ScanWarning(notices.VERSION_NOT_KEPT, text, path))
+        self._warnings.add(ScanWarning("HW-ING-23", text, path))
 
     def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         for one in candidates:
@@ -469,7 +468,7 @@ class FolderScanner:
         result.kept += vanished
         result.at = None
         text = f"deletions are held back: {result.held_back}"
-        self._warnings.add(ScanWarning(notices.HELD_BACK, text, self._folder.root))
+        self._warnings.add(ScanWarning("HW-ING-21", text, self._folder.root))
 
 
 def dry_run(

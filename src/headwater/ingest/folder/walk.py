@@ -18,7 +18,6 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater import notices
 from headwater.copies.schema import FOLDER, STATE
 from headwater.deletion_guard import DEFAULT_SHARE
 from headwater.errors import HeadwaterError
@@ -236,7 +235,7 @@ class Walk:
             text = (
                 many if self._hidden_count > 1 else "one file or folder with a name that begins with a dot is left out"
             )
-            self._warn(ScanWarning(notices.HIDDEN, text, self._root))
+            self._warn(ScanWarning("HW-ING-18", text, self._root))
 
     def at(self, relative: bytes) -> Iterator[WalkEntry]:
         """The file at `relative`, or the files below it; nothing when the set has nothing there.
@@ -314,12 +313,12 @@ class Walk:
             return False
         if is_reserved(os.path.basename(path)):
             text = "the name .headwater, in any spelling, is for the state of Headwater commands: left out"
-            self._warn(ScanWarning(notices.STATE_FOLDER, text, path))
+            self._warn(ScanWarning("HW-ING-15", text, path))
             return True
         if path not in self._avoid and (found.st_dev, found.st_ino) not in self._own:
             return False
         text = "a file that this source needs itself (configuration, tokens, catalog) is left out"
-        self._warn(ScanWarning(notices.OWN_FILE, text, path))
+        self._warn(ScanWarning("HW-ING-17", text, path))
         return True
 
     def _descend(self, frames: list[_Frame]) -> Iterator[WalkEntry]:
@@ -384,7 +383,7 @@ class Walk:
         if is_state(path) or is_tree(path):
             self._leave_ours(path)
         elif self._base_url is not None and is_copy_of(path, self._base_url):
-            self._warn(ScanWarning(notices.OWN_COPY, "a copy of this source is left out of it", path))
+            self._warn(ScanWarning("HW-ING-16", "a copy of this source is left out of it", path))
         else:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
 
@@ -395,7 +394,7 @@ class Walk:
             return None
         if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
             self._warn(
-                ScanWarning(notices.LINK_LOOP, "a link that leads back into the folders above it is not followed", path)
+                ScanWarning("HW-ING-12", "a link that leads back into the folders above it is not followed", path)
             )
             return None
         return None if self._is_ours(real) else real
@@ -414,7 +413,7 @@ class Walk:
 
     def _leave_ours(self, path: bytes) -> None:
         what = "a folder with the state of a Headwater command" if is_state(path) else "the output of `publish`"
-        self._warn(ScanWarning(notices.STATE_FOLDER, f"{what} is left out", path))
+        self._warn(ScanWarning("HW-ING-15", f"{what} is left out", path))
 
     def _follow(self, relative: bytes, real: bytes) -> None:
         if len(self.links) < LINKS:
@@ -424,7 +423,7 @@ class Walk:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
             return real
-        self._warn(ScanWarning(notices.LINK_OUT, "a link that leads out of the folder is not followed", path))
+        self._warn(ScanWarning("HW-ING-11", "a link that leads out of the folder is not followed", path))
         return None
 
     def _file(self, frame: _Frame, key: str) -> WalkEntry | None:
@@ -449,7 +448,7 @@ class Walk:
         if stat.S_ISREG(found.st_mode):
             return FileEntry(uri, path, found)
         if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
-            self._warn(ScanWarning(notices.NOT_A_FILE, "a pipe, socket or device is left out", path))
+            self._warn(ScanWarning("HW-ING-13", "a pipe, socket or device is left out", path))
         return None
 
     def _unlisted(self, frame: _Frame, cause: OSError) -> Iterator[UnreadableEntry]:
@@ -468,7 +467,7 @@ class Walk:
         if cause.errno in _GONE:
             return None
         if cause.errno == errno.ELOOP:
-            self._warn(ScanWarning(notices.LINK_LOOP, "a link that leads to itself is not followed", path))
+            self._warn(ScanWarning("HW-ING-12", "a link that leads to itself is not followed", path))
             return None
         return UnreadableEntry(uri, path, cause.strerror or str(cause))
 

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.content import NoContent
 from headwater.catalog.interface import Change, Metadata, Segment, SetSnapshot
 from headwater.progress import Notice, Progress, of_set
@@ -182,7 +181,7 @@ class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
                     of_set(context.listener, name)(Progress("packing", len(members.packed), due.last - due.first + 1))
             if not members.packed:
                 text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
-                context.listener(Notice(notices.CHANGE_DUMP_ANEW, text, f"{name}: {change.uri[:200]}"))
+                context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
                 return Made(state=begin_after(change))
             one = package(due, members.packed[-1][0], 0, "")
             head = documents.change_dump_manifest(context.site, name, one.from_, one.until)

@@ -22,7 +22,6 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from headwater import notices
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent
 from headwater.catalog.interface import Page, Resource, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
@@ -180,7 +179,7 @@ class ResourceDumpPacker(DumpPacker[ResourceDumpState, PackingPlan]):
             if name not in self._held_back:
                 self._held_back.add(name)
                 text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
-                self._context.listener(Notice(notices.DUMP_HELD_BACK, text, set_name=name))
+                self._context.listener(Notice("HW-PUB-14", text, set_name=name))
             return Made(state=None, names=names)
         self._held_back.discard(name)
         return Made(state=with_page(state, due, packages), names=names, doubted=tuple(packing.doubted))
