@@ -28,6 +28,7 @@ from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits, Tr
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.store import HubStore, Intent, Payload, stranger
 from headwater.notify.hub.store import subscriber as subscriber_names
+from headwater.retry import Backoff
 from headwater.source.tokens import AccessTokens
 from tests.notify.subscriber import Answer, Came, Subscriber
 from tests.support.streams import stream_server
@@ -519,7 +520,7 @@ def test_who_subscribes_again_is_not_made_to_wait(
     tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And gets what it missed once, though it was to be tried again later."""
-    monkeypatch.setattr(delivery, "pause_seconds", lambda *_: 3_600.0)
+    monkeypatch.setattr(delivery, "PAUSE", Backoff(3_600.0, 3_600.0))
     subscriber.answers["/back"] = lambda came: Answer(500) if came.method == "POST" else Answer()
 
     async def use(hub: Hub) -> None:
