@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -46,10 +47,7 @@ CODES: Final = {
 
 
 class PublishedCopy(Intake):
-    """The copy of one set. Whoever has it looked at sets `open_state` before."""
-
-    open_state: Callable[[], CopyStateReader]
-    """Opens the state of the copy. Raises HW-CPY-01, and faults of it."""
+    """The copy of one set."""
 
     waiting_phase = "waiting for the copy"
 
@@ -84,7 +82,8 @@ class PublishedCopy(Intake):
         self._is_current = False
         was_open, before = self.is_open, self._seq()
         at = self._context.clock()
-        outcome = self.intake.round(self.open_state())
+        with closing(CopyStateReader(self.copy)) as state:
+            outcome = self.intake.round(state)
         self._is_current = self.is_open
         self._tell(outcome)
         return Looked(
@@ -143,8 +142,8 @@ class PublishedCopy(Intake):
         self.was_held_back = self.intake.is_partial
 
 
-class CopyTask:
-    """Follows one copy, as a task of the scheduler, for the sets of the source that publish it."""
+class CopyWatch:
+    """Tells the workers of the sets that publish one copy what a destination has committed, as a task."""
 
     def __init__(self, root: Path, sets: Sequence[SetWorker], listener: Listener) -> None:
         self._root = root
@@ -153,46 +152,41 @@ class CopyTask:
         self._state: CopyStateReader | None = None
         self._journal: tuple[str, int] = ("", 0)
         """The id of the journal that was read, and up to which entry."""
-        self._poll_at = self._next_at = 0.0
+        self._poll_at = 0.0
+        self._has_failed = False
         self._known_sets: frozenset[str] | None = None
         self._copies = {one.name: one.intake for one in sets if isinstance(one.intake, PublishedCopy)}
-        for copy in self._copies.values():
-            copy.open_state = self._open
 
     def due_at(self) -> float:
         """When the copy is to be looked at again."""
         return self._poll_at
 
     def urgency(self) -> Urgency:
-        """A first load takes as long as it takes."""
-        return Urgency.NEWS if all(one.has_looked for one in self._sets) else Urgency.LONG
+        """It costs next to nothing."""
+        return Urgency.NEWS
 
     def run(self) -> None:
-        """Look at the copy, and publish what is new or due."""
+        """Have the sets look at the copy for which it may have news, or which it cannot be read for any longer."""
         try:
-            is_news = self._tell_sets()
+            self._tell_sets()
+            self._has_failed = False
         except HeadwaterError:  # each set says so, as long as it lasts
-            self._close()
-            is_news = True
-            for one in self._sets:
+            self.close()
+            for one in self._sets if not self._has_failed else ():
                 one.look_now()
-        now = time.monotonic()
-        if is_news or now >= self._next_at:  # of thousands of sets none is asked for nothing
-            for one in self._sets:
-                if now >= one.due_at():
-                    one.run()
-            self._next_at = min(one.due_at() for one in self._sets)
+            self._has_failed = True
         self._poll_at = time.monotonic() + POLL_SECONDS
 
     def close(self) -> None:
         """Give up the state."""
-        self._close()
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
 
-    def _tell_sets(self) -> bool:
-        """Have those sets look at the copy for which it may have news; whether it may have any."""
+    def _tell_sets(self) -> None:
         state = self._open()
         if not state.has_changed():
-            return False
+            return
         with state.read() as t:
             self._tell_new({one.name for one in copied_sets(t)})
             end = journal_end(t)
@@ -203,7 +197,6 @@ class CopyTask:
         for one in self._sets:
             if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
-        return True
 
     def _tell_new(self, names: set[str]) -> None:
         """Say which sets the copy has got since it was first looked at; those that we wait for are none."""
@@ -216,16 +209,11 @@ class CopyTask:
     def _open(self) -> CopyStateReader:
         """The state, opened anew where another one has taken its place. Raises HW-CPY-01, and faults of it."""
         if self._state is not None and self._state.is_replaced:
-            self._close()
+            self.close()
         if self._state is None:
             self._state = CopyStateReader(self._root)
             self._journal = ("", 0)
         return self._state
-
-    def _close(self) -> None:
-        state, self._state = self._state, None
-        if state is not None:
-            state.close()
 
 
 class CopyTree(SetTree):
@@ -270,12 +258,7 @@ def publish_copy(context: SourceContext, worker: SetWorker, root: str, tree: Sta
         place = tree.folder / copy.name / "resources"
         copy.tree = CopyTree(context.catalog, copy.name, place, tree.mode, context.state / f"{copy.name}.placed")
         copy.tree.root = os.fsencode(root)
-    state = CopyStateReader(copy.copy)
-    copy.open_state = lambda: state
-    try:
-        done = worker.once()
-    finally:
-        state.close()
+    done = worker.once()
     _count(context.catalog, copy.name, before, done.scanned)
     if copy.was_held_back:
         done.scanned.warnings["HW-CPY-15"] = 1

@@ -45,7 +45,7 @@ from headwater.source.worker import Intake, SetResult, SetWorker, SourceContext
 
 if TYPE_CHECKING:
     from headwater.source.notifier import Notifier
-    from headwater.source.published_copy import CopyTask
+    from headwater.source.published_copy import CopyWatch
 
 _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
@@ -84,7 +84,7 @@ class Source(ConfiguredSource):
         self._clock = clock
         self._listener = listener
         self._workers: dict[str, SetWorker] = {}
-        self._copies: list[CopyTask] = []
+        self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
         self._name_at = 0.0
@@ -284,23 +284,22 @@ class Source(ConfiguredSource):
         self._workers, self._packing = {}, {}  # with their failures
 
     def _schedule_sets(self, scheduler: Scheduler) -> None:
-        """Have this scheduler keep the sets current, those of one copy by one task."""
+        """Have this scheduler keep the sets current; copies, indexes and push sets are watched for all their sets."""
         self._workers = {one.name: self._worker(one, scheduler) for one in self.config.sets}
         copies: dict[str, list[SetWorker]] = {}
         for one in self.config.sets:
             worker = self._workers[one.name]
+            scheduler.add(worker)
             if one.copy is not None:
                 copies.setdefault(one.copy, []).append(worker)
-                continue
-            scheduler.add(worker)
             if one.is_scanned and one.watch:
                 watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
                 scheduler.add_loop(watch.run, watch.end)
                 worker.wait_for_watch(WATCH_PAUSE)
         if copies:
-            from headwater.source.published_copy import CopyTask
+            from headwater.source.published_copy import CopyWatch
 
-            self._copies = [CopyTask(Path(copy), some, self._listener) for copy, some in copies.items()]
+            self._copies = [CopyWatch(Path(copy), some, self._listener) for copy, some in copies.items()]
             for copy in self._copies:
                 scheduler.add(copy)
         if self.push_names:

@@ -347,6 +347,7 @@ class SetWorker:
             if is_other_input:
                 self._schedule.retry_at = 0.0
                 self._failed = (None, 0.0)
+        self._wake(self)
 
     # As a task
 
