@@ -116,7 +116,7 @@ def test_at_once_does_not_wait_for_the_period() -> None:
 def test_a_package_covers_its_times_half_open(last: int, until: float | None, end: float, final: bool) -> None:
     """AMB-11: the next one begins where it ends, and no other change has a time before that."""
     wanted = PackagePlan(segment=0, first=1, last=4, from_=at(10), until=None if until is None else at(until))
-    made = plan.package(wanted, change(last), 9, "0" * 64)
+    made = plan.package_of(wanted, change(last))
     assert (made.first, made.last, made.from_, made.until) == (1, last, at(10), at(end))
     assert made.is_final is final
 

@@ -15,7 +15,7 @@ from headwater.catalog.content import ContentReader, NoContent, OpenContent, Rec
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
-from headwater.publish.packages.spool import PackageSpool
+from headwater.publish.packages.spool import SpooledPackage
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 
 FILES = 60
@@ -138,7 +138,7 @@ def test_a_full_disk_takes_nothing_out_of_a_package(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as context:
-        context.setattr(PackageSpool, "_write", full)
+        context.setattr(SpooledPackage, "_write", full)
         with pytest.raises(OSError, match="No space"):
             world.publisher.pack_resources("files")
     assert len(world.packages()) == 1

@@ -24,7 +24,7 @@ from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
 from headwater.publish.packages.builder import PackageBounds, PackageBuilder, entry_octets, in_blocks
 from headwater.publish.packages.paths import ResourcePaths
-from headwater.publish.rendering.documents import packed_entry
+from headwater.publish.rendering.documents import resource_entries
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
@@ -356,15 +356,14 @@ class Package:
             self._leave_out(row.uri, AbsenceReason(content.why.value))
             return
         path, octets = self._paths.take(row.uri), content.octets
-        entry = entry_octets(row, path)
-        if not self._builder.has_room(octets, entry):
+        if not self._builder.reserve(octets, entry_octets(row, path)):
             content.close()
             self._leave_out(row.uri, AbsenceReason.LIMIT)
             return
-        self._builder.count(octets, entry)
         why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
         if why is None:
-            self._manifest.add(packed_entry(row, self._source.prefix, path, row.metadata.length))
+            entry = next(resource_entries([row], self._source.prefix))
+            self._manifest.add(msgspec.structs.replace(entry, path=path))
         else:
             self._leave_out(row.uri, AbsenceReason(why.value))
 

@@ -288,11 +288,6 @@ def resource_dump_name(set_name: str) -> str:
     return f"{set_name}/{RESOURCE_DUMP.top.name}"
 
 
-def resource_dump_part_name(set_name: str, number: int) -> str:
-    """One Resource Dump, where there are several."""
-    return f"{set_name}/{part_name(RESOURCE_DUMP, number)}"
-
-
 def resource_package_names(set_name: str, page: int, part: int, sha256: str) -> tuple[str, str]:
     """A package of resources of a page, and the copy of its manifest, by the SHA-256 of the package."""
     package, manifest = (
@@ -305,11 +300,6 @@ def resource_package_names(set_name: str, page: int, part: int, sha256: str) -> 
 def change_dump_name(set_name: str) -> str:
     """The set's Change Dump, or the index of several."""
     return f"{set_name}/{CHANGE_DUMP.top.name}"
-
-
-def change_dump_part_name(set_name: str, number: int) -> str:
-    """One Change Dump, where there are several."""
-    return f"{set_name}/{part_name(CHANGE_DUMP, number)}"
 
 
 def change_package_names(set_name: str, segment: int, sha256: str) -> tuple[str, str]:

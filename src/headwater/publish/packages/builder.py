@@ -72,18 +72,24 @@ class PackageBuilder:
         self._deflates = deflates
         self._is_stream = is_stream
 
-    def has_room(self, octets: int, manifest_octets: int) -> bool:
-        """Whether a member of so many octets, whose entry takes so many, is within the bounds."""
-        bounds = self._bounds
-        return (
-            self.entries < bounds.entries
-            and self._octets + octets <= bounds.octets
-            and self.manifest_octets + manifest_octets <= bounds.manifest_octets
-        )
+    def reserve(self, octets: int, manifest_octets: int) -> bool:
+        """Take the room of one more entry, of so many octets in the package and in the manifest; False: there is none.
 
-    def count(self, octets: int, manifest_octets: int) -> None:
-        """One more entry, with so many octets in the package and in the manifest."""
+        The first entry of a package that is no stream always has room.
+        """
+        bounds = self._bounds
+        if (self.entries or self._is_stream) and (
+            self.entries >= bounds.entries
+            or self._octets + octets > bounds.octets
+            or self.manifest_octets + manifest_octets > bounds.manifest_octets
+        ):
+            return False
         self.entries += 1
+        self.add(octets, manifest_octets)
+        return True
+
+    def add(self, octets: int, manifest_octets: int) -> None:
+        """Count what an entry has besides, whether it is within the bounds or not."""
         self._octets += octets
         self.manifest_octets += manifest_octets
 

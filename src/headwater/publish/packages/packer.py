@@ -1,4 +1,4 @@
-"""Packs the octets of a dump beside the publications of its set: what is due, the packages, the note that names them.
+"""Packs the dumps of sets beside their publications: finds what is due, makes packages, names them in the dump.
 
 Packages are made without holding up publications; they have names that nothing tells yet. Whether they still fit is
 looked at when they are named: if the dump is meanwhile another one, they are left to be cleaned away.
@@ -17,7 +17,7 @@ from headwater.catalog.interface import SetSnapshot
 from headwater.publish.archive_documents import archive_names
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import PublicationNotes, decode_publication
-from headwater.publish.rendering.renderer import PublishContext
+from headwater.publish.rendering.renderer import PublishContext, Renderer
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import StoreWriter
 
@@ -52,7 +52,7 @@ class Made(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
 
 class DumpPacker(Generic[S, D]):
-    """Does that for one kind of dump of all sets: which one, its subclasses say.
+    """Packs one kind of dump of all sets.
 
     `locks` are those of the publications of sets; `etags` learn what was written; `spool` is the folder of spools.
     """
@@ -61,6 +61,8 @@ class DumpPacker(Generic[S, D]):
     """Where the packages lie, below the set's folder."""
     field: ClassVar[str]
     """The field of the publication state that the state of the dump is in; it is None while the set has none."""
+    renderer: ClassVar[type[Renderer]]
+    """What names the documents and packages of the dump."""
 
     def __init__(
         self, context: PublishContext, locks: Mapping[str, Lock], etags: dict[str, str], spool: Path | None
@@ -97,7 +99,7 @@ class DumpPacker(Generic[S, D]):
             return PackResult(is_done=False)
         with self._locks[name]:
             self._name(settings, publication.generation, state, made.state, made.names)
-        return PackResult(is_done=True, doubted=made.doubted, is_offered=self._is_offered(state))
+        return PackResult(is_done=True, doubted=made.doubted, is_offered=getattr(state, "is_offered", False))
 
     def _due(self, settings: SetSettings, snapshot: SetSnapshot, state: S, *, at_once: bool) -> D | None:
         """What is due next. Called under the lock of the set."""
@@ -107,14 +109,6 @@ class DumpPacker(Generic[S, D]):
         self, settings: SetSettings, state: S, due: D, store_writer: StoreWriter, stop: Callable[[], None]
     ) -> Made[S]:
         """Make the packages and put them into the store; nothing names them yet."""
-        raise NotImplementedError
-
-    def _is_offered(self, state: S) -> bool:
-        """Whether packing may take its time."""
-        raise NotImplementedError
-
-    def _names(self, name: str, state: S) -> Iterable[str]:
-        """The documents and packages of the dump."""
         raise NotImplementedError
 
     def _write(self, store_writer: StoreWriter, settings: SetSettings, before: S, state: S) -> None:
@@ -132,14 +126,15 @@ class DumpPacker(Generic[S, D]):
         if any(context.store.stat(one) is None for one in packed):
             return  # packed so long that it was taken for what a killed process has left: it is packed again
         self._write(self._writer(generation, self._etags), settings, before, state)
-        known = set(self._names(name, before))
+        known = set(self.renderer.published(name, publication))
         if name not in self._swept:
             known.update(context.store.names(f"{name}/{self.folder}"))
             self._swept.add(name)
-        live = {*self._names(name, state), *archive_names(name, publication.archive)}
+        publication = msgspec.structs.replace(publication, **{self.field: state})
+        live = {*self.renderer.published(name, publication), *archive_names(name, publication.archive)}
         retired = with_retired(publication, known, live, context.clock())
         context.may_write()
-        publication = msgspec.structs.replace(publication, retired=retired, **{self.field: state})
+        publication = msgspec.structs.replace(publication, retired=retired)
         PublicationNotes(context.catalog, snapshot.state).write(publication)
 
     def _writer(self, generation: str, etags: dict[str, str]) -> StoreWriter:

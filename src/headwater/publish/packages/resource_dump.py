@@ -15,28 +15,25 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Final
 
 import msgspec
 
-from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent
+from headwater.catalog.content import Absence, ContentReader, NoContent
 from headwater.catalog.interface import Page, Resource, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.progress import Notice, Progress
-from headwater.publish.added_links import AddedLinks, EntryPlace
+from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP, Capability
-from headwater.publish.packages.builder import (
-    PackageBuilder,
-    bounds_of,
-    entry_octets,
-)
+from headwater.publish.packages.builder import entry_octets
 from headwater.publish.packages.packer import DumpPacker, Made
-from headwater.publish.packages.paths import ResourcePaths, resource_path
-from headwater.publish.packages.spool import PackageSpool, package_spool
+from headwater.publish.packages.paths import ResourcePaths
+from headwater.publish.packages.spool import SpooledPackage
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
     PagePackages,
@@ -48,8 +45,7 @@ from headwater.publish.publication_state import (
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, PublishContext
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
-from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
-from headwater.spec.records import Entry
+from headwater.publish.store_writer import DocumentMark, StoreWriter
 from headwater.spec.times import to_microseconds
 
 RETRY_SECONDS: Final = 5.0
@@ -134,201 +130,6 @@ def with_page(state: ResourceDumpState, plan: PackingPlan, packed: PagePackages 
     )
 
 
-class ResourceDumpPacker(DumpPacker[ResourceDumpState, PackingPlan]):
-    """Packs the pages of Resource Dumps that are due."""
-
-    folder = "resourcedump/"
-    field = "resource_dump"
-
-    def __init__(
-        self,
-        context: PublishContext,
-        locks: Mapping[str, Lock],
-        etags: dict[str, str],
-        spool: Path | None,
-        contents: ContentReader | None,
-    ) -> None:
-        super().__init__(context, locks, etags, spool)
-        self._contents = contents
-        self._held_back: set[str] = set()
-        """Sets of whose last page too much could not be had."""
-
-    def _due(
-        self, settings: SetSettings, snapshot: SetSnapshot, state: ResourceDumpState, *, at_once: bool
-    ) -> PackingPlan | None:
-        if self._contents is None or not settings.dump:
-            return None
-        return next_packing(state, snapshot, settings, self._context.clock(), at_once=at_once)
-
-    def _make(
-        self,
-        settings: SetSettings,
-        state: ResourceDumpState,
-        due: PackingPlan,
-        store_writer: StoreWriter,
-        stop: Callable[[], None],
-    ) -> Made[ResourceDumpState]:
-        page, name = due.page, settings.name
-        if page is None or not page.count:
-            return Made(state=with_page(state, due, None))
-        assert self._contents is not None
-        packing = _PagePacking(self._context, settings, self._contents, store_writer, self._spool, stop)
-        packages = packing.pack(due, page)
-        names = tuple(package_names(name, packages))
-        if packing.is_mass(is_all=due.filled <= {page.number}):
-            if name not in self._held_back:
-                self._held_back.add(name)
-                text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
-                self._context.listener(Notice("HW-PUB-14", text, set_name=name))
-            return Made(state=None, names=names)
-        self._held_back.discard(name)
-        return Made(state=with_page(state, due, packages), names=names, doubted=tuple(packing.doubted))
-
-    def _is_offered(self, state: ResourceDumpState) -> bool:
-        return state.is_offered
-
-    def _names(self, name: str, state: ResourceDumpState) -> Iterable[str]:
-        return resource_dump_names(name, state)
-
-    def _write(
-        self, store_writer: StoreWriter, settings: SetSettings, before: ResourceDumpState, state: ResourceDumpState
-    ) -> None:
-        """Write the dump once it is whole; from then on the Capability List names it."""
-        site, name = self._context.site, settings.name
-        if not state.is_offered:
-            return
-        write_resource_dump(store_writer, site, name, state)
-        if not before.is_offered:
-            content = documents.capability_list(site, settings, with_later=True)
-            store_writer.document(capability_list_name(name), *content)
-
-
-class _PagePacking:
-    """The packing of one page of resources (RS-RDM-01 … RS-RDM-07)."""
-
-    def __init__(
-        self,
-        context: PublishContext,
-        settings: SetSettings,
-        contents: ContentReader,
-        store_writer: StoreWriter,
-        spool: Path | None,
-        stop: Callable[[], None],
-    ) -> None:
-        self.doubted: list[str] = []
-        """The URIs of resources that are not as they were recorded."""
-        self._context = context
-        self._settings = settings
-        self._contents = contents
-        self._store_writer = store_writer
-        self._spool = spool
-        self._stop = stop
-        self._total = self._seen = self._left_out = self._elsewhere = 0
-
-    def is_mass(self, *, is_all: bool) -> bool:
-        """Whether so many of the resources cannot be had as would be held back if they were deleted (DST-F9).
-
-        A disk that is not mounted looks so. A few never count, unless they are all that the set has.
-        """
-        return (self._left_out > FLOOR or is_all) and needs_consent(self._left_out, self._total - self._elsewhere)
-
-    def pack(self, plan: PackingPlan, page: Page) -> PagePackages:
-        """Make the packages of a page and put them, with copies of their manifests, into the store.
-
-        A resource whose octets cannot be read, or are not the recorded ones, is left out. Raises OSError of the spool,
-        the store's and the catalog's faults; the packages are then made again the next time.
-        """
-        context, name = self._context, self._settings.name
-        listed = list(context.catalog.page(name, page.number))
-        self._total = len(listed)
-        packages: list[ResourcePackage] = []
-        contents = self._contents
-        rows = ((row, contents.open(name, row)) for row in listed)
-        following = next(rows, None)
-        try:
-            while following is not None:
-                with package_spool(self._spool, self._stop) as spool:
-                    members = _Members(self._settings)
-                    while following is not None and members.has_room(*following):
-                        (row, content), following = following, None
-                        self._see(row, members.take(spool, row, content))
-                        following = next(rows, None)
-                    if members.packed:
-                        packages.append(self._put(spool, members, plan, page.number, len(packages)))
-        finally:
-            if following is not None and not isinstance(following[1], NoContent):
-                following[1].close()
-        now = context.clock()
-        return PagePackages(
-            number=page.number,
-            touched=page.touched,
-            at=plan.at,
-            completed=completed_at(plan.at, now, context.catalog.state(name)),
-            left_out=self._left_out,
-            packages=tuple(packages),
-            packed_at=now,
-        )
-
-    def _see(self, row: Resource, why: Absence | None) -> None:
-        """One more resource was looked at."""
-        self._seen += 1
-        self._left_out += why not in (None, Absence.ELSEWHERE)
-        self._elsewhere += why is Absence.ELSEWHERE
-        if why in (Absence.CHANGED, Absence.GONE):
-            self.doubted.append(row.uri)
-        if self._seen % _TELL_EVERY == 0 or self._seen == self._total:
-            self._context.listener(Progress("packing", self._seen, self._total))
-
-    def _put(
-        self, spool: PackageSpool, members: _Members, plan: PackingPlan, number: int, part: int
-    ) -> ResourcePackage:
-        site, name = self._context.site, self._settings.name
-        head = documents.resource_dump_manifest(site, name, plan.at)
-        added = AddedLinks(site, self._settings, self._context.catalog)
-        manifest = b"".join(render_document(head, members.entries(site, added), site.profile))
-        names = functools.partial(resource_package_names, name, number, part)
-        # Packages never change: caches keep them for good.
-        mark = DocumentMark(generation=self._store_writer.generation, latest=plan.at, is_closed=True)
-        done = spool.put(members.builder.zip, manifest, self._store_writer, names, mark.encode)
-        return ResourcePackage(entries=len(members.packed), octets=done.octets, hash=done.hash)
-
-
-class _Members:
-    """The members of one package."""
-
-    def __init__(self, settings: SetSettings) -> None:
-        self.builder = PackageBuilder(bounds_of(settings))
-        self.packed: list[tuple[Resource, str, int]] = []
-        """Each with its path and its length."""
-        self._name = settings.name
-        self._paths = ResourcePaths()
-
-    def has_room(self, row: Resource, content: OpenContent | NoContent) -> bool:
-        """Whether the resource goes into this package: the first one always does."""
-        if not self.packed or isinstance(content, NoContent):
-            return True
-        return self.builder.has_room(content.octets, entry_octets(row, resource_path(row.uri)))
-
-    def take(self, spool: PackageSpool, row: Resource, content: OpenContent | NoContent) -> Absence | None:
-        """Pack a resource, or say why its octets cannot be had."""
-        if isinstance(content, NoContent):
-            return content.why
-        path, octets = self._paths.take(row.uri), content.octets
-        why = spool.take(self.builder.zip, self.builder.member(path[1:], content, row.metadata))
-        if why is None:
-            self.builder.count(octets, entry_octets(row, path))
-            self.packed.append((row, path, octets))
-        return why
-
-    def entries(self, site: Site, added: AddedLinks) -> Iterator[Entry]:
-        """The entries of the manifest, with the links that the set's rules add."""
-        prefix = site.resource_prefix(self._name)
-        room = added.room(self.builder.manifest_octets, len(self.packed))
-        rows = added.to((row for row, _path, _length in self.packed), EntryPlace.RESOURCE_DUMP_MANIFEST, room)
-        for row, (_row, path, length) in zip(rows, self.packed, strict=True):
-            yield documents.packed_entry(row, prefix, path, length)
-
-
 class ResourceDumps:
     """The Resource Dump of one set during one publication: what was lost or has another shape is to be packed anew.
 
@@ -345,9 +146,13 @@ class ResourceDumps:
 
     @staticmethod
     def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The Resource Dump, or its index and the parts, and the packages with the copies of their manifests."""
-        if publication.resource_dump is not None:
-            yield from resource_dump_names(name, publication.resource_dump)
+        """The dump, or its index and parts, once it is offered; the packages with the copies of their manifests."""
+        state = publication.resource_dump
+        if state is not None and state.is_offered:
+            packages = sum(len(page.packages) for page in state.pages)
+            yield from documents.dump_part_names(name, RESOURCE_DUMP, packages)
+        for page in () if state is None else state.pages:
+            yield from package_names(name, page)
 
     def publish(self) -> None:
         """Write what is due."""
@@ -387,12 +192,172 @@ class ResourceDumps:
         return msgspec.structs.replace(publication, resource_dump=self._state)
 
 
-def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
-    """The documents and packages of a set's Resource Dump; before it is offered, the packages that there are."""
-    if state.is_offered:
-        yield from documents.resource_dump_names(name, state)
-    for page in state.pages:
-        yield from package_names(name, page)
+class ResourceDumpPacker(DumpPacker[ResourceDumpState, PackingPlan]):
+    """Packs the pages of Resource Dumps that are due."""
+
+    folder = "resourcedump/"
+    field = "resource_dump"
+    renderer = ResourceDumps
+
+    def __init__(
+        self,
+        context: PublishContext,
+        locks: Mapping[str, Lock],
+        etags: dict[str, str],
+        spool: Path | None,
+        contents: ContentReader | None,
+    ) -> None:
+        super().__init__(context, locks, etags, spool)
+        self._contents = contents
+        self._held_back: set[str] = set()
+        """Sets of whose last page too much could not be had."""
+
+    def _due(
+        self, settings: SetSettings, snapshot: SetSnapshot, state: ResourceDumpState, *, at_once: bool
+    ) -> PackingPlan | None:
+        if self._contents is None or not settings.dump:
+            return None
+        return next_packing(state, snapshot, settings, self._context.clock(), at_once=at_once)
+
+    def _make(
+        self,
+        settings: SetSettings,
+        state: ResourceDumpState,
+        due: PackingPlan,
+        store_writer: StoreWriter,
+        stop: Callable[[], None],
+    ) -> Made[ResourceDumpState]:
+        page, name = due.page, settings.name
+        if page is None or not page.count:
+            return Made(state=with_page(state, due, None))
+        assert self._contents is not None
+
+        def new_package() -> SpooledPackage[Resource]:
+            return SpooledPackage(self._context, settings, store_writer, self._spool, stop)
+
+        packing = _PagePacking(self._context, settings, self._contents, store_writer.generation, new_package)
+        packages = packing.pack(due, page)
+        names = tuple(package_names(name, packages))
+        if packing.is_mass(is_all=due.filled <= {page.number}):
+            if name not in self._held_back:
+                self._held_back.add(name)
+                text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
+                self._context.listener(Notice("HW-PUB-14", text, set_name=name))
+            return Made(state=None, names=names)
+        self._held_back.discard(name)
+        return Made(state=with_page(state, due, packages), names=names, doubted=tuple(packing.doubted))
+
+    def _write(
+        self, store_writer: StoreWriter, settings: SetSettings, before: ResourceDumpState, state: ResourceDumpState
+    ) -> None:
+        """Write the dump once it is whole; from then on the Capability List names it."""
+        site, name = self._context.site, settings.name
+        if not state.is_offered:
+            return
+        write_resource_dump(store_writer, site, name, state)
+        if not before.is_offered:
+            content = documents.capability_list(site, settings, with_later=True)
+            store_writer.document(capability_list_name(name), *content)
+
+
+class _PagePacking:
+    """The packing of one page of resources (RS-RDM-01 … RS-RDM-07)."""
+
+    def __init__(
+        self,
+        context: PublishContext,
+        settings: SetSettings,
+        contents: ContentReader,
+        generation: str,
+        new_package: Callable[[], SpooledPackage[Resource]],
+    ) -> None:
+        self.doubted: list[str] = []
+        """The URIs of resources that are not as they were recorded."""
+        self._context = context
+        self._name = settings.name
+        self._contents = contents
+        self._generation = generation
+        self._new_package = new_package
+        self._total = self._seen = self._left_out = self._elsewhere = 0
+
+    def is_mass(self, *, is_all: bool) -> bool:
+        """Whether so many of the resources cannot be had as would be held back if they were deleted (DST-F9).
+
+        A disk that is not mounted looks so. A few never count, unless they are all that the set has.
+        """
+        return (self._left_out > FLOOR or is_all) and needs_consent(self._left_out, self._total - self._elsewhere)
+
+    def pack(self, plan: PackingPlan, page: Page) -> PagePackages:
+        """Make the packages of a page and put them, with copies of their manifests, into the store.
+
+        A resource whose octets cannot be read, or are not the recorded ones, is left out. Raises OSError of the spool,
+        the store's and the catalog's faults; the packages are then made again the next time.
+        """
+        context, name = self._context, self._name
+        listed = list(context.catalog.page(name, page.number))
+        self._total = len(listed)
+        packages: list[ResourcePackage] = []
+        package, paths = self._new_package(), ResourcePaths()
+
+        def finish() -> None:
+            with closing(package):
+                if package.packed:
+                    packages.append(self._put(package, plan, page.number, len(packages)))
+
+        try:
+            for row in listed:
+                content = self._contents.open(name, row)
+                if isinstance(content, NoContent):
+                    self._see(row, content.why)
+                    continue
+                octets, path = content.octets, paths.take(row.uri)
+                if not package.builder.reserve(octets, entry_octets(row, path)):
+                    try:
+                        finish()
+                        package, paths = self._new_package(), ResourcePaths()
+                    except BaseException:
+                        content.close()
+                        raise
+                    path = paths.take(row.uri)
+                    package.builder.reserve(octets, entry_octets(row, path))
+                why = package.take(path, content, row.metadata)
+                if why is None:
+                    package.packed.append((row, {"path": path, "length": octets}, ()))
+                self._see(row, why)
+            finish()
+        finally:
+            package.close()
+        now = context.clock()
+        return PagePackages(
+            number=page.number,
+            touched=page.touched,
+            at=plan.at,
+            completed=completed_at(plan.at, now, context.catalog.state(name)),
+            left_out=self._left_out,
+            packages=tuple(packages),
+            packed_at=now,
+        )
+
+    def _see(self, row: Resource, why: Absence | None) -> None:
+        """Count a resource that was packed, or left out for a reason."""
+        self._seen += 1
+        self._left_out += why not in (None, Absence.ELSEWHERE)
+        self._elsewhere += why is Absence.ELSEWHERE
+        if why in (Absence.CHANGED, Absence.GONE):
+            self.doubted.append(row.uri)
+        if self._seen % _TELL_EVERY == 0 or self._seen == self._total:
+            self._context.listener(Progress("packing", self._seen, self._total))
+
+    def _put(self, package: SpooledPackage[Resource], plan: PackingPlan, number: int, part: int) -> ResourcePackage:
+        site, name = self._context.site, self._name
+        octets, sha256 = package.put(
+            documents.resource_dump_manifest(site, name, plan.at),
+            EntryPlace.RESOURCE_DUMP_MANIFEST,
+            lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
+            functools.partial(resource_package_names, name, number, part),
+            DocumentMark(generation=self._generation, latest=plan.at, is_closed=True),  # packages never change
+        )
+        return ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256)
 
 
 def package_names(name: str, page: PagePackages) -> Iterator[str]:
@@ -403,5 +368,6 @@ def package_names(name: str, page: PagePackages) -> Iterator[str]:
 
 def write_resource_dump(store_writer: StoreWriter, site: Site, name: str, state: ResourceDumpState) -> None:
     """Write the documents that name the packages: parts first, then their index (AMB-63)."""
-    for document, head, entries in documents.resource_dumps(site, name, state):
-        store_writer.document(document, head, entries)
+    head, packages = documents.resource_dump(site, name, state)
+    for document in documents.dump_documents(site, name, RESOURCE_DUMP, head, packages):
+        store_writer.document(*document)

@@ -10,20 +10,24 @@ import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import Any, Generic
 
 import msgspec
 
-from headwater.catalog.content import Absence
+from headwater.catalog.content import Absence, OpenContent
+from headwater.catalog.interface import Metadata
 from headwater.files.version_copy import refuse_little_room
 from headwater.packages.member_paths import MANIFEST
-from headwater.packages.zip_writer import ZipWriter
-from headwater.publish.store_writer import StoreWriter
-from headwater.storage.objects.interface import XML, ZIP, Mark
+from headwater.publish.added_links import AddedLinks, EntryPlace, Row
+from headwater.publish.packages.builder import PackageBuilder, bounds_of
+from headwater.publish.rendering.renderer import PublishContext
+from headwater.publish.site import SetSettings
+from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.spec.records import Document, Entry, Link
+from headwater.storage.objects.interface import XML, ZIP
 
 ROOM_OCTETS = 16 << 20
 """So often it is looked whether the disk has room left: the catalog is on it, and must be able to grow."""
@@ -31,28 +35,43 @@ _BUFFER = 1 << 18
 _BLOCK = 1 << 20
 
 
-class PackageDigest(msgspec.Struct, frozen=True):
-    """What a finished package is: its octets, and their SHA-256."""
-
-    octets: int
-    hash: str
-
-
-class PackageSpool:
-    """The members of one package. `stop` is called now and then, and raises to end early.
+class SpooledPackage(Generic[Row]):
+    """One package of a set. `stop` is called now and then, and raises to end early. Close it in the end.
 
     All methods raise OSError: the disk is full, or nearly.
     """
 
-    def __init__(self, file: IO[bytes], stop: Callable[[], None]) -> None:
-        self._file = file
+    def __init__(
+        self,
+        context: PublishContext,
+        settings: SetSettings,
+        store_writer: StoreWriter,
+        folder: Path | None,
+        stop: Callable[[], None],
+    ) -> None:
+        """The spool lies in `folder`, or where temporary files lie."""
+        self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
+        """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
+        self.builder = PackageBuilder(bounds_of(settings))
+        self._context = context
+        self._settings = settings
+        self._store_writer = store_writer
         self._stop = stop
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115  `close` closes it
         self._unlooked = 0
         """Octets written since it was looked how much room there is."""
 
-    def take(self, zip_file: ZipWriter, blocks: Generator[bytes, None, Absence | None]) -> Absence | None:
-        """Take one member of a package in; of one whose content cannot be had nothing is left, and why is returned."""
-        begin, is_long = zip_file.octets, False
+    def close(self) -> None:
+        """Give the spool up."""
+        self._file.close()
+
+    def take(self, path: str, content: bytes | OpenContent, stated: Metadata) -> Absence | None:
+        """Take one member in; of one whose content cannot be had nothing is left, and why is returned.
+
+        An open content is closed.
+        """
+        blocks = self.builder.member(path[1:], content, stated)
+        begin, is_long = self.builder.zip.octets, False
         self._stop()
         try:
             while True:
@@ -66,6 +85,46 @@ class PackageSpool:
             self._file.truncate()
         return why
 
+    def put(
+        self,
+        head: Document,
+        place: EntryPlace,
+        entries_of: Callable[[Iterable[Row]], Iterable[Entry]],
+        names: Callable[[str], tuple[str, str]],
+        mark: DocumentMark,
+    ) -> tuple[int, str]:
+        """Put the package and the copy of its manifest into the store; what lies there already stays.
+
+        The manifest has this head and the entries of what is packed, with the links that the set's rules add. `names`
+        gives both names for the SHA-256 of the package. Returns its octets and that. Raises the store's faults.
+        """
+        added = AddedLinks(self._context.site, self._settings, self._context.catalog)
+        room = added.room(self.builder.manifest_octets, len(self.packed))
+        more = [(stated, links) for _row, stated, links in self.packed]
+        rows = added.to((row for row, _stated, _links in self.packed), place, room)
+        manifest = b"".join(self._store_writer.render(head, _completed(entries_of(rows), more)))
+        self._file.flush()
+        members = self.builder.zip.octets
+        first = self.builder.zip.insert_first(MANIFEST, manifest, deflate=True)
+        end = self.builder.zip.end()
+        hasher = hashlib.sha256()
+        for block in chain([first], self._read(members), [end]):
+            self._stop()
+            hasher.update(block)
+        sha256 = hasher.hexdigest()
+        package, copy = names(sha256)
+        self._store_writer.blocks(copy, [manifest], mark.encode, XML)
+        blocks = chain([first], self._read(members), [end])
+        self._store_writer.blocks(package, self._placed(blocks), mark.encode, ZIP)
+        return self.builder.zip.octets, sha256
+
+    def _placed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The octets on their way into the store, which may be on the same disk."""
+        for block in blocks:
+            self._stop()
+            self._look_for_room(len(block))
+            yield block
+
     def _write(self, octets: bytes) -> None:
         self._file.write(octets)
         self._look_for_room(len(octets))
@@ -76,42 +135,6 @@ class PackageSpool:
             self._unlooked = 0
             refuse_little_room(self._file.fileno(), 0)
 
-    def put(
-        self,
-        zip_file: ZipWriter,
-        manifest: bytes,
-        store_writer: StoreWriter,
-        names: Callable[[str], tuple[str, str]],
-        mark: Mark,
-    ) -> PackageDigest:
-        """Put the package and the copy of its manifest into the store; what lies there already stays.
-
-        `names` gives both names for the SHA-256 of the package. Raises the store's faults.
-        """
-        self._file.flush()
-        members = zip_file.octets
-        first = zip_file.insert_first(MANIFEST, manifest, deflate=True)
-        end = zip_file.end()
-
-        def blocks() -> Iterator[bytes]:
-            return chain([first], self._read(members), [end])
-
-        hasher = hashlib.sha256()
-        for block in blocks():
-            self._stop()
-            hasher.update(block)
-        package, copy = names(hasher.hexdigest())
-        store_writer.blocks(copy, [manifest], mark, XML)
-        store_writer.blocks(package, self._placed(blocks()), mark, ZIP)
-        return PackageDigest(zip_file.octets, hasher.hexdigest())
-
-    def _placed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The octets on their way into the store, which may be on the same disk."""
-        for block in blocks:
-            self._stop()
-            self._look_for_room(len(block))
-            yield block
-
     def _read(self, end: int) -> Iterator[bytes]:
         begin = 0
         while begin < end and (block := os.pread(self._file.fileno(), min(_BLOCK, end - begin), begin)):
@@ -121,8 +144,6 @@ class PackageSpool:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-@contextmanager
-def package_spool(folder: Path | None, stop: Callable[[], None]) -> Iterator[PackageSpool]:
-    """A spool in a folder, or where temporary files lie; it is gone with the context."""
-    with tempfile.TemporaryFile(dir=folder, buffering=_BUFFER) as file:
-        yield PackageSpool(file, stop)
+def _completed(entries: Iterable[Entry], more: Iterable[tuple[dict[str, Any], tuple[Link, ...]]]) -> Iterator[Entry]:
+    for entry, (stated, links) in zip(entries, more, strict=True):
+        yield msgspec.structs.replace(entry, **stated, links=(*entry.links, *links))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import ARCHIVES, CHANNELS
+from headwater.publish.capabilities import ARCHIVES, CHANNELS, Capability, part_name
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,
@@ -24,16 +24,12 @@ from headwater.publish.site import (
     SetSettings,
     Site,
     capability_list_name,
-    change_dump_name,
-    change_dump_part_name,
     change_list_name,
     change_package_names,
     change_segment_name,
     classic_capability_list_name,
     dump_offer_of,
     offered,
-    resource_dump_name,
-    resource_dump_part_name,
     resource_list_name,
     resource_package_names,
     resource_page_name,
@@ -52,7 +48,8 @@ ENDINGS = (b"</sitemapindex>", b"</urlset>")
 
 
 DUMP_ENTRIES = 10_000
-"""So many packages stand in one Change Dump; more are grouped by an index."""
+"""So many packages stand in one dump; more are grouped by an index."""
+_DUMP_INDEXES = {Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_INDEX}
 
 
 class PageTimes(msgspec.Struct, frozen=True, gc=False):
@@ -178,43 +175,48 @@ def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tup
     return head, entries
 
 
-def resource_dumps(site: Site, name: str, state: ResourceDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """The Resource Dump with its name; of very many packages its parts, then their index (RS-RDI-01).
+def dump_documents(
+    site: Site, name: str, row: Capability, head: Document, packages: list[Entry]
+) -> Iterator[tuple[str, Document, list[Entry]]]:
+    """A dump of a set with its name; of very many packages its parts, then their index (RS-RDI-01, RS-CDI-01).
 
-    `at` is the earliest of the packages, `completed` the latest (AMB-24).
+    Each part states the times of its packages: from when the first one is, or the earliest `at` and the latest
+    `completed` (AMB-24).
     """
-    top = resource_dump_name(name)
-    packages = [(page, part, one) for page in state.pages for part, one in enumerate(page.packages)]
+    top = f"{name}/{row.top.name}"
     if len(packages) <= DUMP_ENTRIES:
-        head = _resource_dump_head(site, name, state, state.pages, None)
-        yield top, head, [resource_package_entry(site, name, *one) for one in packages]
+        yield top, head, packages
         return
     parts = []
     for number, start in enumerate(range(0, len(packages), DUMP_ENTRIES)):
         some = packages[start : start + DUMP_ENTRIES]
-        head = _resource_dump_head(site, name, state, [page for page, _part, _one in some], top)
-        yield resource_dump_part_name(name, number), head, [resource_package_entry(site, name, *one) for one in some]
-        loc = site.url(resource_dump_part_name(name, number))
-        parts.append(Entry(loc=loc, at=head.at, completed=head.completed))
-    head = _resource_dump_head(site, name, state, state.pages, None)
-    yield top, msgspec.structs.replace(head, kind=Kind.RESOURCE_DUMP_INDEX), parts
+        part, from_ = f"{name}/{part_name(row, number)}", some[0].from_
+        at = min((one.at for one in some if one.at is not None), default=None)
+        completed = max((one.completed for one in some if one.completed is not None), default=None)
+        stated = head_of(row.kind, set_links(site, name, top), at=at, completed=completed, from_=from_)
+        yield part, stated, some
+        parts.append(Entry(loc=site.url(part), at=at, completed=completed, from_=from_))
+    yield top, msgspec.structs.replace(head, kind=_DUMP_INDEXES[row.kind]), parts
 
 
-def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
-    """The names of those documents."""
-    yield resource_dump_name(name)
-    packages = sum(len(page.packages) for page in state.pages)
+def dump_part_names(name: str, row: Capability, packages: int) -> Iterator[str]:
+    """The names of the documents of a dump of so many packages."""
+    yield f"{name}/{row.top.name}"
     if packages > DUMP_ENTRIES:
-        yield from (resource_dump_part_name(name, number) for number in range(-(-packages // DUMP_ENTRIES)))
+        yield from (f"{name}/{part_name(row, number)}" for number in range(-(-packages // DUMP_ENTRIES)))
 
 
-def _resource_dump_head(
-    site: Site, name: str, state: ResourceDumpState, pages: Sequence[PagePackages], index: str | None
-) -> Document:
-    at = min((page.at for page in pages), default=state.at)
-    completed = max((page.completed for page in pages), default=at)
-    archives = () if index else archives_link(site, name, Kind.RESOURCE_DUMP)
-    return head_of(Kind.RESOURCE_DUMP, (*set_links(site, name, index), *archives), at=at, completed=completed)
+def resource_dump(site: Site, name: str, state: ResourceDumpState) -> tuple[Document, list[Entry]]:
+    """A Resource Dump: `at` is the earliest of the packages, `completed` the latest (AMB-24)."""
+    at = min((page.at for page in state.pages), default=state.at)
+    completed = max((page.completed for page in state.pages), default=at)
+    links = (*set_links(site, name, None), *archives_link(site, name, Kind.RESOURCE_DUMP))
+    packages = [
+        resource_package_entry(site, name, page, part, one)
+        for page in state.pages
+        for part, one in enumerate(page.packages)
+    ]
+    return head_of(Kind.RESOURCE_DUMP, links, at=at, completed=completed), packages
 
 
 def resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
@@ -240,32 +242,15 @@ def resource_dump_manifest(site: Site, name: str, at: dt.datetime) -> Document:
     return head_of(Kind.RESOURCE_DUMP_MANIFEST, set_links(site, name, None), at=at)
 
 
-def change_dumps(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """The Change Dump with its name; of very many packages its parts, then their index (RS-CDI-01).
+def change_dump(site: Site, name: str, state: ChangeDumpState) -> tuple[Document, list[Entry]]:
+    """A Change Dump: never closed, because packages are added (RS-CD-04).
 
-    It is never closed, because packages are added (RS-CD-04). Its packages follow each other without a gap, so `from`
-    of the document or part is that of the first (RS-CD-01).
+    Its packages follow each other without a gap, so `from` of the document or part is that of the first (RS-CD-01).
     """
-    top = change_dump_name(name)
-    archives = archives_link(site, name, Kind.CHANGE_DUMP)
-    if len(state.packages) <= DUMP_ENTRIES:
-        head = head_of(Kind.CHANGE_DUMP, (*set_links(site, name, None), *archives), from_=state.from_)
-        yield top, head, [change_package_entry(site, name, one) for one in state.packages]
-        return
-    parts = []
-    for number, start in enumerate(range(0, len(state.packages), DUMP_ENTRIES)):
-        some = state.packages[start : start + DUMP_ENTRIES]
-        head = head_of(Kind.CHANGE_DUMP, set_links(site, name, top), from_=some[0].from_)
-        yield change_dump_part_name(name, number), head, [change_package_entry(site, name, one) for one in some]
-        parts.append(Entry(loc=site.url(change_dump_part_name(name, number)), from_=some[0].from_))
-    yield top, head_of(Kind.CHANGE_DUMP_INDEX, (*set_links(site, name, None), *archives), from_=state.from_), parts
-
-
-def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
-    """The names of those documents."""
-    yield change_dump_name(name)
-    if len(state.packages) > DUMP_ENTRIES:
-        yield from (change_dump_part_name(name, number) for number in range(-(-len(state.packages) // DUMP_ENTRIES)))
+    links = (*set_links(site, name, None), *archives_link(site, name, Kind.CHANGE_DUMP))
+    return head_of(Kind.CHANGE_DUMP, links, from_=state.from_), [
+        change_package_entry(site, name, one) for one in state.packages
+    ]
 
 
 def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
@@ -294,23 +279,6 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
             links=stated.links,
             extra=stated.extra,
         )
-
-
-def packed_entry(row: Resource, prefix: str, path: str, length: int | None) -> Entry:
-    """The entry of a resource in the manifest of a package that has it at `path`, with so many octets (RS-RDM-05)."""
-    stated = row.metadata
-    return Entry(
-        loc=_absolute(row.uri, prefix),
-        lastmod=stated.lastmod,
-        changefreq=stated.changefreq,
-        encoding=stated.encoding,
-        hash=stated.hash,
-        length=length,
-        path=path,
-        type=stated.type,
-        links=stated.links,
-        extra=stated.extra,
-    )
 
 
 def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Iterator[Entry]:
