@@ -9,7 +9,6 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 
@@ -62,20 +61,7 @@ def archived_name(set_name: str, one: Archived) -> str:
     return f"{set_name}/" + pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, key)
 
 
-class Snapshot(NamedTuple):
-    """What tells an archived Resource List from others, before it is written."""
-
-    number: int
-    key: str
-
-
-def snapshot_name(set_name: str, one: Snapshot | ArchivedResourceList) -> str:
-    """The name of an archived Resource List, or of the index of its pages."""
-    pattern = RESOURCE_LIST_ARCHIVE.others[0].name
-    return f"{set_name}/" + pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, one.key)
-
-
-def snapshot_page_name(set_name: str, one: Snapshot | ArchivedResourceList, page: int) -> str:
+def snapshot_page_name(set_name: str, one: ArchivedResourceList, page: int) -> str:
     """The name of one page of an archived Resource List that has several."""
     pattern = RESOURCE_LIST_ARCHIVE.others[1].name
     name = pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, one.key).replace(PART, f"{page:03d}")

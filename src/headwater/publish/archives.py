@@ -11,7 +11,8 @@ show, so that one that is killed in the middle is followed by another, with othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from typing import ClassVar
@@ -22,7 +23,7 @@ from headwater.catalog.interface import Segment
 from headwater.publish import archive_documents as documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.archive_documents import within_bounds, without
-from headwater.publish.capabilities import ARCHIVES, RESOURCE_LIST_ARCHIVE, Capability
+from headwater.publish.capabilities import ARCHIVES, Capability
 from headwater.publish.patches import patches_between
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -36,14 +37,12 @@ from headwater.publish.publication_state import (
     offers,
     uri_fingerprint,
 )
-from headwater.publish.rendering.documents import change_entries, head_of, set_links
+from headwater.publish.rendering.documents import change_entries
 from headwater.publish.rendering.renderer import PublicationJob, changes_between
-from headwater.publish.site import Site
-from headwater.publish.store_writer import DocumentMark, render_document
-from headwater.publish.whole_lists import ListForm, Times, write_whole_list
-from headwater.spec.kinds import Kind
+from headwater.publish.site import capability_list_name
+from headwater.publish.store_writer import DocumentMark
+from headwater.publish.whole_lists import ListForm, write_whole_list
 from headwater.spec.records import Document, Entry
-from headwater.spec.writer import DocumentWriter
 from headwater.storage.objects.interface import StoredObject
 
 _SHOWN_DIGITS = 10
@@ -186,16 +185,17 @@ class Archives:
         if state.resource_lists and state.resource_lists[-1].key.startswith(shown):
             return None
         key = shown + _digest(job.now.isoformat())[: 16 - _SHOWN_DIGITS]
-        form = _SnapshotForm(self._site, name, documents.Snapshot(state.next, key))
-        written = write_whole_list(job, form)
-        return ArchivedResourceList(
-            number=state.next,
-            key=key,
-            at=written.state.at,
-            completed=written.completed,
-            pages=len(written.state.parts),
-            octets=written.octets,
+        one = ArchivedResourceList(
+            number=state.next, key=key, at=job.newest_at, completed=job.newest_at, pages=0, octets=0
         )
+        form = ListForm(
+            top=documents.archived_name(name, one),
+            part=partial(documents.snapshot_page_name, name, one),
+            up=capability_list_name(name),
+            is_final=True,
+        )
+        written, completed, octets = write_whole_list(job, form)
+        return msgspec.structs.replace(one, completed=completed, pages=len(written.parts), octets=octets)
 
     def _resource_dump(self, state: ArchiveState) -> ArchivedResourceDump | None:
         """The Resource Dump as it is; None when there is none, or it is as it was archived last."""
@@ -232,38 +232,3 @@ class Archives:
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
-
-
-class _SnapshotForm(ListForm):
-    """A Resource List in the archive."""
-
-    is_final = True
-
-    def __init__(self, site: Site, set_name: str, one: documents.Snapshot) -> None:
-        super().__init__(RESOURCE_LIST_ARCHIVE, set_name)
-        self.top = documents.snapshot_name(set_name, one)
-        self._site = site
-        self._set_name = set_name
-        self._one = one
-
-    def part(self, number: int) -> str:
-        """The name of one page of several."""
-        return documents.snapshot_page_name(self._set_name, self._one, number)
-
-    def head(self, times: Times, *, is_part: bool) -> bytes:
-        """What precedes the entries."""
-        links = set_links(self._site, self._set_name, self.top if is_part else None)
-        head = head_of(Kind.RESOURCE_LIST, links, at=times[0], completed=times[1])
-        return DocumentWriter(head, self._site.profile).head()
-
-    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
-        """The index of the pages (AMB-24)."""
-        at, completed = min(one[0] for one in parts), max(one[1] for one in parts)
-        head = head_of(
-            Kind.RESOURCE_LIST_INDEX, set_links(self._site, self._set_name, None), at=at, completed=completed
-        )
-        pages = (
-            Entry(loc=self._site.url(self.part(number)), at=times[0], completed=times[1])
-            for number, times in enumerate(parts)
-        )
-        return render_document(head, pages, self._site.profile)

@@ -13,7 +13,7 @@ baseline now misses nothing, and sees no gap (RS-TIME-08).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -29,11 +29,11 @@ from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.rendering.resource_lists import ResourceLists
 from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.publish.whole_lists import ListForm, Times, follows_pages, write_whole_list
-from headwater.spec.kinds import RULES, Kind
+from headwater.publish.whole_lists import follows_pages, form_of, list_names, write_whole_list
+from headwater.spec.kinds import Kind
 from headwater.spec.markup import md5_alone
 from headwater.spec.records import Document, Entry, Link
-from headwater.spec.writer import DocumentWriter, Profile, write_document
+from headwater.spec.writer import DocumentWriter, Profile
 
 _TICK = dt.timedelta(microseconds=1)
 _FORM = 2
@@ -70,14 +70,15 @@ class ClassicLists:
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job
         self._lists = lists
-        self._form = _ClassicForm(job.context.site, job.name)
+        up = classic_capability_list_name(job.name)
+        self._form = form_of(job.name, CLASSIC_RESOURCE_LIST, up, md5_alone)
         self._state = job.publication.classic
 
     @staticmethod
     def published(name: str, publication: PublicationState) -> Iterator[str]:
         """All of them."""
         if publication.classic is not None:
-            lists = ListForm(CLASSIC_RESOURCE_LIST, name).names(publication.classic.resources)
+            lists = list_names(name, CLASSIC_RESOURCE_LIST, publication.classic.resources)
             yield from (classic_capability_list_name(name), _change_list_name(name), *lists)
 
     def publish(self) -> None:
@@ -170,7 +171,9 @@ class ClassicLists:
     def _written(self, first: int, from_: dt.datetime, last: int) -> LongChangeList | None:
         """Write the changes `first` to `last`; None when they take too many octets."""
         job, site = self._job, self._job.context.site
-        writer = _change_list(site, job.name, from_)
+        up = Link(rel="up", href=site.url(classic_capability_list_name(job.name)))
+        # Always open, each `lastmod` the time of the change (AMB-19).
+        writer = DocumentWriter(documents.head_of(Kind.CHANGE_LIST, (up,), from_=from_), Profile.BOTH)
         newest = from_
 
         def rows() -> Iterator[Change]:
@@ -214,58 +217,10 @@ def _change_list_name(set_name: str) -> str:
     return f"{set_name}/{CLASSIC_CHANGE_LIST.top.name}"
 
 
-class _ClassicForm(ListForm):
-    """Entries with MD5 as the only digest, below the Capability List for old harvesters."""
-
-    def __init__(self, site: Site, set_name: str) -> None:
-        super().__init__(CLASSIC_RESOURCE_LIST, set_name)
-        self._site = site
-        self._set_name = set_name
-
-    def head(self, times: Times, *, is_part: bool) -> bytes:
-        """What precedes the entries."""
-        index = (Link(rel="index", href=self._site.url(self.top)),) if is_part else ()
-        return DocumentWriter(self._document(Kind.RESOURCE_LIST, times, index)).head()
-
-    def entries(self, block: bytes) -> bytes:
-        """Whole entries, as such readers understand them."""
-        return md5_alone(block)
-
-    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
-        """The index, as old as its oldest part (AMB-24)."""
-        times = min(at for at, _completed in parts), max(completed for _at, completed in parts)
-        head = self._document(Kind.RESOURCE_LIST_INDEX, times, ())
-        entries = (
-            Entry(loc=self._site.url(self.part(number)), at=at, completed=completed)
-            for number, (at, completed) in enumerate(parts)
-        )
-        return write_document(head, entries)
-
-    def _document(self, kind: Kind, times: Times, more: tuple[Link, ...]) -> Document:
-        return Document(
-            kind=kind,
-            capability=RULES[kind].capability,
-            links=(_up(self._site, self._set_name), *more),
-            at=times[0],
-            completed=times[1],
-        )
-
-
 def _capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
     """The Capability List for old harvesters."""
     up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
-    head = Document(kind=Kind.CAPABILITY_LIST, capability=RULES[Kind.CAPABILITY_LIST].capability, links=(*about, up))
     rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
-    return head, [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
-
-
-def _change_list(site: Site, set_name: str, from_: dt.datetime) -> DocumentWriter:
-    """The writer of the Change List for old harvesters: always open, each `lastmod` the time of the change (AMB-19)."""
-    kind = Kind.CHANGE_LIST
-    head = Document(kind=kind, capability=RULES[kind].capability, links=(_up(site, set_name),), from_=from_)
-    return DocumentWriter(head, Profile.BOTH)
-
-
-def _up(site: Site, set_name: str) -> Link:
-    return Link(rel="up", href=site.url(classic_capability_list_name(set_name)))
+    entries = [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
+    return documents.head_of(Kind.CAPABILITY_LIST, (*about, up)), entries

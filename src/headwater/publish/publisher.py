@@ -64,8 +64,8 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.sitemap import Sitemaps
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
+from headwater.publish.whole_lists import Sitemaps
 from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.folder_store import FolderStore

@@ -1,6 +1,7 @@
 """Writes lists of all resources of a set in another form than its Resource List has, each time from the catalog.
 
-As long as all entries fit into one document there is one; else there are several, and an index.
+As long as all entries fit into one document there is one; else there are several, and an index. One such list is the
+plain Sitemap: the resources without what ResourceSync adds, for search engines (AMB-64).
 """
 
 from __future__ import annotations
@@ -8,20 +9,25 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+import msgspec
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.capabilities import Capability, part_name
-from headwater.publish.plan import completed_at
-from headwater.publish.publication_state import PageViewState, ViewPart
-from headwater.publish.rendering.documents import resource_entries, resource_list
+from headwater.publish.capabilities import SITEMAP, Capability, part_name
+from headwater.publish.plan import Refresh, completed_at
+from headwater.publish.publication_state import PageViewState, PublicationState, ViewPart
+from headwater.publish.rendering.documents import head_of, resource_entries, resource_list
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.rendering.resource_lists import ResourceLists
-from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.spec.kinds import DOCUMENT_ENTRIES
-from headwater.spec.markup import SITEMAP_TAIL
+from headwater.publish.site import Site
+from headwater.publish.store_writer import DocumentMark, render_document, render_entries
+from headwater.spec.kinds import DOCUMENT_ENTRIES, Kind
+from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
+from headwater.spec.records import Entry, Link
+from headwater.spec.writer import DocumentWriter
 
 _ROWS = 5_000
 
@@ -37,40 +43,55 @@ class WholeList(NamedTuple):
     octets: int
 
 
-class ListForm:
-    """The form of such a list: names, heads, and what becomes of blocks of whole entries."""
+class ListForm(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of such a list: the names of its `top` document and of each `part` of several.
 
-    is_final = False
-    """Whether the documents never change, so that caches keep them for good."""
+    `up` is the name of the document above it; None: it is a plain Sitemap. `entries` makes whole entries of a Resource
+    List into those of this one; none of them grows. `is_final`: the documents never change.
+    """
 
-    def __init__(self, capability: Capability, set_name: str) -> None:
-        self._capability = capability
-        self._folder = set_name
-        self.top = f"{set_name}/{capability.top.name}"
+    top: str
+    part: Callable[[int], str]
+    up: str | None
+    entries: Callable[[bytes], bytes] = bytes
+    is_final: bool = False
 
-    def part(self, number: int) -> str:
-        """The name of one document of several."""
-        return f"{self._folder}/{part_name(self._capability, number)}"
 
-    def names(self, state: PageViewState) -> tuple[str, ...]:
-        """The names of the documents that there are."""
-        return (self.top, *(self.part(one.number) for one in state.parts if state.is_indexed))
+def form_of(set_name: str, row: Capability, up: str | None, entries: Callable[[bytes], bytes]) -> ListForm:
+    """The form of the list that a row of the table of capabilities is about."""
+    return ListForm(
+        top=f"{set_name}/{row.top.name}",
+        part=lambda number: f"{set_name}/{part_name(row, number)}",
+        up=up,
+        entries=entries,
+    )
 
-    def head(self, times: Times, *, is_part: bool) -> bytes:
-        """What precedes the entries."""
-        raise NotImplementedError
 
-    def tail(self) -> bytes:
-        """What follows them."""
-        return SITEMAP_TAIL
+def list_names(set_name: str, row: Capability, state: PageViewState) -> Iterator[str]:
+    """The names of the documents of such a list."""
+    yield f"{set_name}/{row.top.name}"
+    yield from (f"{set_name}/{part_name(row, one.number)}" for one in state.parts if state.is_indexed)
 
-    def entries(self, block: bytes) -> bytes:
-        """Whole entries of a Resource List in this form; none of them grows."""
-        return block
 
-    def index(self, parts: Sequence[Times]) -> Iterable[bytes]:
-        """The index of several documents."""
-        raise NotImplementedError
+def _head(site: Site, form: ListForm, times: Times, *, is_part: bool) -> bytes:
+    """What precedes the entries; a Sitemap states no times of its own."""
+    if form.up is None:
+        return SITEMAP_HEAD
+    index = (Link(rel="index", href=site.url(form.top)),) if is_part else ()
+    links = (Link(rel="up", href=site.url(form.up)), *index)
+    return DocumentWriter(head_of(Kind.RESOURCE_LIST, links, at=times[0], completed=times[1])).head()
+
+
+def _index(site: Site, form: ListForm, parts: Sequence[Times]) -> Iterable[bytes]:
+    """The index of several documents: as old as its oldest part (AMB-24)."""
+    addresses = [site.url(form.part(number)) for number in range(len(parts))]
+    if form.up is None:
+        return [sitemap_index(zip(addresses, (completed for _at, completed in parts), strict=True))]
+    at, completed = min(one[0] for one in parts), max(one[1] for one in parts)
+    links = (Link(rel="up", href=site.url(form.up)),)
+    head = head_of(Kind.RESOURCE_LIST_INDEX, links, at=at, completed=completed)
+    entries = (Entry(loc=loc, at=times[0], completed=times[1]) for loc, times in zip(addresses, parts, strict=True))
+    return render_document(head, entries, site.profile)
 
 
 def follows_pages(lists: ResourceLists) -> bool:
@@ -91,11 +112,11 @@ def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], Non
         times = at, completed_at(at, job.context.clock(), job.context.catalog.state(job.name))
 
         def blocks() -> Iterator[bytes]:
-            yield form.head(times, is_part=is_part)
+            yield _head(job.context.site, form, times, is_part=is_part)
             writer = job.store_writer.writer(resource_list(job.context.site, job.name, *times, indexed=False))
-            for block in render_entries(writer, resource_entries(rows, job.context.site.resource_prefix(job.name))):
-                yield form.entries(block)
-            yield form.tail()
+            entries = resource_entries(rows, job.context.site.resource_prefix(job.name))
+            yield from map(form.entries, render_entries(writer, entries))
+            yield SITEMAP_TAIL
             last()
 
         octets += job.store_writer.blocks(name, blocks(), _mark(job, form, times)).octets
@@ -109,7 +130,7 @@ def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], Non
     parts = [
         write(form.part(number), rows, is_part=True) for number, rows in enumerate(chain((first, second), documents))
     ]
-    job.store_writer.blocks(form.top, form.index(parts), _mark(job, form, max(parts)))
+    job.store_writer.blocks(form.top, _index(job.context.site, form, parts), _mark(job, form, max(parts)))
     numbers = tuple(ViewPart(number=number) for number in range(len(parts)))
     view = PageViewState(parts=numbers, is_indexed=True, seq=state.last_seq, at=at)
     return WholeList(view, max(parts)[1], octets)
@@ -147,3 +168,33 @@ def _rows(job: PublicationJob) -> Iterator[Resource]:
     while rows := job.context.catalog.resources(job.name, after, _ROWS):
         yield from rows
         after = rows[-1].uri
+
+
+class Sitemaps:
+    """The plain Sitemap of one set during one publication: it follows the pages, when a round of them is complete."""
+
+    capabilities: ClassVar[tuple[Capability, ...]] = (SITEMAP,)
+
+    def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
+        self._job = job
+        self._lists = lists
+        self._state = job.publication.sitemap
+
+    @staticmethod
+    def published(name: str, publication: PublicationState) -> Iterator[str]:
+        """The Sitemap, or the index and its parts."""
+        if publication.sitemap is not None:
+            yield from list_names(name, SITEMAP, publication.sitemap)
+
+    def publish(self) -> None:
+        """Write what is due."""
+        if not self._job.settings.sitemap:
+            self._state = None
+            return
+        before = None if self._job.refresh is Refresh.ALL else self._state
+        if before is None or follows_pages(self._lists):
+            self._state = write_whole_list(self._job, form_of(self._job.name, SITEMAP, None, plain_entries)).state
+
+    def result(self, publication: PublicationState) -> PublicationState:
+        """The state with the Sitemap's."""
+        return msgspec.structs.replace(publication, sitemap=self._state)
