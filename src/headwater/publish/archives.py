@@ -40,7 +40,7 @@ from headwater.publish.publication_state import (
 from headwater.publish.rendering.documents import change_entries
 from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import capability_list_name
-from headwater.publish.store_writer import DocumentMark
+from headwater.publish.store_writer import DocumentMark, render_document
 from headwater.publish.whole_lists import ListForm, write_whole_list
 from headwater.spec.records import Document, Entry
 from headwater.storage.objects.interface import StoredObject

@@ -25,7 +25,7 @@ from headwater.publish.added_links import AddedLinks, EntryPlace, Row
 from headwater.publish.packages.builder import PackageBuilder, bounds_of
 from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
-from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import Document, Entry, Link
 from headwater.storage.objects.interface import XML, ZIP
 
@@ -102,7 +102,7 @@ class SpooledPackage(Generic[Row]):
         room = added.room(self.builder.manifest_octets, len(self.packed))
         more = [(stated, links) for _row, stated, links in self.packed]
         rows = added.to((row for row, _stated, _links in self.packed), place, room)
-        manifest = b"".join(self._store_writer.render(head, _completed(entries_of(rows), more)))
+        manifest = b"".join(render_document(head, _completed(entries_of(rows), more), self._store_writer.profile))
         self._file.flush()
         members = self.builder.zip.octets
         first = self.builder.zip.insert_first(MANIFEST, manifest, deflate=True)
