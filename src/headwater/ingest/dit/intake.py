@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.interface import Metadata, Resource
+from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument, read_document
 from headwater.ingest.dit.joining import (
@@ -19,9 +19,7 @@ from headwater.ingest.dit.joining import (
     Present,
     join,
     key_of,
-    key_of_second_deletion,
-    key_of_state,
-    may_be_repeated,
+    keys_of,
     read_note,
 )
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
@@ -33,7 +31,7 @@ from headwater.ingest.push.lines import Account, Line
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import Link
 
 HISTORY = "a change from before the load: what it came to was loaded"
 
@@ -169,33 +167,17 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) ->
 
 def _known(feed: Feed, items: Sequence[_Item], aside: Mapping[str, AsideRow] | None = None) -> KnownState:
     uris = list(dict.fromkeys(one.uri for one in items)) if aside is None else list(aside)
-    changes = [one for one in items if isinstance(one, ResourceChange)]
-    keys = [key for one in changes if (key := key_of(one)) is not None]
-    remembered = feed.state.remembered(uris, seen=keys, statements={one.uri for one in changes})
-    present = {uri: _present(resource) for uri, resource in feed.held(uris).items()}
-    replaced = [
-        key_of_state(one.uri, one.metadata)
-        for one in items
-        if isinstance(one, ResourceState)
-        and may_be_repeated(one, present.get(one.uri), is_gone=one.uri in remembered.gone)
-    ]
-    replaced += [
-        key_of_second_deletion(one)
-        for one in changes
-        if one.change is not ChangeKind.DELETED and one.uri in remembered.gone
-    ]
+    changed = {one.uri for one in items if isinstance(one, ResourceChange)}
+    keys = [key for one in items for key in keys_of(one)]
+    remembered = feed.state.remembered(uris, seen=keys, statements=changed)
     return KnownState(
-        present=present,
+        present={uri: Present(one.metadata, read_note(one.memo)) for uri, one in feed.held(uris).items()},
         aside=remembered.aside if aside is None else aside,
-        seen=remembered.seen | feed.state.remembered(seen=replaced).seen if replaced else remembered.seen,
+        seen=remembered.seen,
         gone=remembered.gone,
         said=remembered.statements,
         implied=feed.implied_by(remembered.about),
     )
-
-
-def _present(resource: Resource) -> Present:
-    return Present(resource.metadata, read_note(resource.memo))
 
 
 def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:

@@ -154,14 +154,12 @@ def key_of_state(uri: str, metadata: Metadata) -> bytes:
     return hashlib.blake2b(b"state " + msgspec.json.encode(told), digest_size=16).digest()
 
 
-def may_be_repeated(state: ResourceState, present: Present | None, *, is_gone: bool) -> bool:
-    """Whether no `lastmod` tells that a state is not one of before: nothing is there, or something with the same one.
-
-    Who announces changes announces each. Where none was ever announced, a resource may become what it was.
-    """
-    if present is None:
-        return is_gone
-    return present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
+def keys_of(one: ResourceState | ResourceChange) -> list[bytes]:
+    """The keys that tell whether a document was taken before."""
+    if isinstance(one, ResourceState):
+        return [key_of_state(one.uri, one.metadata)]
+    key = key_of(one)
+    return [] if key is None else [key, key_of_second_deletion(one)]
 
 
 class _Joining:
@@ -253,11 +251,16 @@ class _Joining:
             self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
 
     def _is_repeated(self, state: ResourceState, present: Present | None) -> bool:
-        """Whether it says what has been replaced or deleted since (DIT-A12)."""
-        key, uri = key_of_state(state.uri, state.metadata), state.uri
-        is_gone = uri in self._known.gone or uri in self._effects.gone
-        is_known = key in self._known.seen or key in self._effects.seen
-        return is_known and may_be_repeated(state, present, is_gone=is_gone)
+        """Whether it says what has been replaced or deleted since, and no `lastmod` tells that (DIT-A12).
+
+        Who announces changes announces each. Where none was ever announced, a resource may become what it was.
+        """
+        if present is None:
+            may_be = state.uri in self._known.gone or state.uri in self._effects.gone
+        else:
+            may_be = present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
+        key = key_of_state(state.uri, state.metadata)
+        return may_be and (key in self._known.seen or key in self._effects.seen)
 
     def _is_before_a_deletion(self, state: ResourceState) -> bool:
         """Whether it came before a deletion of this batch, and is not stored or modified later."""

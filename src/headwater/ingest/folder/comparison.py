@@ -9,6 +9,7 @@ clean"). A file read too soon gets a note that matches nothing: it is read again
 from __future__ import annotations
 
 import datetime as dt
+import marshal
 import os
 import struct
 import tempfile
@@ -263,7 +264,6 @@ class DifferenceQueue:
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
         self.candidates = 0
-        self.octets = 0
         self.vanished = 0
         self.left_out = 0
         """How many of the vanished the set's settings no longer take; whoever puts them knows."""
@@ -278,21 +278,14 @@ class DifferenceQueue:
         """Add one difference."""
         if isinstance(one, MissingResource):
             self.vanished += 1
-            fields = [b"", one.uri.encode()]
+            marshal.dump((b"", one.uri, 0), self._file)
         else:
             self.candidates += 1
-            self.octets += one.octets
-            fields = [one.path, one.uri.encode(), b"%d" % one.octets]
-        for field in fields:
-            self._file.write(len(field).to_bytes(4, "little") + field)
+            marshal.dump((one.path, one.uri, one.octets), self._file)
 
     def take(self) -> Iterator[Candidate | MissingResource]:
         """Everything that was put; may be asked for again."""
         self._file.seek(0)
         for _number in range(self.candidates + self.vanished):
-            path = self._field()
-            uri = self._field().decode()
-            yield Candidate(uri, path, int(self._field())) if path else MissingResource(uri)
-
-    def _field(self) -> bytes:
-        return self._file.read(int.from_bytes(self._file.read(4), "little"))
+            path, uri, octets = marshal.load(self._file)  # noqa: S302 - our own file, which has no name
+            yield Candidate(uri, path, octets) if path else MissingResource(uri)
