@@ -11,6 +11,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.walk import Folder, path_of, quote
+from headwater.ingest.recording import KeptChanges
 from headwater.progress import Notice, Progress
 from headwater.spec.records import ChangeKind
 from headwater.versions.store import VersionStore
@@ -52,7 +53,9 @@ class ScannedFolder:
                 folder,
                 lambda: now() + self.ahead,
                 listener=self._listen,
-                hooks=ScanHooks(breathe=lambda: self.breathe(), stop=lambda: self.stop(), versions=self.versions),
+                hooks=ScanHooks(
+                    breathe=lambda: self.breathe(), stop=lambda: self.stop(), kept=KeptChanges(store=self.versions)
+                ),
             )
         return self._scanner
 

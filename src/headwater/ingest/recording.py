@@ -1,14 +1,45 @@
-"""Records changes of a set that others tell of, with what is kept and noted of them where the set asks for it."""
+"""What a set keeps and notes of its changes beside them, and how changes that others tell of are recorded with it."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
+
+from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import StateUpdate
+from headwater.progress import Listener
 from headwater.versions.history import History
+from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
+from headwater.versions.store import VersionStore
+
+
+class KeptChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a set keeps the octets of its changes; None: it does not.
+
+    `predecessors` notes for patches what updates replace, `history` which state a resource had when. Only octets of
+    resources that may have patches are kept, unless it `keeps_all`.
+    """
+
+    store: VersionStore | None = None
+    predecessors: Predecessors | None = None
+    history: History | None = None
+    keeps_all: bool = True
+
+    def keeps(self, metadata: Metadata) -> bool:
+        """Whether versions of such a resource are kept."""
+        return self.keeps_all or self.predecessors is None or self.predecessors.keeps(metadata)
+
+    @property
+    def of_first_load(self) -> VersionStore | None:
+        """Where the octets of the first load are kept: for patches that lead from them, or as the first states."""
+        return None if self.predecessors is None and self.history is None else self.store
+
+
+NOTHING_KEPT = KeptChanges()
 
 
 class ChangeRecorder:
@@ -25,6 +56,12 @@ class ChangeRecorder:
         """Notes which state a resource had when, where the set keeps versions."""
         self.predecessors: Predecessors | None = None
         """Notes what updates replace, where the set has patches."""
+
+    def keep_versions(self, kept: KeptChanges, contents: ContentReader, listener: Listener) -> None:
+        """Keep the octets of events, as `contents` has them, before they are recorded."""
+        if kept.store is not None:
+            self.keep = ContentKeeping(kept.store, contents, self.name, listener, kept.keeps).keep
+            self.predecessors, self.history = kept.predecessors, kept.history
 
     def held(self, uris: Iterable[str]) -> dict[str, Resource]:
         """The live resources among these."""

@@ -20,13 +20,14 @@ from headwater.catalog.interface import Catalog, Limits, SetState
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.files.whole_writes import free_octets
 from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.recording import KeptChanges
 from headwater.progress import Listener, silent
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.copy_sets import copy_folders
-from headwater.source.kept_changes import KeptChanges, kept_changes
+from headwater.source.kept_changes import kept_changes
 from headwater.source.leadership import StateUnusable
 from headwater.source.push_sets import PushSets
 from headwater.source.scan_settings import (
@@ -177,7 +178,7 @@ class ConfiguredSource:
         self.histories = {name: History(self.catalog, name, self.versions.has) for name in noted}
         for one in self.config.sets:
             if one.feed is not None:
-                self.kept_of(one).apply_to(self.push_sets.by_set[one.name], self.contents, listener)
+                self.push_sets.by_set[one.name].keep_versions(self.kept_of(one), self.contents, listener)
 
     def __enter__(self: Self) -> Self:
         return self

@@ -5,47 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Event, Metadata, Upsert
+from headwater.catalog.interface import Event, Upsert
 from headwater.ingest.content import ContentRoot, FileContentReader
+from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.progress import Listener
 from headwater.source.config import SetConfig
 from headwater.versions.history import History, has_history, sha256_of
-from headwater.versions.keeping import ContentKeeping
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:  # what folders alone do not need is imported where it is used: that is a quarter of a start
-    from headwater.ingest.copy.intake import CopyIntake
     from headwater.ingest.push.feed import Feed
-
-
-class KeptChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a set keeps the octets of its changes; None: it does not.
-
-    `predecessors` notes for patches what updates replace, `history` which state a resource had when. Only octets of
-    resources that may have patches are kept, unless it `keeps_all`.
-    """
-
-    store: VersionStore | None = None
-    predecessors: Predecessors | None = None
-    history: History | None = None
-    keeps_all: bool = True
-
-    def keeps(self, metadata: Metadata) -> bool:
-        """Whether versions of such a resource are kept."""
-        return self.keeps_all or self.predecessors is None or self.predecessors.keeps(metadata)
-
-    def apply_to(self, intake: Feed | CopyIntake, contents: ContentReader, listener: Listener) -> None:
-        """Have the intake keep the octets before it records events."""
-        if self.store is not None:
-            intake.keep = ContentKeeping(self.store, contents, intake.name, listener, self.keeps).keep
-            intake.predecessors, intake.history = self.predecessors, self.history
-
-
-NOTHING_KEPT = KeptChanges()
 
 
 def kept_changes(config: SetConfig | None, store: VersionStore, history: History | None) -> KeptChanges:
@@ -68,7 +38,7 @@ def keep_versions(
     has_versions = bool(config.versions) if config is not None else feed.name in has_history(feed.catalog)
     kept = kept_changes(config, store, History(feed.catalog, feed.name, store.has) if has_versions else None)
     contents = FileContentReader({feed.name: ContentRoot(prefix=feed.locations.prefix, folder=root)})
-    kept.apply_to(feed, contents, listener)
+    feed.keep_versions(kept, contents, listener)
     if root is None and kept.store is not None:
         feed.keep = _nothing_kept
 

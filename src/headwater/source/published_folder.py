@@ -18,11 +18,11 @@ from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, RootFault, outside_state, quote
+from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
 from headwater.retry import TimeShare
 from headwater.source import worker
-from headwater.source.kept_changes import NOTHING_KEPT, KeptChanges
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
@@ -85,11 +85,7 @@ class PublishedFolder(Intake):
                     breathe=breathe,
                     before_change=self._before_change,
                     seen=self._seen,
-                    versions=kept.store,
-                    predecessors=kept.predecessors,
-                    history=kept.history,
-                    keeps_first=kept.predecessors is not None or kept.history is not None,
-                    keeps=kept.keeps,
+                    kept=kept,
                     apart_octets=None if stop is None else APART_OCTETS,
                 ),
             )

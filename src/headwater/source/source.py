@@ -345,7 +345,7 @@ class Source(ConfiguredSource):
                 prefix=self.site.resource_prefix(name),
             )
             copy = PublishedCopy(context, place, stop or (lambda: False))
-            self.kept_of(config).apply_to(copy.intake, self.contents, self._listener)
+            copy.intake.keep_versions(self.kept_of(config), self.contents, self._listener)
             return copy
         from headwater.source.published_dataset import PublishedDataset
 

@@ -51,14 +51,12 @@ from headwater.ingest.folder.walk import (
     path_of,
     quote,
 )
+from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
-from headwater.versions.history import History
 from headwater.versions.keeping import version_keeping
-from headwater.versions.predecessors import Predecessors
-from headwater.versions.store import VersionStore
 
 EXAMPLES = 10
 """So many places are named for each rule in one pass; the rest is a number."""
@@ -132,23 +130,17 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
 
     `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
     `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
-    when something is recorded (`Catalog.record`, `after`); None: whatever it is. `versions` is where the octets of
-    changes are kept before they are recorded; None: nowhere; of resources of which `keeps` says so, and with
-    `keeps_first` of those of the first load as well. `predecessors` notes what updates replace, `history`
-    which state a resource had when: then the present state of all is kept. Files of an open set of more than
-    `apart_octets` are left to another pass.
+    when something is recorded (`Catalog.record`, `after`); None: whatever it is. `kept` is what is kept of changes;
+    where that has a history, the present state of all is kept. Files of an open set of more than `apart_octets` are
+    left to another pass.
     """
 
     stop: Callable[[], bool] = lambda: False
     breathe: Callable[[], None] = lambda: None
     before_change: Callable[[], None] = lambda: None
     seen: Callable[[], SetState | None] = lambda: None
-    versions: VersionStore | None = None
-    predecessors: Predecessors | None = None
-    history: History | None = None
-    keeps_first: bool = False
+    kept: KeptChanges = NOTHING_KEPT
     apart_octets: int | None = None
-    keeps: Callable[[Metadata], bool] = lambda _metadata: True
 
 
 class FolderScanner:
@@ -185,8 +177,8 @@ class FolderScanner:
             clock,
             stop=self._breathing,
             warn=self._warnings.add,
-            keeps=self._hooks.keeps,
-            keeps_present=self._hooks.history is not None,
+            keeps=self._hooks.kept.keeps,
+            keeps_present=self._hooks.kept.history is not None,
         )
 
     def share(self, other: FolderScanner) -> None:
@@ -360,9 +352,9 @@ class FolderScanner:
         returned = self._delete(walk, queue, result)
         candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
-        size, versions = BATCH, self._hooks.versions
+        size, versions = BATCH, self._hooks.kept.store
         if self._is_loading:
-            known, versions = _nothing_known, versions if self._hooks.keeps_first else None
+            known, versions = _nothing_known, self._hooks.kept.of_first_load
             size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
         elif not is_apart and (most := self._hooks.apart_octets) is not None:
             candidates = _without_large(candidates, most, result.large)
@@ -437,7 +429,7 @@ class FolderScanner:
     ) -> tuple[str, ...]:
         if not events:
             return ()
-        history, noted = self._hooks.history, self._hooks.predecessors
+        history, noted = self._hooks.kept.history, self._hooks.kept.predecessors
         if self._is_loading:
             self._hooks.before_change()
             self._catalog.load(
