@@ -204,7 +204,7 @@ def test_a_request_grows_and_is_known_again(ground: Ground) -> None:
         assert taken.lines == lines
     found = other.request("key")
     assert found is not None
-    assert (found.lines, found.digest, found.complete, found.parts) == (25, b"d25", True, (b"one", b"two"))
+    assert (found[0].lines, found[0].digest, found[0].complete, found[1]) == (25, b"d25", True, (b"one", b"two"))
     assert other.taken("other") is None
 
 
@@ -416,7 +416,7 @@ def test_what_is_answered_again_is_made_sure_of(tmp_path: Path) -> None:
     assert feed.request("new") is None
     found = feed.request("key")
     assert found is not None
-    assert (found.complete, seen) == (True, [catalog.state("s")])
+    assert (found[0].complete, seen) == (True, [catalog.state("s")])
     assert not overtaken
     catalog.close()
 

@@ -23,7 +23,7 @@ from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Upsert
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
-from headwater.ingest.push.ingest_state import Effects, IngestState, Request, sweep
+from headwater.ingest.push.ingest_state import Effects, IngestState, TakenRequest, sweep
 from headwater.ingest.push.inverse_links import Draft, Statement, differences, implied_by, reciprocate
 from headwater.ingest.push.resource_locations import Locations
 from headwater.ingest.recording import ChangeRecorder
@@ -167,10 +167,10 @@ class Feed(ChangeRecorder):
         with suppress(StoreFault):
             sweep(self.catalog, self.clock())
 
-    def request(self, key: str) -> Request | None:
-        """What became of the request with this idempotency key."""
+    def request(self, key: str) -> tuple[TakenRequest, tuple[bytes, ...]] | None:
+        """How far the request with this idempotency key got, and the parts of its answer."""
 
-        def look() -> Request | None:
+        def look() -> tuple[TakenRequest, tuple[bytes, ...]] | None:
             found = self.state.request(key)
             if found is not None:
                 self.write([], Effects())

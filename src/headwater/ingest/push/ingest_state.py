@@ -120,15 +120,6 @@ class TakenRequest(msgspec.Struct, frozen=True, array_like=True):
     noted_us: int
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that was seen before: how far it got, and what it was answered."""
-
-    lines: int
-    digest: bytes
-    complete: bool
-    parts: tuple[bytes, ...]
-
-
 class Effects(msgspec.Struct, kw_only=True):
     """What is remembered of a batch. Times are microseconds; `aside` None: no longer."""
 
@@ -197,15 +188,17 @@ class IngestState:
         """How far the request with this key was taken; None for one that is new."""
         return self._read(REQUEST, [key], TakenRequest).get(key)
 
-    def request(self, key: str) -> Request | None:
-        """What became of the request with this key; whoever relies on it looks whether the set is still as it was."""
+    def request(self, key: str) -> tuple[TakenRequest, tuple[bytes, ...]] | None:
+        """How far the request with this key got, and the parts of its answer.
+
+        Whoever relies on it looks whether the set is still as it was.
+        """
         taken = self.taken(key)
         if taken is None:
             return None
         keys = [(ANSWER, _part(key, number)) for number in range(taken.parts)]
         rows = self._catalog.rows(self._name, keys)
-        parts = tuple(rows[one].value for one in keys if one in rows)  # a sweep may have been in between
-        return Request(lines=taken.lines, digest=taken.digest, complete=taken.complete, parts=parts)
+        return taken, tuple(rows[one].value for one in keys if one in rows)  # a sweep may have been in between
 
     def update(self, effects: Effects, now: dt.datetime) -> StateUpdate:
         """The rows by which a batch is remembered."""

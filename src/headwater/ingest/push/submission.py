@@ -120,10 +120,11 @@ class Submission:
         self.accounts: dict[str | None, Account] = {}
         """By set, of what this request has brought; None has the records that are for no known set."""
         self._hear = hear
-        self._before = self._feed.request(key) if key is not None and self._feed is not None else None
+        before = self._feed.request(key) if key is not None and self._feed is not None else None
+        self._before = None if before is None else before[0]
         self._is_repeat = self._before is not None
         self._kept_lines = None if self._before is None else self._before.lines
-        for part in self._before.parts if self._before is not None else ():
+        for part in () if before is None else before[1]:
             self._keep(from_json(part, list[Outcome]))
 
     def push(self, data: bytes) -> None:
