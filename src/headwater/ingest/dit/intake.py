@@ -25,7 +25,7 @@ from headwater.ingest.dit.joining import (
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import BATCH, Feed, Outcome
-from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
+from headwater.ingest.push.ingest_state import Effects, ResourceChange, ResourceState
 from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
 from headwater.ingest.push.lines import Account, Line
 from headwater.ingest.push.resource_locations import BadLocation
@@ -165,19 +165,12 @@ def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) ->
         return None
 
 
-def _known(feed: Feed, items: Sequence[_Item], aside: Mapping[str, AsideRow] | None = None) -> KnownState:
-    uris = list(dict.fromkeys(one.uri for one in items)) if aside is None else list(aside)
+def _known(feed: Feed, items: Sequence[_Item], others: Iterable[str] = ()) -> KnownState:
+    uris = list(dict.fromkeys((*others, *(one.uri for one in items))))
     changed = {one.uri for one in items if isinstance(one, ResourceChange)}
-    keys = [key for one in items for key in keys_of(one)]
-    remembered = feed.state.remembered(uris, seen=keys, statements=changed)
-    return KnownState(
-        present={uri: Present(one.metadata, read_note(one.memo)) for uri, one in feed.held(uris).items()},
-        aside=remembered.aside if aside is None else aside,
-        seen=remembered.seen,
-        gone=remembered.gone,
-        said=remembered.statements,
-        implied=feed.implied_by(remembered.about),
-    )
+    rows = feed.state.remembered(uris, seen=[key for one in items for key in keys_of(one)], statements=changed)
+    present = {uri: Present(one.metadata, read_note(one.memo)) for uri, one in feed.held(uris).items()}
+    return KnownState(rows=rows, present=present, implied=feed.implied_by(rows.about))
 
 
 def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:

@@ -26,8 +26,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
-from headwater.ingest.push.inverse_links import INVERSE, Draft, Statement, with_links
+from headwater.ingest.push.ingest_state import AsideRow, Effects, RememberedRows, ResourceChange, ResourceState
+from headwater.ingest.push.inverse_links import INVERSE, Draft, with_links
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
@@ -85,16 +85,11 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class KnownState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the URIs of a batch: live ones, states set aside, keys that were seen, deletions (µs).
+    """What is known of the URIs of a batch: what is remembered of them, which are live, and the links that follow from
+    what others say of them (DIT-24)."""
 
-    `said` has their own statements, and `implied` the links that follow from what others say of them (DIT-24).
-    """
-
+    rows: RememberedRows
     present: Mapping[str, Present] = {}
-    aside: Mapping[str, AsideRow] = {}
-    seen: frozenset[bytes] = frozenset()
-    gone: Mapping[str, int] = {}
-    said: Mapping[str, tuple[Statement, ...]] = {}
     implied: Mapping[str, tuple[Link, ...]] = {}
 
 
@@ -169,6 +164,7 @@ class _Joining:
         self.joined = JoinedBatch()
         self._effects = self.joined.effects
         self._known = known
+        self._rows = known.rows
         self._now = now
         self._snapshot = snapshot
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
@@ -178,7 +174,7 @@ class _Joining:
     def recalled(self) -> list[ResourceState | ResourceChange]:
         """What an older version has left waiting for its partner."""
         items: list[ResourceState | ResourceChange] = []
-        for uri, row in self._known.aside.items():
+        for uri, row in self._rows.aside.items():
             if row.state is not None and row.state.doubted_until is None:
                 items.append(replace(row.state, order=-1, line=0))
                 self._effects.aside[uri] = None
@@ -256,11 +252,11 @@ class _Joining:
         Who announces changes announces each. Where none was ever announced, a resource may become what it was.
         """
         if present is None:
-            may_be = state.uri in self._known.gone or state.uri in self._effects.gone
+            may_be = state.uri in self._rows.gone or state.uri in self._effects.gone
         else:
             may_be = present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
         key = key_of_state(state.uri, state.metadata)
-        return may_be and (key in self._known.seen or key in self._effects.seen)
+        return may_be and (key in self._rows.seen or key in self._effects.seen)
 
     def _is_before_a_deletion(self, state: ResourceState) -> bool:
         """Whether it came before a deletion of this batch, and is not stored or modified later."""
@@ -271,7 +267,7 @@ class _Joining:
         )
 
     def _set_aside(self, uri: str, state: ResourceState | None) -> None:
-        if state is None and uri not in self._known.aside:
+        if state is None and uri not in self._rows.aside:
             self._effects.aside.pop(uri, None)
             return
         until = self._now + ASIDE
@@ -280,7 +276,7 @@ class _Joining:
 
     def _aside(self, change: ResourceChange) -> ResourceState | None:
         """The state that was set aside and has the change's `lastmod`."""
-        known = self._known.aside.get(change.uri)
+        known = self._rows.aside.get(change.uri)
         row = self._effects.aside.get(change.uri, known)
         state = None if row is None or row.due < self._now else row.state
         return state if state is not None and state.metadata.lastmod == change.lastmod else None
@@ -291,7 +287,7 @@ class _Joining:
         key = key_of(change)
         if key is None:
             return True
-        if key in self._known.seen or key in self._effects.seen:
+        if key in self._rows.seen or key in self._effects.seen:
             self._tell(change.line, Fate.DUPLICATE)
             return False
         self._effects.seen.add(key)
@@ -310,7 +306,7 @@ class _Joining:
         if change.change is not ChangeKind.DELETED:
             if present is not None and present.note.ahead:
                 return True
-            is_known = again in self._known.seen or again in self._effects.seen
+            is_known = again in self._rows.seen or again in self._effects.seen
             return is_last and is_known and (present is None or self._aside(change) is not None)
         if not is_last or present is None or present.note.ahead:
             return False
@@ -377,7 +373,7 @@ class _Joining:
         """Set aside what was recorded before its change: that may still come, of a history after its snapshot."""
         if present is None or not present.note.ahead or present.metadata.lastmod is None:
             return
-        said = self._known.said.get(uri, ())
+        said = self._rows.statements.get(uri, ())
         rels = {rel for rel, _ in said}
         links = tuple(one for one in present.metadata.links if one.rel not in INVERSE or one.rel in rels)
         metadata = replace(present.metadata, links=links)
@@ -451,7 +447,7 @@ class _Joining:
         return self._present[uri] if uri in self._present else self._known.present.get(uri)
 
     def _gone(self, uri: str) -> int:
-        return self._effects.gone.get(uri, self._known.gone.get(uri, NEVER_US))
+        return self._effects.gone.get(uri, self._rows.gone.get(uri, NEVER_US))
 
 
 def _matched(
