@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import signal
 import socket
 import threading
@@ -51,32 +50,6 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Hears of bugs that requests of hubs have met, in another thread."""
 
 
-class _Waker:
-    """Ends the wait of a thread, from any other."""
-
-    def __init__(self) -> None:
-        self._out, self._in = socket.socketpair()
-        for end in (self._out, self._in):
-            end.settimeout(0)
-
-    def wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._in.send(b"!")
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; True where it was ended by somebody."""
-        if not select.select([self._out], [], [], max(0.0, seconds))[0]:
-            return False
-        with contextlib.suppress(OSError):
-            while self._out.recv(4_096):
-                pass
-        return True
-
-    def close(self) -> None:
-        self._out.close()
-        self._in.close()
-
-
 def follow_push(
     tasks: Sequence[SyncTask],
     interval: PollInterval,
@@ -120,14 +93,13 @@ class _Service:
         self._push = push
         self._ended = ended
         self._telling = threading.Lock()
-        self._waker = _Waker()
+        self._woken = threading.Event()
         self._faults: list[BaseException] = []
         self._busy: set[int] = set()
 
     def run(self) -> None:
         """Until the end."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._waker.close)
             access = hub_access(self._tasks)
             listening = stack.enter_context(self._listen())
             address = address_url(listening)
@@ -145,7 +117,7 @@ class _Service:
 
     def _copy(self, task: SyncTask, listener: CallbackListener) -> PushedCopy:
         stays_open = len(self._tasks) <= _OPEN_COPIES
-        return PushedCopy(task, self._interval, self._told, listener, self._waker.wake, stays_open=stays_open)
+        return PushedCopy(task, self._interval, self._told, listener, self._woken.set, stays_open=stays_open)
 
     def _told(self, report: SyncReport) -> None:
         with self._telling:
@@ -178,7 +150,8 @@ class _Service:
     def _wait(self, until: float) -> None:
         """Wait until something has come, or is due, or is to end; a signal is seen between two looks."""
         while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
-            if self._waker.wait(min(left, _LOOK_SECONDS)):
+            if self._woken.wait(min(left, _LOOK_SECONDS)):
+                self._woken.clear()
                 return
 
     def _step(self, copy: PushedCopy, number: int) -> None:
@@ -188,14 +161,15 @@ class _Service:
             self._faults.append(fault)
         finally:
             self._busy.discard(number)
-            self._waker.wake()
+            self._woken.set()
 
     def _end(self) -> None:
         """Wait for what is under way, which ends by itself soon."""
         self._ended.set() if self._faults else None
         until = time.monotonic() + _LOOK_SECONDS * 20
         while self._busy and time.monotonic() < until:
-            self._waker.wait(_LOOK_SECONDS)
+            self._woken.wait(_LOOK_SECONDS)
+            self._woken.clear()
         real = [fault for fault in self._faults if not isinstance(fault, Interrupted)]
         if real:
             raise real[0]
