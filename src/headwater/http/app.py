@@ -27,7 +27,6 @@ from headwater.http.responses import (
     Send,
     access_record,
     line,
-    request_target,
 )
 from headwater.http.routes import REVALIDATE, HttpRequest, NoMatch, Route, RouteTable
 from headwater.http.source_access import Precedence, SourceAccess
@@ -103,9 +102,7 @@ class Application:
             if response.stream is not None:
                 await response.stream.close()
             if self.on_served is not None:
-                target = request_target(scope["raw_path"], scope.get("query_string", b""))
-                client = scope.get("client") or ("-", 0)
-                self.on_served(access_record(client[0], scope["method"], target, response, began, complete=complete))
+                self.on_served(access_record(scope, response, began, complete=complete))
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         request_fields = RequestFields.read(scope["headers"])

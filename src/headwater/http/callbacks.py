@@ -1,4 +1,7 @@
-"""The callbacks of a subscriber: the server that takes deliveries, in a thread with an event loop of its own."""
+"""The callbacks of a subscriber: the server that takes deliveries, in a thread with an event loop of its own.
+
+Hubs and topics are reached by the proxies, with the credentials and at the addresses that the options of copies say.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,25 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
+from headwater.address_levels import Level, level_of
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
-from headwater.http.hub_access import HubAccess, HubAddresses
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, UvicornServer, event_loop, make_server
-from headwater.notify.http_client import HttpClient
+from headwater.notify.http_client import HttpClient, HttpProxy, OriginCredentials, check_authorities, read_proxy
 from headwater.notify.hub.requests import RequestRefusal
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
 from headwater.notify.subscriber.store import NotificationChannel
 from headwater.notify.subscriber.subscriber import USER_AGENT, SubscribedCopy, Subscriber
+from headwater.spec import uris
+from headwater.sync.connection import credentials_of, proxy_for
+from headwater.sync.filters import bare_host
+from headwater.sync.run import SyncTask
 
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
@@ -94,28 +102,109 @@ class CallbackApplication:
         return responses.text(judged.status, "received" if judged.status == 202 else judged.fault or "", _HEAD)
 
 
+def _client_maker(tasks: Sequence[SyncTask], addresses: HubAddresses) -> Callable[[], HttpClient]:
+    """Makes the client that asks hubs and topics as the options of these copies say.
+
+    Raises UsageFault, also for a proxy that cannot be used.
+    """
+    options = tasks[0].options
+
+    def proxy(scheme: str, host: str) -> HttpProxy | None:
+        named = proxy_for(scheme, host, options.proxy)
+        return None if named is None else read_proxy(named)
+
+    for scheme in ("http", "https"):
+        proxy(scheme, "hub.invalid")  # one that cannot be used is told at the start, not at each request
+    check_authorities(options.ca)
+    return partial(
+        HttpClient,
+        addresses.objection,
+        authorities=options.ca,
+        user_agent=USER_AGENT,
+        proxy_for=proxy,
+        credentials=_credentials(tasks),
+    )
+
+
+def _credentials(tasks: Sequence[SyncTask]) -> dict[uris.Origin, OriginCredentials]:
+    """The credentials of each copy's source, for its origin; of several copies of one origin those of the first."""
+    found: dict[uris.Origin, OriginCredentials] = {}
+    for task in tasks:
+        known = credentials_of(task.url, task.options)
+        if known is not None:
+            head = b"".join(line + b"\r\n" for line in known.lines(set()))
+            own = OriginCredentials(head, known.certificate, known.key)
+            found.setdefault(uris.origin(known.origin), own)
+    return found
+
+
+_AGAIN_SECONDS: Final = 30.0
+
+
+def _addresses_at(host: str) -> list[str]:
+    """The addresses of a host; none while it cannot be looked up."""
+    try:
+        return [str(one[4][0]) for one in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []
+
+
+class HubAddresses:
+    """Judges addresses by those of the sources (their URLs) and of hosts that the user allows (`--allow-host`)."""
+
+    def __init__(
+        self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = _addresses_at
+    ) -> None:
+        self._unknown = dict.fromkeys(named, True) | {uris.origin(url).host: False for url in sources}
+        self._look_up = look_up
+        self._bound = Level.PUBLIC
+        self._allowed: set[str] = set()
+
+    def objection(self, address: str) -> str | None:
+        """Why an address is not connected to; None: it is."""
+        if level_of(address) <= self._bound or address in self._allowed:
+            return None
+        return f"{address} is further inside than the source is: --allow-host with the hub's host allows it"
+
+    def look(self) -> bool:
+        """Look up what is not known yet; whether everything is by now."""
+        for host, is_named in list(self._unknown.items()):
+            if found := self._look_up(host):
+                del self._unknown[host]
+                if is_named:
+                    self._allowed.update(found)
+                else:
+                    self._bound = max([self._bound, *map(level_of, found)])
+        return not self._unknown
+
+    async def keep_looking(self) -> None:
+        """Look up again and again what could not be found."""
+        while not await asyncio.to_thread(self.look):
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+
 _START_SECONDS: Final = 30.0
 _LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_seconds=3)
 
 
 class CallbackListener:
-    """Listens for hubs while it is entered. `callbacks` is what hubs are told that callbacks begin with."""
+    """Listens for the hubs of these copies while it is entered."""
 
     def __init__(
         self,
+        tasks: Sequence[SyncTask],
         listening: socket.socket,
         callbacks: str,
-        addresses: HubAddresses,
-        access: HubAccess,
-        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
+        on_fault: Callable[[HeadwaterError], None],
     ) -> None:
-        """`addresses` says where hubs and topics may be, `access` how they are asked. `on_fault` hears of bugs that
-        requests have met, in the thread of the listener.
+        """`callbacks` is what hubs are told that callbacks begin with. `on_fault` hears of bugs that requests have met,
+        in the thread of the listener. Raises UsageFault for options by which no hub can be asked.
         """
         self._listening = listening
         self._callbacks = callbacks
-        self._access = access
-        self._addresses = addresses
+        named = [bare_host(host) for task in tasks for host in task.options.allow_hosts]
+        self._addresses = HubAddresses([task.url for task in tasks], named)
+        self._client = _client_maker(tasks, self._addresses)
         self._on_fault = on_fault
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
@@ -166,13 +255,7 @@ class CallbackListener:
 
     async def _main(self) -> None:
         await asyncio.to_thread(self._addresses.look)
-        client = HttpClient(
-            self._addresses.objection,
-            authorities=self._access.authorities,
-            user_agent=USER_AGENT,
-            proxy_for=self._access.proxy_for,
-            credentials=self._access.credentials,
-        )
+        client = self._client()
         self._subscriber = Subscriber(client, self._callbacks)
         app = CallbackApplication(self._subscriber, self._on_fault)
         self._server = make_server(app, _LIMITS, self._ready.set)

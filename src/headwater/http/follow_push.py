@@ -16,13 +16,11 @@ import msgspec
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError, Interrupted
 from headwater.http.callbacks import CallbackListener
-from headwater.http.hub_access import HubAddresses, hub_access
 from headwater.http.pushed_copy import PushedCopy
 from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber.store import FILE, SubscriberStore
 from headwater.spec import uris
 from headwater.sync.connection import starting_uri
-from headwater.sync.filters import bare_host
 from headwater.sync.follow import PollInterval, catch_signals
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
@@ -100,13 +98,10 @@ class _Service:
     def run(self) -> None:
         """Until the end."""
         with contextlib.ExitStack() as stack:
-            access = hub_access(self._tasks)
             listening = stack.enter_context(self._listen())
             address = address_url(listening)
             callbacks = self._push.callback_url or f"{address}/"
-            named = [bare_host(host) for task in self._tasks for host in task.options.allow_hosts]
-            addresses = HubAddresses([task.url for task in self._tasks], named)
-            listener = CallbackListener(listening, callbacks, addresses, access, self._push.on_fault)
+            listener = CallbackListener(self._tasks, listening, callbacks, self._push.on_fault)
             copies: list[PushedCopy] = []
             stack.callback(_close, copies)
             stack.enter_context(listener)  # ends before the copies are closed

@@ -20,7 +20,7 @@ from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line, request_target
+from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line
 from headwater.http.server import UvicornServer, event_loop, make_server
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
@@ -240,8 +240,7 @@ class HubApplication:
             response = responses.bug(_NO_STORE + CLOSE)
         await send(response.message(response.content()))
         if self._on_served is not None:
-            target = request_target(scope["raw_path"], scope.get("query_string", b""))
-            self._on_served(access_record(client or "-", scope["method"], target, response, began, complete=True))
+            self._on_served(access_record(scope, response, began))
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         method, path = scope["method"], scope["raw_path"]

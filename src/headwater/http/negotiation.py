@@ -111,9 +111,9 @@ class GenericResources:
         sets = access.source.site.sets
         self._variants = {one.name: variants_of(one.links.variants) for one in sets if one.links.variants}
 
-    def may_be(self, match: Match) -> bool:
-        """Whether the URI may be generic."""
-        return match.set_name in self._variants and bool(match.path) and not match.path.endswith(b"/")
+    def are_in(self, set_name: str | None) -> bool:
+        """Whether a set has any."""
+        return set_name in self._variants
 
     async def answer(
         self, request: HttpRequest, respond: Callable[[Match, HttpRequest], Awaitable[Response]], otherwise: Response
@@ -139,11 +139,6 @@ class GenericResources:
         response = await respond(variant, request)
         response.head += _VARY + line(b"content-location", self._url(match.set_name, uri).encode("ascii")) + links
         return response
-
-    def may_be_variant(self, match: Match) -> bool:
-        """Whether the URI may be that of one representation of several."""
-        variants = self._variants.get(match.set_name or "")
-        return variants is not None and generic_of(match.name, variants) is not None
 
     async def links_of_variant(self, match: Match) -> Head:
         """The header of a representation under its own URI: `canonical` and `alternate`, as in lists (RS-REL-03).

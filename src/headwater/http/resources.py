@@ -75,9 +75,11 @@ class FileHandler:
         if not await self._access.is_published(match.set_name):
             return not_published(match.set_name)
         response = await self._respond(match, request)
-        if response.status == 404 and self._generic.may_be(match):
+        if not self._generic.are_in(match.set_name):
+            return response
+        if response.status == 404:
             return await self._generic.answer(request, self._respond, response)
-        if response.status < 400 and self._generic.may_be_variant(match):
+        if response.status < 400:
             response.head += await self._generic.links_of_variant(match)
         return response
 

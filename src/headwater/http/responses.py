@@ -274,21 +274,20 @@ class AccessRecord(msgspec.Struct, frozen=True, gc=False):
     complete: bool
 
 
-def request_target(path: bytes, query: bytes) -> bytes:
-    """What is kept of the target of a request: its path, and whether it had a query, which may have a secret in it."""
-    return path + b"?" if query else path
-
-
 def access_record(
-    client: str, method: str, target: bytes, response: Response, began: float, *, complete: bool
+    scope: MutableMapping[str, Any], response: Response, began: float, *, complete: bool = True
 ) -> AccessRecord:
-    """The record of an answer that has just ended; it began at `began` by `time.perf_counter`."""
+    """The record of an answer that has just ended; it began at `began` by `time.perf_counter`.
+
+    Of the target its path is kept, and whether it had a query, which may have a secret in it.
+    """
+    target = scope["raw_path"] + (b"?" if scope.get("query_string") else b"")
     return AccessRecord(
-        client=client,
-        method=method,
+        client=(scope.get("client") or ("-", 0))[0],
+        method=scope["method"],
         target=target.decode("ascii", "backslashreplace"),
         status=response.status,
-        octets=0 if method == "HEAD" else response.octets,
+        octets=0 if scope["method"] == "HEAD" else response.octets,
         seconds=time.perf_counter() - began,
         complete=complete,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.http.hub_access import HubAddresses
+from headwater.http.callbacks import HubAddresses
 
 PUBLIC, PRIVATE, LOCAL = "93.184.216.34", "10.0.0.1", "127.0.0.1"
 NAMES = {"public.example": [PUBLIC], "intranet.example": [PRIVATE], "named.example": ["10.9.9.9"], "gone.example": []}
