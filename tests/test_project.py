@@ -35,13 +35,13 @@ LINES = {
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
-    "http": 5_860,
+    "http": 5_859,
     "ingest": 8_476,
     "notify": 4_217,
     "packages": 1_531,
     "patches": 861,
     "processes": 414,
-    "publish": 7_209,
+    "publish": 7_149,
     "rdf": 2_560,
     "simulate": 994,
     "source": 5_385,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 460
+MOST_MODULES = 458
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

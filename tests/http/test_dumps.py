@@ -33,7 +33,7 @@ from headwater.library import publish_folder
 from headwater.packages.limits import PackageLimits
 from headwater.packages.member_paths import MemberNames
 from headwater.packages.zip_directory import read_directory
-from headwater.publish.packages.paths import ResourcePaths
+from headwater.publish.packages.builder import ResourcePaths
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.extensions import DumpLimits, dump_offer
 from headwater.spec.records import AbsenceReason

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.publish.packages import builder
-from headwater.publish.packages.paths import file_name
+from headwater.publish.packages.builder import file_name
 from headwater.publish.plan import GRACE_SECONDS
 from headwater.publish.publication_state import decode_publication
 from headwater.spec.records import ChangeKind

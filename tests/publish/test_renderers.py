@@ -1,4 +1,4 @@
-"""What a set offers stands in one table, and each row has its renderer."""
+"""Renderers name what they have published, and each kind of refresh does what those before it do."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
-from headwater.publish.publisher import RENDERERS, published_names
+from headwater.publish.publisher import published_names
 from headwater.publish.site import SetSettings
 from tests.support.published import PublishedCatalog, put
-
-
-def test_each_row_of_the_table_has_one_renderer() -> None:
-    rendered = [row for one in RENDERERS for row in one.capabilities]
-    assert sorted([CAPABILITY_LIST, *rendered], key=str) == sorted(CAPABILITIES, key=str)
 
 
 def test_a_renderer_names_just_the_documents_that_it_has_published(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from headwater.errors import UsageFault
 from headwater.http.mementos import past_resource
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
-from headwater.publish.packages.builder import PackageBounds, PackageBuilder, entry_octets, in_blocks
-from headwater.publish.packages.paths import ResourcePaths
+from headwater.publish.packages.builder import PackageBounds, PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.publish.rendering.documents import resource_entries
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape

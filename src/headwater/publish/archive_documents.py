@@ -8,12 +8,11 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 import msgspec
 
 from headwater.publish.capabilities import (
-    ARCHIVES,
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     DIGEST,
@@ -46,6 +45,13 @@ _INDEX_OF = {
     Kind.CHANGE_LIST_ARCHIVE: Kind.CHANGE_LIST_ARCHIVE_INDEX,
     Kind.CHANGE_DUMP_ARCHIVE: Kind.CHANGE_DUMP_ARCHIVE_INDEX,
 }
+_ARCHIVES = {
+    "change_lists": CHANGE_LIST_ARCHIVE,
+    "change_dumps": CHANGE_DUMP_ARCHIVE,
+    "resource_lists": RESOURCE_LIST_ARCHIVE,
+    "resource_dumps": RESOURCE_DUMP_ARCHIVE,
+}
+"""The archives, by the field of `ArchiveState` with what they list."""
 _ROWS: dict[type[Archived], Capability] = {
     ArchivedChangeList: CHANGE_LIST_ARCHIVE,
     ArchivedChangeDump: CHANGE_DUMP_ARCHIVE,
@@ -82,20 +88,21 @@ def document_names(set_name: str, one: Archived) -> Iterator[str]:
                 yield from resource_package_names(set_name, page.number, part, resources.hash)
 
 
+def listed_in(state: ArchiveState) -> dict[str, Sequence[Archived]]:
+    """What each archive lists, by the field of the state."""
+    return {field: getattr(state, field) for field in _ARCHIVES}
+
+
 def archives_of(names: Container[str], state: ArchiveState) -> Iterator[tuple[Capability, Sequence[Archived]]]:
     """The archives whose capabilities are among the `names` of those that the set offers, with what each lists."""
-    listed: dict[str, Sequence[Archived]] = {
-        CHANGE_LIST_ARCHIVE.name: state.change_lists,
-        CHANGE_DUMP_ARCHIVE.name: state.change_dumps,
-        RESOURCE_LIST_ARCHIVE.name: state.resource_lists,
-        RESOURCE_DUMP_ARCHIVE.name: state.resource_dumps,
-    }
-    yield from ((row, listed[row.name]) for row in ARCHIVES.values() if row.name in names)
+    yield from (
+        (_ARCHIVES[field], listed) for field, listed in listed_in(state).items() if _ARCHIVES[field].name in names
+    )
 
 
 def all_archived(state: ArchiveState) -> tuple[Archived, ...]:
     """Every archived document."""
-    return (*state.change_lists, *state.change_dumps, *state.resource_lists, *state.resource_dumps)
+    return tuple(chain.from_iterable(listed_in(state).values()))
 
 
 def archive_names(set_name: str, state: ArchiveState | None, offered: Container[str] = ()) -> Iterator[str]:
@@ -220,9 +227,5 @@ def _package_count(one: Archived) -> int:
 def without(state: ArchiveState, gone: list[Archived]) -> ArchiveState:
     """The archives without these documents."""
     return msgspec.structs.replace(
-        state,
-        change_lists=tuple(one for one in state.change_lists if one not in gone),
-        change_dumps=tuple(one for one in state.change_dumps if one not in gone),
-        resource_lists=tuple(one for one in state.resource_lists if one not in gone),
-        resource_dumps=tuple(one for one in state.resource_dumps if one not in gone),
+        state, **{field: tuple(one for one in listed if one not in gone) for field, listed in listed_in(state).items()}
     )

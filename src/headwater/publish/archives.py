@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
-from typing import ClassVar
 
 import msgspec
 
@@ -23,7 +22,6 @@ from headwater.catalog.interface import Segment
 from headwater.publish import archive_documents as documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.archive_documents import within_bounds, without
-from headwater.publish.capabilities import ARCHIVES, Capability
 from headwater.publish.patches import patches_between
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -55,8 +53,6 @@ _DUMP_PACKAGES = 5_000
 class Archives:
     """The archives of one set during one publication."""
 
-    capabilities: ClassVar[tuple[Capability, ...]] = tuple(ARCHIVES.values())
-
     def __init__(self, job: PublicationJob) -> None:
         self._job = job
         self._site = job.context.site
@@ -83,10 +79,7 @@ class Archives:
         if job.refresh is not Refresh.CHANGES:
             state = self._with_snapshots(state)
         state = within_bounds(state, job.settings, job.now)
-        is_other = before is None or any(
-            getattr(state, field) != getattr(before, field)
-            for field in ("change_lists", "change_dumps", "resource_lists", "resource_dumps")
-        )
+        is_other = before is None or documents.listed_in(state) != documents.listed_in(before)
         if is_other or job.refresh is Refresh.ALL:
             self._write(state)
             live = set(documents.archive_names(job.name, state, offers(job.settings)))

@@ -15,13 +15,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import ClassVar
 
 import msgspec
 
 from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
-from headwater.publish.capabilities import CLASSIC, CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, Capability
+from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, PublicationState
 from headwater.publish.rendering import documents
@@ -64,8 +63,6 @@ def is_far_behind(last: int, shown: int, limit: int) -> bool:
 
 class ClassicLists:
     """The lists for old harvesters during one publication."""
-
-    capabilities: ClassVar[tuple[Capability, ...]] = CLASSIC
 
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job

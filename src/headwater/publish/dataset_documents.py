@@ -9,14 +9,13 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
 from headwater.datasets.counts import DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import DATASET_TYPE, PATCH_TYPE, DatasetPatch, DatasetState, patches_from, read_dataset
-from headwater.publish.capabilities import Capability
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
@@ -102,8 +101,6 @@ class DatasetDocuments:
 
     Patches come first: when the dataset is replaced, what leads to it is there; then the lists follow.
     """
-
-    capabilities: ClassVar[tuple[Capability, ...]] = ()
 
     def __init__(self, job: PublicationJob, state: Path | None) -> None:
         self._job = job

@@ -14,7 +14,6 @@ came are rendered with as many of the links as there is room for.
 
 from __future__ import annotations
 
-import datetime as dt
 import mimetypes
 import re
 from collections import Counter
@@ -24,11 +23,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.catalog.entry_size import DIGITS, FIXED_OCTETS, LENGTH_END, URI_PREFIX_OCTETS, link_octets
+from headwater.catalog.entry_size import FIXED_OCTETS, URI_PREFIX_OCTETS
 from headwater.catalog.interface import Change, Limits, Resource
 from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
-from headwater.patches.registry import FORMATS
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, PATCH
 from headwater.spec.markup import MarkupWriter
@@ -70,21 +68,8 @@ class Allowance(NamedTuple):
 NOTHING: Final = Allowance()
 
 
-_NAME_OCTETS: Final = (
-    len("/patch/") + DIGITS + len("-0123456789abcdef.") + max(len(one.suffix) for one in FORMATS.values())
-)
-_LONGEST = Link(
-    rel=PATCH,
-    href="http://a/" + "a" * (URI_PREFIX_OCTETS + _NAME_OCTETS),
-    hash=f"sha-256:{'0' * 64}",
-    length=LENGTH_END - 1,
-    modified=dt.datetime(2000, 1, 1, 1, 1, 1, 111111, tzinfo=dt.UTC),
-    type=max(FORMATS, key=len),
-)
-
-PATCH_LINK: Final = Allowance(link_octets(_LONGEST))
-"""Of one entry. The URL of a set's documents is bounded as that of its resources is."""
-
+PATCH_LINK: Final = Allowance(644)
+"""What the longest link to a patch takes of an entry: URLs of documents are bounded as those of resources are."""
 
 HOLE: Final = "{stem}"
 _LINK_OCTETS: Final = 460

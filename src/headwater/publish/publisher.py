@@ -35,8 +35,7 @@ from headwater.publish.archives import Archives
 from headwater.publish.classic import ClassicLists
 from headwater.publish.dataset_documents import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset
-from headwater.publish.packages.change_contents import KeptContents
-from headwater.publish.packages.change_dump import ChangeDumpPacker, ChangeDumps
+from headwater.publish.packages.change_dump import ChangeDumpPacker, ChangeDumps, KeptContents
 from headwater.publish.packages.packer import PackResult
 from headwater.publish.packages.resource_dump import ResourceDumpPacker, ResourceDumps
 from headwater.publish.patches import PatchMaker

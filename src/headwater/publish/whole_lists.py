@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -172,8 +172,6 @@ def _rows(job: PublicationJob) -> Iterator[Resource]:
 
 class Sitemaps:
     """The plain Sitemap of one set during one publication: it follows the pages, when a round of them is complete."""
-
-    capabilities: ClassVar[tuple[Capability, ...]] = (SITEMAP,)
 
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job

@@ -26,7 +26,7 @@ from headwater.ingest.folder.comparison import ScanResult, memos_of
 from headwater.ingest.folder.scanner import dry_run
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
-from headwater.publish.packages.change_contents import KeptContents
+from headwater.publish.packages.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool
 from headwater.retry import TimeShare

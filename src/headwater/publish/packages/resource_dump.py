@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -29,10 +29,9 @@ from headwater.catalog.state import WITHDRAWN
 from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.progress import Notice, Progress
 from headwater.publish.added_links import EntryPlace
-from headwater.publish.capabilities import RESOURCE_DUMP, Capability
-from headwater.publish.packages.builder import entry_octets
+from headwater.publish.capabilities import RESOURCE_DUMP
+from headwater.publish.packages.builder import ResourcePaths, entry_octets
 from headwater.publish.packages.packer import DumpPacker, Made
-from headwater.publish.packages.paths import ResourcePaths
 from headwater.publish.packages.spool import SpooledPackage
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
@@ -135,8 +134,6 @@ class ResourceDumps:
 
     Nothing is packed here, so that Change Lists never wait for packages.
     """
-
-    capabilities: ClassVar[tuple[Capability, ...]] = (RESOURCE_DUMP,)
 
     def __init__(self, job: PublicationJob) -> None:
         self._job = job

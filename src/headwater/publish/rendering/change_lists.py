@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import msgspec
 
@@ -17,7 +16,6 @@ from headwater.catalog.interface import Change, Segment
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
 from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
-from headwater.publish.capabilities import CHANGE_LIST, Capability
 from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
@@ -34,8 +32,6 @@ class ChangeLists:
     Segments that have left the index (retention) are not written any more. Refresh.ALL does not write the closed ones
     again that are as they were left: they say for good what they said (RS-TIME-09).
     """
-
-    capabilities: ClassVar[tuple[Capability, ...]] = (CHANGE_LIST,)
 
     def __init__(self, job: PublicationJob, patch_maker: PatchMaker | None = None) -> None:
         self._job = job

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
 from headwater.catalog.interface import Catalog, Change, SetSnapshot
 from headwater.progress import Listener, silent
-from headwater.publish.capabilities import Capability
 from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings, Site
@@ -73,9 +72,7 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Renderer(Protocol):
-    """Writes the documents of its `capabilities`: parts first, then what names them (AMB-63)."""
-
-    capabilities: ClassVar[tuple[Capability, ...]]
+    """Writes documents of some capabilities of a set: parts first, then what names them (AMB-63)."""
 
     @staticmethod
     def published(name: str, publication: PublicationState) -> Iterator[str]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
 
 import msgspec
 
 from headwater.catalog.interface import Catalog, Page, Rendered, SetSnapshot
 from headwater.progress import Progress
 from headwater.publish.added_links import partner_finder
-from headwater.publish.capabilities import RESOURCE_LIST, Capability
 from headwater.publish.link_rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
@@ -34,8 +32,6 @@ class ResourceLists:
     `catch_up` publishes changes, before a page becomes visible: who reads the Resource List first and the Change List
     after it always ends in one state of the catalog.
     """
-
-    capabilities: ClassVar[tuple[Capability, ...]] = (RESOURCE_LIST,)
 
     def __init__(self, job: PublicationJob, catch_up: Callable[[], None], render_pool: RenderPool) -> None:
         self._job = job
