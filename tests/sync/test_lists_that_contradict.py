@@ -169,13 +169,17 @@ def test_the_source_still_has_what_an_old_deletion_names(source: Source, site: S
 
 
 def test_a_deletion_out_of_order_and_before_the_list(source: Source, site: Site, dest: Path) -> None:
-    """AMB-35: by its time it is older than the Resource List, by its place it is not: the source is asked."""
+    """AMB-35, DST-C10: by its time it is older than the Resource List, by its place it is not: it is not followed."""
     site.publish_list(when=30)
     site.publish_changes(10, entries=[])
     assert go(source.base, dest).status == DONE
     site.drop("f3.txt")
     site.put("f4.txt", b"four, new")
+    held = tree(dest)
     site.publish_changes(10, entries=swapped(site))
+    assert go(source.base, dest).status == UNDETERMINED
+    assert tree(dest) == held
+    site.publish_list(when=31)
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
 

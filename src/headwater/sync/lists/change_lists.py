@@ -84,9 +84,6 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     earliest: int | None = None
     """Where the oldest list begins, when that leaves a gap after the position."""
 
-    reaches_back: bool = False
-    """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
-
     archives: str | None = None
     """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
 
@@ -141,6 +138,9 @@ class ChangeListReader:
 
         self._also_top = also_top
         self._lists = 0
+        self._begins: list[int | None] = []
+        """Where each list begins that was read, as it says itself."""
+
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
         self._done_at_t: list[int] = []
@@ -226,7 +226,6 @@ class ChangeListReader:
         begins = staged.begins(from_, start.time)
         if not same and is_gap(begins, self._reach()):
             return self._moved(answer, known=known)
-        self._reading.reaches_back |= begins is not None and not is_gap(begins, start.time)
         return self._list(answer, staged) and self._successor(answer)
 
     # whether the lists read on (DST-C10)
@@ -242,7 +241,8 @@ class ChangeListReader:
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
         if is_later and is_union(self._offer.changes_document or ""):
             return self._elsewhere(Break.LATER)  # of others the position may be further
-        if is_later:
+        if is_later or (from_ is not None and not before.count):
+            self._reads_on = self._reads_on or not is_later  # from before all that was read: nothing is left out
             return False
         return self._elsewhere(Break.EARLIER)
 
@@ -356,9 +356,10 @@ class ChangeListReader:
                     return True
                 if self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.BROKEN, ReadingOutcome.ELSEWHERE):
                     return False
-        self._reading.outcome = ReadingOutcome.GAP
-        self._reading.earliest = from_
-        self._reading.reason = "the oldest Change List begins after the position"
+        return self._gap(from_, "the oldest Change List begins after the position")
+
+    def _gap(self, earliest: int | None, reason: str) -> bool:
+        self._reading.outcome, self._reading.earliest, self._reading.reason = ReadingOutcome.GAP, earliest, reason
         return False
 
     def _reach(self) -> int | None:
@@ -380,20 +381,21 @@ class ChangeListReader:
         chosen = select(parts, None, self._start.done_until).parts
         known = [part.from_ for part in parts if part.from_ is not None]
         if selection.gap:
-            reading.outcome = ReadingOutcome.GAP
-            reading.earliest = min(known) if known else micros(answer.document.from_)
-            reading.reason = "the Change Lists leave out changes after the position"
-            return False
-        reading.reaches_back |= len(known) == len(parts) and not is_gap(min(known, default=None), self._start.time)
+            earliest = min(known) if known else micros(answer.document.from_)
+            return self._gap(earliest, "the Change Lists leave out changes after the position")
         if parts and not chosen and self._before.lists:
             self._elsewhere(Break.SHORT)
             return False
-        reading.outcome, read = ReadingOutcome.READ, self._lists
+        reading.outcome, read, begins = ReadingOutcome.READ, self._lists, len(self._begins)
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)
             if not self._part(part, depth):
                 self._hold_before(chosen[number:])
                 return False
+        stated = [one for one in self._begins[begins:] if one is not None]
+        if not known and len(stated) == len(parts) and is_gap(min(stated, default=None), self._start.time):
+            reading.position = self._start
+            return self._gap(min(stated), "the oldest Change List begins after the position")
         if is_union(answer.uri):
             reading.outcome = ReadingOutcome.READ if self._lists > read else ReadingOutcome.UNCHANGED
         elif depth == 1 and self._indexes.isdisjoint(part.uri for part in chosen):
@@ -441,10 +443,7 @@ class ChangeListReader:
             and own_from > part.from_
             and is_gap(own_from, self._reach())
         ):
-            self._reading.outcome = ReadingOutcome.GAP
-            self._reading.earliest = own_from
-            self._reading.reason = "a Change List begins later than its index says"
-            return False
+            return self._gap(own_from, "a Change List begins later than its index says")
         return self._list(answer, staged)
 
     def _successor(self, answer: DocumentRead) -> bool:
@@ -514,6 +513,7 @@ class ChangeListReader:
         reading.outcome = ReadingOutcome.READ
         self._clock = max(self._clock, micros(answer.read_at) or 0)
         self._numbers[answer.uri] = self._lists
+        self._begins.append(micros(answer.document.from_))
         reading.max_age = answer.max_age
         self._lists += 1
         self._in_vain = False

@@ -102,14 +102,23 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     baseline_at: int | None = None
     baseline_uri: str | None = None
     baseline_done: bool = False
-    hole_until: int | None = None
     position: Position | None = None
     move: Move | None = None
     is_offer_asked: bool = False
     """Whether the Capability List was asked in this run, beside a Change List that is polled; not remembered."""
 
 
-_SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name not in ("move", "is_offer_asked"))
+_POSITION = (
+    "iif(hole_until IS NULL, position, json_object('time', coalesce("
+    "(SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'gap of set ' || sets.id), baseline_at)))"
+)
+"""Earlier versions passed over gaps, and noted where they ended: the copy is where it was before."""
+
+_SET_COLUMNS = ", ".join(
+    _POSITION if name == "position" else name
+    for name in SetRow.__struct_fields__
+    if name not in ("move", "is_offer_asked")
+)
 
 
 def set_of(row: Row) -> SetRow:
@@ -152,7 +161,8 @@ def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
 
 def keep_position(transaction: Transaction, set_id: int, position: Position) -> None:
     """Move the position: the last thing that a step does (DST-F6, DST-F7)."""
-    transaction.run("UPDATE sets SET position = ? WHERE id = ?", (msgspec.json.encode(position).decode(), set_id))
+    encoded = msgspec.json.encode(position).decode()
+    transaction.run("UPDATE sets SET position = ?, hole_until = NULL WHERE id = ?", (encoded, set_id))
 
 
 _HELD = (

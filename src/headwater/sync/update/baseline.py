@@ -252,8 +252,7 @@ class Baseline:
             return
         with self._run.database.read() as t:
             is_new = not is_completed(snapshot.stated_at, snapshot.print, baseline_done(t, self._set.row))
-        is_as_late = (since.done_until or 0) >= before.time
-        if not accepted and is_as_late and (is_new or not any(one.count for one in before.lists)):
+        if not accepted and is_new and (since.done_until or 0) >= before.time:
             return
         outcome = ReadingOutcome.READ
         if self._set.offer.changes_document is not None:
@@ -283,7 +282,6 @@ class Baseline:
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
         self._set.since = self._again_since(snapshot)
-        closes = row.hole_until is not None and snapshot.at is not None and snapshot.at >= row.hole_until
         with self._run.database.write() as t:
             for forget in _FORGET if self.decides else ():
                 t.run(forget, (row.id, since.time))
@@ -292,14 +290,12 @@ class Baseline:
             if snapshot.settled:
                 keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)
             t.run(
-                "UPDATE sets SET baseline_at = ?, baseline_uri = ?, baseline_done = ?, scope = ?,"
-                " hole_until = CASE WHEN ? THEN NULL ELSE hole_until END WHERE id = ?",
+                "UPDATE sets SET baseline_at = ?, baseline_uri = ?, baseline_done = ?, scope = ? WHERE id = ?",
                 (
                     snapshot.stated_at,
                     snapshot.uri,
                     int(snapshot.settled),
                     self._set.signature,
-                    int(closes),
                     row.id,
                 ),
             )

@@ -218,13 +218,7 @@ class SetSync:
 
         A list may be missing, or be none, because the Capability List has named another one since.
         """
-        gap_until = self._set.row.hole_until
-        if gap_until is not None and not self._baseline.tried and self._set.offer.baseline_document is not None:
-            self._apply_list(force=False)
         self._set.resume()
-        if self._increment.is_gap_due() and (closing := self._closed_gap()) is not None:
-            self._reading = closing
-            return SyncState.DONE if self._run.options.dry_run else SyncState.CHANGES_READ
         reading = self._increment.carry_out()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
             self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
@@ -243,13 +237,6 @@ class SetSync:
         """Whether the Change List cannot be used; where it leads to another host, the set may have moved instead."""
         is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
         return is_unusable and not isinstance(reading.fault, RedirectRefused)
-
-    def _closed_gap(self) -> ChangeListReading | None:
-        """How far the Change Lists have led where they close a remembered gap; else the archive may (RS-ARC-34)."""
-        closing = self._increment.close_gap()
-        if closing is None and (archive := self._archive(self._increment.archives)) is not None:
-            self._increment.close_gap_by_archive(archive)
-        return closing
 
     def _bridge(self) -> SyncState:
         """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
@@ -319,19 +306,19 @@ class SetSync:
     def _conclude_changes(self) -> SyncState:
         """Judge how far the changes have led: what no document tells of any more is a fault of the source."""
         reading = self._reading
-        if reading.outcome is ReadingOutcome.GAP:
-            reading = self._increment.pass_over_gap(reading)
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
             raise reading.fault
         if reading.outcome in _GAPS or reading.outcome is ReadingOutcome.ELSEWHERE:
             self._applier.left_over()
+            if self._baseline.applied:
+                self._set.keep_before()
         if reading.outcome is ReadingOutcome.ELSEWHERE:
             raise Undetermined(reading.reason, code="HW-SYN-11", where=self._set.offer.changes_document, rule="DST-C10")
         if reading.outcome is ReadingOutcome.MISSING:
             raise Unreachable(reading.reason, where=self._set.offer.changes_document, rule="DST-C5")
-        if self._set.row.hole_until is not None:
+        if reading.outcome is ReadingOutcome.GAP:
             raise Undetermined(
-                f"changes before {format_micros(self._set.row.hole_until)} are in no document of the source",
+                f"changes before {format_micros(reading.earliest)} are in no document of the source",
                 code="HW-SYN-11",
                 where=self._set.offer.changes_document,
                 rule="DST-C4",
