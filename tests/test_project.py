@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_149,
     "rdf": 2_560,
     "simulate": 994,
-    "source": 5_385,
+    "source": 5_360,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_367,

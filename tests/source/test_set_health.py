@@ -10,19 +10,19 @@ import pytest
 
 from headwater.errors import StoreFault
 from headwater.progress import Notice, Progress
-from headwater.source.set_health import FIRST_PAUSE, LONGEST_PAUSE, Failures, RetryPauses, SetHealth
+from headwater.source.set_health import Failures, SetHealth
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
 def test_pauses_double_up_to_a_minute_for_each_thing_by_itself() -> None:
-    pauses = RetryPauses()
-    assert not pauses
-    assert [pauses.failed("a") for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    assert pauses.failed("b") == FIRST_PAUSE
-    pauses.worked("a")
-    assert pauses
-    assert (pauses.failed("a"), LONGEST_PAUSE) == (FIRST_PAUSE, 60.0)
+    failures, fault = Failures(SetHealth(name="s"), lambda: NOON, lambda _event: None), StoreFault("the disk is full")
+    assert not failures
+    assert [failures.add("a", fault) for _ in range(9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert failures.add("b", fault) == 0.5
+    failures.worked("a")
+    assert failures
+    assert failures.add("a", fault) == 0.5
 
 
 def test_a_failure_is_told_once_and_shown_until_nothing_fails() -> None:
@@ -34,8 +34,8 @@ def test_a_failure_is_told_once_and_shown_until_nothing_fails() -> None:
     def fails() -> None:
         raise StoreFault("the disk is full")
 
-    assert [failures.attempt("index", fails), failures.attempt("index", fails)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
-    assert failures.attempt("publication", fails) == FIRST_PAUSE
+    assert [failures.attempt("index", fails), failures.attempt("index", fails)] == [0.5, 1.0]
+    assert failures.attempt("publication", fails) == 0.5
     assert [one.message for one in heard if isinstance(one, Notice)] == [
         "the set 's' cannot be brought up to date, and is tried again: the disk is full"
     ]

@@ -18,7 +18,7 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions, PublishResult
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
-from headwater.source.set_health import FailureState, RetryPauses
+from headwater.source.set_health import PAUSES, FailureState
 from headwater.storage.objects.folder_store import FolderStore
 
 _TURN_SECONDS = 1.0
@@ -143,7 +143,7 @@ class SimulatedSource:
 
     def _work(self) -> None:
         self._simulation.begin()
-        pauses = RetryPauses()
+        failed = 0
         while not self._stopping.is_set():
             try:
                 if self._doing.error is not None:
@@ -151,9 +151,9 @@ class SimulatedSource:
                 self._round()
             except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
                 self._doing.add(fault, self._listener, "the simulation cannot continue")
-                self._stopping.wait(pauses.failed("round"))
+                self._stopping.wait(PAUSES.seconds(failed := failed + 1))
                 continue
-            pauses.worked("round")
+            failed = 0
             self._doing.error = self._doing.error_code = None  # `failures` counts all of them
             self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import Event
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Task, Urgency
-from headwater.source.set_health import FailureState, RetryPauses
+from headwater.source.set_health import PAUSES, FailureState
 
 SOON: Final = 1.0
 """Seconds after a publication in which it is looked whether a package is due."""
@@ -45,31 +45,23 @@ class PackingHealth(FailureState, kw_only=True):
 
 
 class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A dump of a set: `pack` makes what is due and says what came of it; it calls its argument now and then."""
+    """A dump of a set: `pack` makes what is due and says what came of it; it calls `stop` now and then."""
 
     name: str
     dump: str
-    pack: Callable[[Callable[[], None]], PackResult]
+    pack: Callable[..., PackResult]
     pause_seconds: float = LONGEST
-
-
-class _Pack(Protocol):
-    def __call__(self, name: str, *, stop: Callable[[], None]) -> PackResult: ...
 
 
 def packing_jobs(site: Site, publisher: Publisher) -> Iterator[PackingJob]:
     """The dumps of a site's sets."""
     for one in site.sets:
         if one.dump:
-            pack = partial(_pack, publisher.pack_resources, one.name)
+            pack = partial(publisher.pack_resources, one.name)
             yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack)
         if one.change_dump:
-            pack = partial(_pack, publisher.pack_changes, one.name)
+            pack = partial(publisher.pack_changes, one.name)
             yield PackingJob(name=one.name, dump=CHANGE_DUMP.title, pack=pack, pause_seconds=one.change_dump_seconds)
-
-
-def _pack(pack: _Pack, name: str, stop: Callable[[], None]) -> PackResult:
-    return pack(name, stop=stop)
 
 
 class DumpPacking:
@@ -91,14 +83,13 @@ class DumpPacking:
         self._wake = wake
         self._hint = hint
         self._listener = listener
-        self._retries = RetryPauses()
         self._due_at = 0.0
         self._active_at = time.monotonic()
 
     def news(self) -> None:
         """The set was published: look soon whether something is due."""
         self._active_at = time.monotonic()
-        if not self._retries:
+        if not self.health.failures:
             soon = time.monotonic() + SOON
             if soon < self._due_at:
                 self._due_at = soon
@@ -119,7 +110,7 @@ class DumpPacking:
         name = self.health.name
         try:
             began = time.monotonic()
-            packed = self._job.pack(self._stop)
+            packed = self._job.pack(stop=self._stop)
             if packed.doubted:
                 self._hint(name, packed.doubted)
             if packed.is_done:
@@ -133,10 +124,9 @@ class DumpPacking:
         except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
             text = f"the {self.health.dump} of the set {name!r} lags behind, and is tried again"
             self.health.add(fault, self._listener, text)
-            self._due_at = time.monotonic() + self._retries.failed(name)
+            self._due_at = time.monotonic() + PAUSES.seconds(self.health.failures)
         else:
             self.health.clear()
-            self._retries.worked(name)
 
     def _stop(self) -> None:
         if self._stopping.is_set():

@@ -35,7 +35,7 @@ from headwater.publish.site import capability_list_name, topic_url
 from headwater.retry import retry_after_seconds
 from headwater.source.hub_streams import ChangeStream, FrameworkStream, NotifyContext
 from headwater.source.publication import Publication
-from headwater.source.set_health import FailureState, RetryPauses
+from headwater.source.set_health import PAUSES, FailureState
 from headwater.version import __version__
 
 
@@ -71,11 +71,11 @@ class HubHealth(FailureState, kw_only=True):
 
 
 class _Sending:
-    """One stream: when its last payload was made, how often the hub has refused that, and whether there is news."""
+    """One stream: when its last payload was made, how often that was refused, or could not be made; is there news?"""
 
     def __init__(self, stream: AnyStream) -> None:
         self.stream = stream
-        self.refusals = 0
+        self.refusals = self.faults = 0
         self.made_at = -math.inf
         self.news = asyncio.Event()
 
@@ -100,7 +100,6 @@ class HubSender:
         """It has taken one, so that what it refuses is that payload."""
         self._failures = 0
         self._not_before = 0.0
-        self._pauses = RetryPauses()
 
     def note(self, visible: Publication) -> None:
         """This is visible of a set now."""
@@ -159,15 +158,16 @@ class HubSender:
     async def _go_on(self, one: _Sending) -> bool:
         """Do what is next for a stream; False: nothing is."""
         await self._gather(one)
-        pause, name = 0.0, one.stream.name
+        pause = 0.0
         one.news.clear()
         try:
             async with self._places:
                 is_more = await self._step(one)
-            self._pauses.worked(name)
+            one.faults = 0
         except Exception as fault:  # noqa: BLE001 - whatever it was, it is tried again
-            self.health.add(fault, self._context.listener, f"set {name!r}, hub {self._hub}")
-            pause = self._pauses.failed(name)
+            self.health.add(fault, self._context.listener, f"set {one.stream.name!r}, hub {self._hub}")
+            one.faults += 1
+            pause = PAUSES.seconds(one.faults)
         else:
             if not is_more:
                 return one.news.is_set()

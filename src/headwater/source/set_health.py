@@ -13,8 +13,8 @@ from headwater.errors import HeadwaterError, disk_fault
 from headwater.progress import Listener, Notice
 from headwater.retry import Backoff
 
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 60.0
+PAUSES: Final = Backoff(0.5, 60.0)
+"""Before what has failed is tried again."""
 
 
 class FailureState(msgspec.Struct, kw_only=True):
@@ -49,26 +49,6 @@ def fault_words(fault: HeadwaterError) -> str:
     return fault.what + (f" ({fault.where})" if fault.where else "")
 
 
-class RetryPauses:
-    """What fails at present, and the pauses before it is tried again."""
-
-    def __init__(self) -> None:
-        self._failing: dict[str, int] = {}
-
-    def __bool__(self) -> bool:
-        """Whether something fails at present."""
-        return bool(self._failing)
-
-    def failed(self, what: str) -> float:
-        """It has failed; how many seconds to wait before it is tried again."""
-        self._failing[what] = count = self._failing.get(what, 0) + 1
-        return Backoff(FIRST_PAUSE, LONGEST_PAUSE).seconds(count)
-
-    def worked(self, what: str) -> None:
-        """It has gone well."""
-        self._failing.pop(what, None)
-
-
 class SetHealth(FailureState, kw_only=True):
     """How one set is: what is being done, since when all is known, what went wrong last."""
 
@@ -100,14 +80,18 @@ class SetHealth(FailureState, kw_only=True):
         self.failing_since = None
 
 
-class Failures(RetryPauses):
+class Failures:
     """What fails of a set at present: shown by its health until it goes well, told when it is new."""
 
     def __init__(self, health: SetHealth, clock: Callable[[], dt.datetime], listener: Listener) -> None:
-        super().__init__()
+        self._failing: dict[str, int] = {}
         self._health = health
         self._clock = clock
         self._listener = listener
+
+    def __bool__(self) -> bool:
+        """Whether something fails at present."""
+        return bool(self._failing)
 
     def attempt(self, what: str, work: Callable[[], None]) -> float | None:
         """Do some work; None when it went well, else how many seconds to wait before it is tried again."""
@@ -125,10 +109,11 @@ class Failures(RetryPauses):
         """
         if not isinstance(fault, NotLeader):
             self._health.failed(fault, self._clock(), listener or self._listener)
-        return self.failed(what)
+        self._failing[what] = count = self._failing.get(what, 0) + 1
+        return PAUSES.seconds(count)
 
     def worked(self, what: str) -> None:
         """It goes well; the health is clear when nothing else fails."""
-        super().worked(what)
+        self._failing.pop(what, None)
         if not self:
             self._health.recovered()
