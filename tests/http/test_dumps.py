@@ -25,6 +25,7 @@ import pytest
 
 from headwater.catalog.content import ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Resource
+from headwater.errors import StoreFault
 from headwater.http import dump_endpoint as endpoint
 from headwater.http.dump_endpoint import DumpTimes
 from headwater.http.metrics import kind_of
@@ -37,7 +38,6 @@ from headwater.publish.packages.builder import ResourcePaths
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.extensions import DumpLimits, dump_offer
 from headwater.spec.records import AbsenceReason
-from headwater.storage.objects.interface import CannotRead
 from tests.support.documents import read_bytes
 from tests.support.serving import Answer, Face, drain, face, request
 from tests.support.waiting import DEADLINE, until
@@ -683,7 +683,7 @@ def test_a_fault_midway_cuts_the_connection(tmp_path: Path) -> None:
 
     def act(uri: str, _start: int) -> None:
         if uri == "500":
-            raise CannotRead("the catalog is away")
+            raise StoreFault("the catalog is away", code="HW-STO-12")
 
     with face(folder, tmp_path / "state", watch=False) as running:
         running.dumps._contents = Altering(running.source.contents, act)

@@ -25,7 +25,6 @@ from headwater.storage.database_faults import (
     DatabaseClosed,
     DatabaseFault,
     DatabaseIOFault,
-    DatabaseRemoved,
     DatabaseUnreachable,
     NotADatabase,
     SchemaTooNew,
@@ -132,7 +131,8 @@ class Database:
         if self._closed:
             raise DatabaseClosed("the database was closed", where=str(self.path))
         if not self._is_in_place():
-            raise DatabaseRemoved("the database was removed or replaced while it was open", where=str(self.path))
+            what = "the database was removed or replaced while it was open"
+            raise DatabaseFault(what, code="HW-DB-12", where=str(self.path))
         connection = self._writer
         transaction = Transaction(connection, self.path)
         try:

@@ -69,9 +69,3 @@ class DatabaseClosed(DatabaseFault):
     """The database was closed while it was still being read."""
 
     code = "HW-DB-10"
-
-
-class DatabaseRemoved(DatabaseFault):
-    """The file was removed or replaced while a process had it open: what that records would be lost with it."""
-
-    code = "HW-DB-12"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import RESERVED, XML, ZIP, BadName
+from headwater.storage.objects.interface import RESERVED, XML, ZIP
 from tests.contract.store.backend import StoreBackend
+from tests.support.failing import failing
 
 HOSTILE = {
     "empty": "",
@@ -48,7 +49,7 @@ class NamingContract:
             lambda: store.open(name),
             lambda: store.delete(name),
         ):
-            with pytest.raises(BadName):
+            with failing("HW-STO-10"):
                 attempt()
         assert list(store.names()) == []
 

@@ -250,12 +250,6 @@ def page_of(row: Row) -> Page:
     )
 
 
-def page_row(set_id: int, page: Page, first_slot: int) -> Row:
-    """A row for INSERT INTO page, in the order of its columns."""
-    times = to_optional(page.at), to_optional(page.completed), to_optional(page.stale_at)
-    return (set_id, page.number, first_slot, page.count, page.weight, page.touched, page.rendered, *times)
-
-
 def segment_of(row: Row) -> Segment:
     """From SEGMENT_COLUMNS."""
     number, first, last, from_us, until_us, weight = row

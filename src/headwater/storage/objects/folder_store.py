@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
+from headwater.errors import StoreFault
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.objects import folder_writing
 from headwater.storage.objects.folder_writing import (
@@ -35,7 +36,6 @@ from headwater.storage.objects.interface import (
     BLOCK_OCTETS,
     RESERVED,
     XML,
-    CannotRead,
     Coding,
     Mark,
     ObjectKind,
@@ -54,7 +54,7 @@ _REMEMBERED = 20_000
 class FolderStore:
     """Objects below `root`. Safe for several threads of one process; one process at a time writes, any number read.
 
-    Methods that take a name raise BadName, and what waits for the disk CannotRead and CannotWrite.
+    Methods that take a name raise UsageFault, and what waits for the disk StoreFault, of writing CannotWrite.
 
     `foreign` names folders directly below `root` or one level deeper that hold what is not ours (resources, state):
     they are never listed nor cleaned. `durable` syncs every file and folder before and after the rename.
@@ -185,8 +185,8 @@ class FolderStore:
             except (_Replaced, FileNotFoundError):
                 self._forget(name)
             except OSError as cause:
-                raise CannotRead(f"cannot open the document: {cause.strerror}", where=str(self._path(name))) from cause
-        raise CannotRead("the document is replaced faster than it can be opened", where=str(self._path(name)))
+                raise _unread(f"cannot open the document: {cause.strerror}", self._path(name)) from cause
+        raise _unread("the document is replaced faster than it can be opened", self._path(name))
 
     def _open(self, stored: StoredObject, coding: Coding) -> OpenObject:
         path = self._path(stored.name)
@@ -335,4 +335,8 @@ def _read_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise CannotRead(f"cannot read the document: {cause.strerror}", where=str(path)) from cause
+        raise _unread(f"cannot read the document: {cause.strerror}", path) from cause
+
+
+def _unread(what: str, path: Path) -> StoreFault:
+    return StoreFault(what, code="HW-STO-12", where=str(path))

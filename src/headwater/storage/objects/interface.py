@@ -28,22 +28,10 @@ Mark = Callable[[], str]
 """Asked for the mark after the last octets: printable ASCII, MARK_OCTETS at most (`checked_mark`)."""
 
 
-class BadName(UsageFault):
-    """A document name could lead out of the folder or collide with the store's own files."""
-
-    code = "HW-STO-10"
-
-
 class CannotWrite(StoreFault):
     """The file system refused the operation: full, read-only, no permission."""
 
     code = "HW-STO-11"
-
-
-class CannotRead(StoreFault):
-    """A stored document cannot be read."""
-
-    code = "HW-STO-12"
 
 
 class Coding(Enum):
@@ -126,7 +114,8 @@ class OpenObject:
         try:
             return os.pread(self._file.fileno(), octets, start)
         except OSError as cause:
-            raise CannotRead(f"cannot read the document: {cause.strerror}", where=self.stored.name) from cause
+            what = f"cannot read the document: {cause.strerror}"
+            raise StoreFault(what, code="HW-STO-12", where=self.stored.name) from cause
 
     def is_unchanged(self) -> bool:
         """Always: a file of ours is replaced, never written again."""
@@ -144,11 +133,11 @@ class OpenObject:
 
 
 def check_name(name: str) -> tuple[str, ...]:
-    """The parts of a name. Raises BadName for one that could leave a folder or collide with a store's own files."""
+    """The parts of a name. Raises UsageFault for one that could leave a folder or collide with a store's files."""
     parts = tuple(name.split("/"))
     good = all(part not in ("", ".", "..") and not part.startswith(RESERVED) for part in parts)
     if not good or "\0" in name or "\\" in name or name.endswith(".gz") or not _is_text(name):
-        raise BadName(f"not a document name: {name[:200]!r}")
+        raise UsageFault(f"not a document name: {name[:200]!r}", code="HW-STO-10")
     return parts
 
 
