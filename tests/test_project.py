@@ -30,7 +30,7 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_768,
+    "catalog": 5_662,
     "cli": 7_468,
     "copies": 509,
     "datasets": 590,
@@ -47,7 +47,7 @@ LINES = {
     "source": 5_360,
     "sparql": 258,
     "spec": 4_021,
-    "storage": 2_367,
+    "storage": 2_354,
     "sync": 24_971,
     "top": 1_083,
     "triplestores": 936,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 458
+MOST_MODULES = 457
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

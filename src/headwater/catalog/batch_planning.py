@@ -6,9 +6,7 @@ microseconds (`spec/times`).
 
 from __future__ import annotations
 
-import bisect
 import datetime as dt
-import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -148,26 +146,6 @@ class Places:
         self._now[uri] = place
         self._latest[uri] = Put(event, place, seq)
 
-    def append(self, weights: Sequence[int]) -> list[tuple[int, int]]:
-        """Give new resources of a load the next slots, in order: pairs of a page and how many of them lie on it."""
-        ends = list(itertools.accumulate(weights))
-        runs: list[tuple[int, int]] = []
-        done = before = 0
-        while done < len(weights):
-            page = self._room_for(weights[done])
-            most = min(len(weights), done + self._most_entries - page.count)
-            until = bisect.bisect_right(ends, before + self._most_octets - page.weight, done, most)
-            until = max(until, done + 1)  # a page takes one resource, whatever the limits are
-            count = until - done
-            page.count += count
-            page.touches += count
-            page.weight += ends[until - 1] - before
-            self.next_slot += count
-            runs.append((page.number, count))
-            done, before = until, ends[until - 1]
-        self.added += done
-        return runs
-
     def delete(self, uri: str, at_us: int | None) -> None:
         """Take a known resource from its page."""
         self.added -= 1
@@ -203,7 +181,10 @@ class Places:
 
     def _append(self, octets: int, at_us: int | None) -> Place:
         """A new slot on the last page, or on a new one when that is full."""
-        page, slot = self._room_for(octets), self.next_slot
+        page, slot = self._last, self.next_slot
+        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
+            page = PageFill(0 if page is None else page.number + 1, first_slot=slot)
+            self._last = self.pages[page.number] = page
         page.count += 1
         page.weight += octets
         page.touches += 1
@@ -211,14 +192,6 @@ class Places:
             page.first_us = at_us
         self.next_slot = slot + 1
         return Place(slot, page.number, octets)
-
-    def _room_for(self, octets: int) -> PageFill:
-        """The last page, or a new one when that is full."""
-        page = self._last
-        if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
-            page = PageFill(0 if page is None else page.number + 1, first_slot=self.next_slot)
-            self._last = self.pages[page.number] = page
-        return page
 
     def _leave(self, place: Place, at_us: int | None) -> None:
         page = self.pages[place.page]

@@ -17,7 +17,6 @@ from headwater.catalog.batch_planning import (
 )
 from headwater.catalog.faults import UnknownSet, WrongPhase
 from headwater.catalog.interface import Event, Limits, Page, Segment, SetState
-from headwater.catalog.sqlite.fast_load import Arrivals, arrival_rows
 from headwater.catalog.sqlite.rows import (
     PAGE_COLUMNS,
     SEGMENT_COLUMNS,
@@ -127,11 +126,6 @@ def write_places(transaction: Transaction, head: SetHeader, places: Places) -> N
     if outcome.fresh:
         transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
     _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
-
-
-def write_arrivals(transaction: Transaction, head: SetHeader, places: Places, arrivals: Arrivals) -> None:
-    transaction.many(_INSERT, arrival_rows(head.base, head.id, arrivals))
-    _write_pages(transaction, head.id, [page for page in places.pages.values() if page.touches])
 
 
 def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -> None:

@@ -25,7 +25,6 @@ from headwater.catalog.interface import (
     SetSnapshot,
     SetState,
 )
-from headwater.catalog.sqlite import fast_load
 from headwater.catalog.sqlite.batch import (
     STATE_QUERY,
     count_rows,
@@ -39,7 +38,6 @@ from headwater.catalog.sqlite.batch import (
     read_segments,
     read_state,
     sets_with_rows,
-    write_arrivals,
     write_log,
     write_places,
     write_rows,
@@ -126,12 +124,8 @@ class SqliteCatalog:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             write_rows(transaction, head, writes)
             places = read_places(transaction, head, events, self.limits.of(name))
-            arrivals = fast_load.arrivals(places, events)
-            if arrivals is None:
-                batch_planning.load(places, events)
-                write_places(transaction, head, places)
-            else:
-                write_arrivals(transaction, head, places, arrivals)
+            batch_planning.load(places, events)
+            write_places(transaction, head, places)
             transaction.run(
                 'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
                 (head.count + places.added, places.next_slot, head.id),

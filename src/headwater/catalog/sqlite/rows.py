@@ -175,7 +175,7 @@ def fresh_row(base: int, set_id: int, put: Put) -> Row:
         place.page,
         place.weight,
         put.seq,
-        to_optional(metadata.lastmod),
+        None if metadata.lastmod is None else to_microseconds(metadata.lastmod),
         metadata.hash,
         metadata.length,
         metadata.type,
