@@ -105,15 +105,19 @@ class Inflation:
             raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
 
 
-def inflate_whole(name: str, body: bytes, octets: int) -> bytes:
-    """The content of a small member, which has exactly so many octets. Raises BadPackage."""
-    inflater = raw_inflater()
-    try:
-        content = inflater.decompress(body, octets + 1)
-    except DeflateError as error:
-        raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
-    if not inflater.eof or inflater.unused_data or len(content) != octets:
-        raise BadPackage(f"{shown(name)} has another length than the central directory says")
+def unpacked(name: str, packed: bytes, octets: int, crc: int, *, is_deflated: bool) -> bytes:
+    """The content of a small member that has exactly so many octets, with this CRC. Raises BadPackage."""
+    content = packed
+    if is_deflated:
+        inflater = raw_inflater()
+        try:
+            content = inflater.decompress(packed, octets + 1)
+        except DeflateError as error:
+            raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
+        if not inflater.eof or inflater.unused_data:
+            raise BadPackage(f"{shown(name)} has another length than the central directory says")
+    if crc32(content) != crc or len(content) != octets:
+        raise BadPackage(f"{shown(name)} has another CRC or length than the central directory says")
     return content
 
 
@@ -145,7 +149,7 @@ class ZipDirectory:
         """The content of a member in blocks; up to 1 MiB comes as one. The last of them may be believed when the
         iteration ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
         record = member.record
-        if _is_small(member):
+        if is_small(member):
             yield self.read(member)
             return
         self._file.seek(member.begin)
@@ -166,19 +170,19 @@ class ZipDirectory:
 
     def read(self, member: ZipMember) -> bytes:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
-        if not _is_small(member):
+        if not is_small(member):
             return b"".join(self.blocks(member))
+        record = member.record
+        return unpacked(member.name, self.packed(member), record.plain, record.crc, is_deflated=record.method != STORED)
+
+    def packed(self, member: ZipMember) -> bytes:
+        """The content of a small member as it lies in the file; `unpacked` makes it what it is. Raises BadPackage."""
         self._file.seek(member.begin)
-        octets, record = self._file.read(member.end - member.begin), member.record
+        octets = self._file.read(member.end - member.begin)
         header = self._checked(member, octets)
-        end = header.octets + record.packed
-        content = octets[header.octets : end]
-        if record.method != STORED:
-            content = inflate_whole(member.name, content, record.plain)
-        if crc32(content) != record.crc or len(content) != record.plain:
-            raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
+        end = header.octets + member.record.packed
         _check_rest(member, header, octets[end:])
-        return content
+        return octets[header.octets : end]
 
     def check(self, member: ZipMember) -> None:
         """Read a member only to see that it is in order. Raises as `blocks`."""
@@ -225,7 +229,8 @@ class ZipDirectory:
             yield block
 
 
-def _is_small(member: ZipMember) -> bool:
+def is_small(member: ZipMember) -> bool:
+    """Whether a member is read at once."""
     return member.octets <= WHOLE_OCTETS and member.end - member.begin <= WHOLE_OCTETS
 
 

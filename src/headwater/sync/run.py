@@ -118,7 +118,7 @@ def synchronise(task: SyncTask) -> SyncReport:
         recall_public(wire, database)
         began_at = micros(now()) or 0
         try:
-            report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database).run()
+            report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock).run()
         except (HeadwaterError, OSError) as fault:
             if not options.dry_run:
                 keep_fault(database, url, began_at, micros(now()) or 0, fault)
@@ -182,7 +182,8 @@ def recall_public(wire: Transport, database: Database) -> None:
 class _Run:
     """One run over all sets, in a folder that is locked."""
 
-    def __init__(self, task: SyncTask, transport: Transport, database: Database) -> None:
+    def __init__(self, task: SyncTask, transport: Transport, database: Database, lock: int | None) -> None:
+        self._lock = lock
         self._task = task
         self._root = root = Path(task.destination)
         self._options = options = task.options
@@ -320,6 +321,7 @@ class _Run:
             listener=self._task.listener,
             each=self._task.each,
             now=lambda: micros(self._task.now()) or 0,
+            lock=self._lock,
             adopt=adopt,
         )
 

@@ -30,6 +30,9 @@ class RunContext(msgspec.Struct, kw_only=True):
     listener: Listener
     each: Callable[[Done], None]
     now: Callable[[], int]
+    lock: int | None = None
+    """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
+
     adopt: bool
     mirrors: MirrorHealth = msgspec.field(default_factory=MirrorHealth)
     """What this run has learnt of mirrors (DST-F11)."""

@@ -1,4 +1,4 @@
-"""Members in any order: the manifest says of which resource each is; and paths that are plain."""
+"""Members in any order: the manifest says of which resource each is, and who places it makes no difference."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headwater.errors import Exit
-from headwater.sync.copy.file_names import are_plain, natural_path
 from tests.support.copying import go
-from tests.support.examples import examples
 from tests.support.fake_dumps import Dumps, zipped
 from tests.sync.packages.test_package_transfer import COUNT, dumps, fetched, rows, tree, ways
 
 __all__ = ["dumps"]
 
 Package = Callable[[Dumps, list[str]], bytes]
+
+
+@pytest.fixture(params=["run", "process"], autouse=True)
+def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who places: the run itself, or the process beside it."""
+    if request.param == "process":
+        monkeypatch.setattr("headwater.sync.packages.placing.PROCESS_FROM", 1)
+        monkeypatch.setattr("headwater.sync.packages.placing.processors", lambda: 2)
 
 
 def members(dumps: Dumps, names: list[str], order: list[str]) -> bytes:
@@ -126,31 +130,3 @@ def test_what_is_wrong_with_a_package_is_told_of_that_package(dumps: Dumps, dest
     assert way.fault is not None
     assert set(fetched(dumps)) == {"/set/resources/large.bin", f"/set/resources/{wrong}"}
     assert rows(dest)
-
-
-BASE = "http://h.example/set/resources/"
-_LETTERS = st.sampled_from([*"aZ0._-/%?# ü~+", "..", "//", "/.", "%2f", "%41", ".headwater", "%uri"])
-
-
-@settings(max_examples=examples(400))
-@given(
-    st.lists(st.lists(_LETTERS, max_size=12).map("".join), min_size=1, max_size=4),
-    st.sampled_from([BASE, "http://h.example/"]),
-)
-def test_a_path_that_is_told_plain_is_the_natural_one(ends: list[str], base: str) -> None:
-    rests = [(BASE + end)[len(base) :] for end in ends]
-    if are_plain("\n".join(f"/{rest}" for rest in rests), len(rests)):
-        assert [natural_path(base + rest, base) for rest in rests] == [rest.encode() for rest in rests]
-
-
-@pytest.mark.parametrize("rest", ["a", "0000/f000001.json", "a-b/_c/d.e.f", "a" * 200])
-def test_the_usual_paths_are_plain(rest: str) -> None:
-    assert are_plain(f"/{rest}", 1)
-    assert are_plain(f"/{rest}\n/b\n/{rest}", 3)
-
-
-@pytest.mark.parametrize("rest", ["", "a/", ".a", "a/.b", "a//b", "/a", "a b", "a%20b", "a?b", "a\nb", "ü", "a\0"])
-def test_what_has_to_be_looked_at_is_not_plain(rest: str) -> None:
-    """RS-EXT-07, DST-P3: wherever it stands among usual ones."""
-    for lines in ([rest], [rest, "b"], ["b", rest], ["b", rest, "c"]):
-        assert not are_plain("\n".join(f"/{line}" for line in lines), len(lines))

@@ -97,6 +97,11 @@ class DestinationFolder:
         return Database(self.folder / "state.sqlite", SCHEMA, durability=Durability.NORMAL)
 
     @property
+    def lock(self) -> int | None:
+        """The open file by which the run holds the folder; None where it does not."""
+        return self._lock
+
+    @property
     def is_new(self) -> bool:
         """Whether this run holds a state that no run before has made."""
         return self._lock is not None and self.folder in self._made

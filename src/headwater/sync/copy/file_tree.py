@@ -53,6 +53,11 @@ class FileTree:
         self._folders: OrderedDict[bytes, int] = OrderedDict()
         self._backup = backup
 
+    @property
+    def keeps_backup(self) -> bool:
+        """Whether what is replaced or removed is kept."""
+        return self._backup is not None
+
     @cached_property
     def folds(self) -> bool:
         """Whether names that differ by case or Unicode normal form alone are one file here, as on APFS and NTFS.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 
 from headwater.packages.package import PackageFile
 from headwater.spec.kinds import Kind
@@ -19,7 +20,7 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.packages.dump_documents import ListedPackage
-from headwater.sync.packages.placing import MemberPlacing, StatedByManifest
+from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, WantedMember
 from headwater.sync.source_times import micros
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
@@ -123,9 +124,15 @@ class PackageContent:
         `objection`: what the scope, which is another by now perhaps, says of what an earlier run has failed to fetch.
         Raises BadPackage where a member is not what the package says of it: the rest is left.
         """
+        with closing(self._members(results, objection)) as members:
+            placing.place(self._package.directory, members, self.wanted.resources)
+
+    def _members(
+        self, results: ResultLog, objection: Callable[[str], str | None]
+    ) -> Generator[WantedMember, None, None]:
+        """The members that are wanted, with their work noted as about to be placed."""
         columns = f"SELECT p.place, p.name, p.hash, p.length, {self._agrees}, {_WORK}"
         query = f"{columns} {_WANTED} AND p.place > ? ORDER BY p.place LIMIT {_CHUNK}"
-        directory = self._package.directory
         told: list[Row] = [(0,)]
 
         def select(t: Transaction) -> list[Row]:
@@ -136,14 +143,12 @@ class PackageContent:
             try:
                 for _, name, hash_, length, agreed, *_ in told:
                     work = works.popleft()
+                    member = self._package.directory.get(name)
+                    assert member is not None
                     if _is_refused(work, objection):
                         results.left(work)
-                        continue
-                    member = directory.get(name)
-                    assert member is not None
-                    stated = StatedByManifest(hash_, length) if agreed else None
-                    placing.place(work, directory, member, stated)
-                    results.flush_when_due()
+                    else:
+                        yield WantedMember(work, member, StatedByManifest(hash_, length) if agreed else None)
             finally:
                 for work in works:
                     results.left(work)

@@ -96,10 +96,6 @@ class PackageTransfer:
             results.flush()
         return [*ways, *self._plan.not_taken]
 
-    def _placing(self, tree: FileTree, results: ResultLog) -> MemberPlacing:
-        context = self._context
-        return MemberPlacing(tree, results, self._counts, context.each, largest=context.options.largest)
-
     def _adopt(self, tree: FileTree, results: ResultLog) -> None:
         """What is there already is not fetched by a package either."""
         last = 0
@@ -143,7 +139,7 @@ class PackageTransfer:
         """Fetch one package and take what is wanted of it. Raises SourceFault."""
         listed, objection = chosen.package, self._scope.objection
         download = PackageDownload(self._context.transport, listed, self._context.temp, objection)
-        placing = self._placing(tree, results)
+        placing = MemberPlacing(self._context, tree, results, self._counts)
         try:
             download.fetch()
             with open(download.path, "rb", buffering=1 << 20) as file:
@@ -180,7 +176,7 @@ class PackageTransfer:
     def _ask(self, tree: FileTree, results: ResultLog, way: TransferWay, bounds: BatchBounds) -> None:
         offer, context = self._plan.offer.on_demand, self._context
         assert offer is not None
-        placing = self._placing(tree, results)
+        placing = MemberPlacing(self._context, tree, results, self._counts)
 
         def take(path: Path, limits: PackageLimits) -> None:
             with path.open("rb", buffering=1 << 20) as file:
