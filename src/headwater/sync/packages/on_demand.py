@@ -18,7 +18,7 @@ from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row
 from headwater.sync.network.transport import Fetch, Fetched, Transport
-from headwater.sync.packages.cost_model import LARGE_OCTETS
+from headwater.sync.packages.package_choice import LARGE_OCTETS
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE
 from headwater.typed_decoding import from_json

@@ -18,8 +18,8 @@ from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter
-from headwater.sync.packages.cost_model import USUAL_OCTETS, Demand
 from headwater.sync.packages.dump_documents import ListedPackage
+from headwater.sync.packages.package_choice import USUAL_OCTETS, Demand
 from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, WantedMember
 from headwater.sync.source_times import micros
 from headwater.sync.transfer.result_log import ResultLog

@@ -1,0 +1,66 @@
+"""Which way to resources is taken: a table of what is wanted and offered."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.sync.packages.package_choice import Demand, Prefer, choose_demand, choose_packages
+
+KIB, MIB = 1 << 10, 1 << 20
+
+PACKAGES = [
+    # wanted, octets of the packages, taken
+    ("all of many small ones", Demand(20_000, 80 * MIB), 40 * MIB, True),
+    ("the half of many small ones", Demand(10_000, 40 * MIB), 80 * MIB, True),
+    ("a tenth of them", Demand(2_000, 8 * MIB), 80 * MIB, False),
+    ("tiny ones: most of a package is headers", Demand(70_000, 490_000), 10_204_541, True),
+    ("eleven", Demand(11, 44 * KIB), 40 * KIB, False),
+    ("nothing", Demand(0, 0), 40 * KIB, False),
+    ("of unknown length", Demand(20_000, 80 * MIB), None, True),
+]
+
+
+@pytest.mark.parametrize(("said", "wanted", "length", "taken"), PACKAGES, ids=lambda _: "")
+def test_packages_are_fetched_where_a_quarter_of_their_octets_is_wanted(
+    said: str, wanted: Demand, length: int | None, taken: bool
+) -> None:
+    decided = choose_packages(length, wanted, Prefer.AUTO)
+    assert decided.taken is taken, f"{said}: {decided.why}"
+    assert decided.why
+    assert not choose_packages(length, wanted, Prefer.LISTS).taken
+    assert choose_packages(length, wanted, Prefer.ONLY_DUMPS).taken is bool(wanted.resources)
+
+
+PREFERRED = [
+    # wanted, octets of the packages, taken by who prefers dumps
+    ("one of a large package", Demand(1, 4 * KIB), 40 * MIB, False),
+    ("many small ones, and little of it all the same", Demand(12, 48 * KIB), 40 << 30, False),
+    ("a tenth of it", Demand(1, 4 * MIB), 40 * MIB, True),
+    ("tiny ones: most of a package is headers", Demand(70_000, 490_000), 10_204_541, True),
+    ("one of a small package", Demand(1, 4 * KIB), MIB, True),
+    ("one of a package of unknown length", Demand(1, 4 * KIB), None, True),
+    ("nothing", Demand(0, 0), 4 * KIB, False),
+]
+
+
+@pytest.mark.parametrize(("said", "wanted", "length", "taken"), PREFERRED, ids=lambda _: "")
+def test_who_prefers_dumps_gets_no_large_package_of_which_little_is_wanted(
+    said: str, wanted: Demand, length: int | None, taken: bool
+) -> None:
+    decided = choose_packages(length, wanted, Prefer.DUMPS)
+    assert decided.taken is taken, f"{said}: {decided.why}"
+    assert decided.compared is bool(wanted.resources)
+
+
+@pytest.mark.parametrize(("wanted", "taken"), [(0, False), (11, False), (12, True), (1_000_000, True)])
+def test_from_a_dozen_on_small_resources_come_on_demand(wanted: int, taken: bool) -> None:
+    demand = Demand(wanted, wanted * KIB)
+    assert choose_demand(demand, Prefer.AUTO).taken is taken
+    assert not choose_demand(demand, Prefer.LISTS).taken
+    assert choose_demand(demand, Prefer.DUMPS).taken is bool(wanted)
+
+
+def test_one_resource_is_told_in_the_singular() -> None:
+    one = Demand(1, 4 * KIB)
+    assert choose_packages(4 * KIB, one, Prefer.DUMPS).why.startswith("1 resource is wanted of it")
+    assert choose_demand(one, Prefer.DUMPS).why.startswith("1 resource that is not large")
