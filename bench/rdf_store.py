@@ -19,8 +19,8 @@ from headwater.copies.dataset_choice import RdfFile
 from headwater.rdf.differences import write_patch
 from headwater.rdf.syntaxes import N_QUADS
 from headwater.sync.copy.dataset_patching import applied_to_file, check_base
+from headwater.sync.datasets.dataset_sync import bring_up
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
-from headwater.sync.datasets.store_following import bring_up
 from headwater.sync.datasets.stores import EmbeddedFollower
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
 from headwater.triplestores.positions import StorePosition

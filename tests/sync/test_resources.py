@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.transfer.mirrors import mirror_base
+from headwater.sync.transfer.way_choice import mirror_base
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
 from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import (

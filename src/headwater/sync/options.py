@@ -169,7 +169,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
 
     def _check_types(self) -> None:
-        from headwater.sync.alternates.preference import is_media_type  # imported here: few prefer any
+        from headwater.sync.alternates import is_media_type  # imported here: few prefer any
 
         if wrong := [text for text in self.prefer_types if not is_media_type(text)]:
             raise UsageFault(f"{wrong[0]!r:.100} is no media type", advice="Name one as in application/pdf or image/*.")

@@ -12,7 +12,7 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
-from headwater.sync.transfer.mirrors import MirrorHealth
+from headwater.sync.transfer.way_choice import MirrorHealth
 
 
 class RunContext(msgspec.Struct, kw_only=True):

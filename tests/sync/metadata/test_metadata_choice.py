@@ -11,7 +11,7 @@ import pytest
 
 from headwater.errors import Exit, UsageFault
 from headwater.sync.filters import Choice
-from headwater.sync.metadata.described_choice import is_chosen
+from headwater.sync.metadata import is_chosen
 from headwater.sync.options import SyncOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, ln, sha, url

@@ -27,13 +27,13 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature, given_options
+from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery

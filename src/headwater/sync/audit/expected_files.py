@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.errors import Undetermined
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.alternates.staged_alternates import keep_representations
+from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import SetAudit
 from headwater.sync.filters import Choice
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
@@ -19,7 +19,7 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
-from headwater.sync.metadata.statements import restate_by_changes, restate_by_list
+from headwater.sync.metadata import restate_by_changes, restate_by_list
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import Offer, SetRow, one_set

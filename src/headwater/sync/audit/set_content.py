@@ -29,7 +29,7 @@ class SetContent:
     def restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
-            from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
+            from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._wanted, listed=True)
 

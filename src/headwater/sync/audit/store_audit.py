@@ -16,9 +16,9 @@ from headwater.rdf.canonical import DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
+from headwater.sync.datasets.dataset_sync import compared
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
-from headwater.sync.datasets.store_following import compared
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.options import SyncOptions
 from headwater.sync.state.set_rows import SetRow

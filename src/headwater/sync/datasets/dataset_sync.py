@@ -2,22 +2,187 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import IO, BinaryIO, Final, NamedTuple, Protocol
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.copies.schema import JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
+from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
+from headwater.rdf.differences import PatchSummary
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.sync.datasets.held_datasets import held_dataset
-from headwater.sync.datasets.kept_states import KeptStates
-from headwater.sync.datasets.store_following import bring_up, is_altered
+from headwater.sync.datasets.kept_states import CountedState, KeptState, KeptStates
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
-from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.embedded_store import write_normalised
+from headwater.triplestores.positions import StorePosition, StoreState, iri_text
+from headwater.triplestores.value_forms import forms_still_there
+
+_RARELY: Final = 100
+"""Where nothing has changed, a count that took more than a second is made again after so many times as long."""
+
+
+class FollowingStore(Protocol):
+    """A store that follows a dataset."""
+
+    most_changes: int
+    """More changes than these are loaded as a whole."""
+
+    def state(self) -> StoreState:
+        """The position, and what is under way."""
+        ...
+
+    def load(self, dataset: Path, position: StorePosition) -> None:
+        """Hold what is in a file, and nothing else."""
+        ...
+
+    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
+        """Remove and add statements, and move the position."""
+        ...
+
+    def count(self) -> int:
+        """How many statements of the dataset are there."""
+        ...
+
+    def write_statements(self, target: IO[bytes]) -> object:
+        """Write all statements as N-Quads, in the forms of the store."""
+        ...
+
+
+class StoreContent(NamedTuple):
+    """What a store holds, and whether that is a dataset: as it was published, or with literals in other forms."""
+
+    held: DatasetSummary
+    is_same: bool
+    is_normalised: bool
+
+
+def compared(store: FollowingStore, published: Path, sha256: str, scratch: Path) -> StoreContent:
+    """What a store holds, compared with a file of canonical N-Quads that has this SHA-256. Raises StoreFault."""
+    with (scratch / "raw").open("wb") as raw:
+        store.write_statements(raw)
+    held = _canonical(scratch / "raw", scratch / "held")
+    if held.sha256 == sha256:
+        return StoreContent(held, is_same=True, is_normalised=False)
+    sums = []
+    for path in (scratch / "held", published):
+        write_normalised(path, scratch / "forms")
+        sums.append(_canonical(scratch / "forms", scratch / "normalised").sha256)
+    return StoreContent(held, is_same=False, is_normalised=sums[0] == sums[1])
+
+
+def _canonical(source: Path, target: Path) -> DatasetSummary:
+    inputs = [RdfInput(source, N_QUADS)]
+    return write_canonical(inputs, target, scratch=target.parent, options=LABELS_KEPT, durable=False)
+
+
+def is_altered(store: FollowingStore, kept: KeptStates, wanted: KeptState, *, proved: bool) -> bool:
+    """Whether a store does not hold what it was left with: seen by the number of its statements, or, where that is
+    another or what is there is to be `proved`, by all of them. One that is on its way, or that no run knows, is not."""
+    state = store.state()
+    held, counted = state.position, kept.counted
+    if held is None or state.under_way is not None or held.sha256 not in kept:
+        return False
+    if counted is None or counted.sha256 != held.sha256:
+        counted = CountedState(held.sha256, held.quads)  # of an earlier version, or a killed run
+    rests = held.sha256 == wanted.sha256 and counted.seconds > 1 and not proved
+    if rests and time.time() - counted.at < _RARELY * counted.seconds:
+        return False
+    found = _count(store, held.sha256)
+    if proved or found.count != counted.count:
+        with kept.scratch() as folder:
+            content = compared(store, kept.path(held.sha256), held.sha256, Path(folder))
+        if not (content.is_same or content.is_normalised):
+            return True
+    kept.remember(found)
+    return False
+
+
+def _count(store: FollowingStore, sha256: str) -> CountedState:
+    began = time.monotonic()
+    count = store.count()
+    return CountedState(sha256, count, time.time(), time.monotonic() - began)
+
+
+def bring_up(
+    store: FollowingStore, kept: KeptStates, wanted: KeptState, place: StorePosition, *, name: str, anew: bool
+) -> StoreReport:
+    """Bring a store to a state that is kept, or load it `anew`. `place` is the position that it gets."""
+    report = StoreReport(store=name)
+    state = store.state()
+    held = state.position
+    if anew or (held is not None and held.dataset != iri_text(place.dataset)):
+        held = None
+    way = _way(state.under_way, held, wanted.sha256, kept)
+    if state.under_way is not None and not way:
+        held = None  # it has some of a state that nobody has kept, whatever it says that it had
+    for target in way:
+        assert held is not None
+        position = place if target == wanted.sha256 else StorePosition(place.dataset, target, 0)
+        changes = _patched(store, kept, held.sha256, position, min(store.most_changes, max(wanted.quads, 1000)))
+        if changes is None:
+            held = None
+            break
+        held = position
+        report.done = "patched"
+        report.removed, report.added = changes.removed, changes.added
+    if held is None or held.sha256 != wanted.sha256:
+        store.load(kept.path(wanted.sha256), place)
+        report.done, report.removed, report.added = "loaded", 0, wanted.quads
+    kept.forget_changes()
+    kept.keep_only(wanted.sha256)
+    if report.done != "unchanged":
+        kept.remember(_count(store, wanted.sha256))
+    return report
+
+
+def _way(under_way: str | None, held: StorePosition | None, wanted: str, kept: KeptStates) -> list[str]:
+    """The states to go to, one after the other; none where the store is there, or has to be loaded.
+
+    What was begun is done first: a store on its way to a state may have some of it already.
+    """
+    if held is None or held.sha256 not in kept or (under_way is not None and under_way not in kept):
+        return []
+    steps = [wanted] if under_way in (None, wanted) else [str(under_way), wanted]
+    return [] if under_way is None and held.sha256 == wanted else steps
+
+
+def _patched(
+    store: FollowingStore, kept: KeptStates, before: str, position: StorePosition, most: int
+) -> PatchSummary | None:
+    """Apply what differs between two states; None where that is too much."""
+    try:
+        path, changes = kept.changes(before, position.sha256)
+        if changes.removed + changes.added > most:
+            return None
+        with path.open("rb") as removals, path.open("rb") as again, path.open("rb") as additions:
+            restored = forms_still_there(_signed(again, b"-"), kept.path(position.sha256))
+            store.apply(_signed(removals, b"-"), _both(_signed(additions, b"+"), restored), position)
+    finally:
+        kept.forget_changes()
+    return changes
+
+
+def _both(first: Iterable[bytes], second: Iterable[bytes]) -> Iterator[bytes]:
+    yield from first
+    yield from second
+
+
+def _signed(lines: BinaryIO, sign: bytes) -> Iterator[bytes]:
+    """The statements of one sign: removals stand before additions."""
+    for line in lines:
+        if line[:1] == sign:
+            yield line[1:]
+        elif sign == b"-":
+            return
 
 
 class DatasetSync:

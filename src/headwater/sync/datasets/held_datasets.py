@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
+from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, chosen_dataset, name_of, rdf_file
+from headwater.patches.registry import N_QUADS_DIFF
+from headwater.rdf.syntaxes import is_patch
+from headwater.spec.kinds import PATCH
+from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.sync.lists.entries import all_links, encode_links
 
 _HELD = (
     "SELECT uri, path, type, extra, digest, changed_at FROM resources WHERE set_id = ? AND path IS NOT NULL"
@@ -43,3 +49,52 @@ def _rdf_files(rows: Iterable[Row]) -> list[RdfFile]:
             if len(files) >= _MOST_FILES:
                 break
     return files
+
+
+_FOUND: Final = (
+    "SELECT rowid, uri, coalesce(loc, uri), type, hash, length FROM temp.changed WHERE change != 'deleted'"
+    " AND (uri LIKE '%.nqud' OR type LIKE ?)"
+)
+_RESTATE: Final = (
+    "UPDATE temp.changed SET uri = ?, loc = NULL, lastmod = NULL, length = NULL, hash = NULL, type = NULL,"
+    " encoding = NULL, extra = NULL, change = 'updated', refused = 0, links = ? WHERE rowid = ?"
+)
+
+
+_WITH_PATCH: Final = (
+    "SELECT c.n, c.links, r.links, c.hash IS NOT NULL AND c.hash = r.listed_hash FROM temp.changed c"
+    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.links IS NOT NULL WHERE c.pending AND c.links LIKE ?"
+)
+
+
+def keep_links(t: Transaction, set_id: int) -> None:
+    """Have changes of datasets say what is held of them: they have one link, to the patch (TIM-A2).
+
+    What a link said of another state than this one, its hash for instance, is left out.
+    """
+    found = []
+    for n, links, held, same in t.rows(_WITH_PATCH, (set_id, f"%{N_QUADS_DIFF}%")):
+        told = all_links(links)
+        if all(link.rel == PATCH for link in told):
+            kept = (link for link in all_links(held) if link.rel != PATCH)
+            told += [link if same else Link(rel=link.rel, href=link.href, type=link.type) for link in kept]
+            found.append((encode_links(told), n))
+    t.many("UPDATE temp.changed SET links = ? WHERE n = ?", found)
+
+
+def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: bool = False) -> None:
+    """Make staged changes of patches those of the dataset of the set, which is fetched whole where no hash tells what
+    a patch leads to. Where no dataset is held, or `listed`, they stay what they are: files.
+    """
+    try:
+        dataset = held_dataset(t, set_id, wanted)
+        if dataset is None and listed:
+            dataset = listed_dataset(t, wanted)
+    except NoSingleDataset:
+        return
+    if dataset is None:
+        return
+    found = [row for row in t.rows(_FOUND, (f"{N_QUADS_DIFF}%",)) if is_patch(row[3], name_of(row[1]))]
+    for row, _, loc, _, hash_, length in found:
+        link = Link(rel=PATCH, href=loc, type=N_QUADS_DIFF, hash=hash_, length=length)
+        t.run(_RESTATE, (dataset.uri, encode_links([link]), row))

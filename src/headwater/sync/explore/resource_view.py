@@ -20,11 +20,11 @@ from headwater.spec.uris import normalise
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.explore.offer_tree import wanted_offers
 from headwater.sync.lists.documents import DocumentRead, Documents
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, given_options
+from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection

@@ -21,7 +21,7 @@ from headwater.progress import Done
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.alternates.staged_alternates import keep_representations
+from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery

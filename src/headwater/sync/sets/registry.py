@@ -17,7 +17,6 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.faults import Unreachable, cause_of
 from headwater.sync.filters import Scope, hosts_of, origin_of
 from headwater.sync.lists.capability_lists import RememberedOffer, unusable
@@ -25,6 +24,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.options import SyncOptions
+from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
     Alike,

@@ -16,7 +16,7 @@ import msgspec
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
-from headwater.sync.alternates.preference import accept_header
+from headwater.sync.alternates import accept_header
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
@@ -102,7 +102,7 @@ class ResourceTransfer:
         self._unconfirmed = unconfirmed
         self._objection = objection
         self._each = context.each
-        self._ways = WayChoice(context, warn)
+        self._ways = WayChoice(context.options, context.mirrors, context.transport.options.monotonic, warn)
         types = context.options.prefer_types
         self._negotiated = (("Accept", accept_header(types)),) if types else ()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}

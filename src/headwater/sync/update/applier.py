@@ -14,12 +14,12 @@ from headwater.files.whole_writes import Room
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.alternates.staged_alternates import hold_needed
+from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
 from headwater.sync.lists.refused_entries import any_refused
-from headwater.sync.metadata.described_choice import stages
+from headwater.sync.metadata import stages
 from headwater.sync.network.throttling import FIRST_LIMIT
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base

@@ -13,7 +13,7 @@ from headwater.spec.kinds import PATCH
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
-from headwater.sync.metadata.statements import forget_statements, restate_by_changes, restate_by_list
+from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state.set_rows import SetRow

@@ -21,8 +21,7 @@ from headwater.rdf.applying import apply_patches
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.copy.dataset_patching import check_growth
-from headwater.sync.datasets.held_datasets import listed_dataset
-from headwater.sync.datasets.patch_entries import restate_patches
+from headwater.sync.datasets.held_datasets import listed_dataset, restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position

@@ -19,7 +19,7 @@ from headwater.sync.copy.file_names import (
 )
 from headwater.sync.copy.local_files import fold_held
 from headwater.sync.filters import Choice
-from headwater.sync.metadata.described_choice import DescribedChoice
+from headwater.sync.metadata import DescribedChoice
 from headwater.sync.state.set_rows import SetRow
 
 _TAKEN = """

@@ -13,14 +13,14 @@ from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
-from headwater.sync.dumps.dump_lists import DumpLists
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
-from headwater.sync.metadata.statements import forget_statements
+from headwater.sync.metadata import forget_statements
 from headwater.sync.options import signature_of
+from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
@@ -86,7 +86,7 @@ class SetContext:
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
-            from headwater.sync.datasets.patch_entries import restate_patches  # takes the RDF library along
+            from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
@@ -95,7 +95,7 @@ class SetContext:
         if self.row.position is not None and self.row.position.told is not None:
             ask_for_old_deletions(t, set_id)
         if any_patches(t):
-            from headwater.sync.datasets.patch_entries import keep_links
+            from headwater.sync.datasets.held_datasets import keep_links
 
             keep_links(t, set_id)
         keep_dataset_flags(t, set_id)

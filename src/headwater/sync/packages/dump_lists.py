@@ -110,8 +110,8 @@ class DumpLists(DocumentsOver[Documents]):
         self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
         # imported here: they take long to load, and most sources offer lists
-        from headwater.sync.dumps.package_manifest import read_manifest
         from headwater.sync.packages.package_content import MANIFESTS
+        from headwater.sync.packages.package_manifest import read_manifest
 
         package = package_of(known.entry)
         validators = _by_hash(package)

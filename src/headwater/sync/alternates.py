@@ -2,21 +2,61 @@
 
 Whoever reads the staged tables then knows nothing of alternates: each is a resource under its own URI, with what its
 link says of it. Which alternate stands for which resource is remembered (`representations`), because a deletion names
-the resource alone; what is remembered follows when all that a list said is done.
-"""
+the resource alone; what is remembered follows when all that a list said is done."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.alternates.preference import preferred_alternate
 from headwater.sync.filters import REFUSALS, Scope
 from headwater.sync.lists.entries import encoded_links, links_of
 from headwater.sync.source_times import micros
+
+_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
+_ESSENCE_ENDS = ";"
+
+
+def is_media_type(text: str) -> bool:
+    """Whether this names a media type, or all of one kind (`image/*`)."""
+    return _TYPE.match(essence(text)) is not None
+
+
+def essence(text: str | None) -> str:
+    """Type and subtype alone, in lower case."""
+    return (text or "").partition(_ESSENCE_ENDS)[0].strip().lower()
+
+
+def preferred_alternate(types: Sequence[str], own: str | None, alternates: Sequence[Link]) -> Link | None:
+    """The alternate that is copied in place of `loc`, whose type is `own`; None: `loc` itself.
+
+    The first of `types` that anything has decides; `loc` counts before alternates of the same type, of those the one
+    with the best `pri`, then the first. An alternate without a type is never chosen.
+    """
+    for wanted in map(essence, types):
+        if fits(wanted, own):
+            return None
+        found = [link for link in alternates if fits(wanted, link.type)]
+        if found:
+            return min(found, key=lambda link: link.pri or 999_999)
+    return None
+
+
+def fits(wanted: str, given: str | None) -> bool:
+    """Whether a media type is the one that is wanted."""
+    said = essence(given)
+    return said == wanted or (wanted.endswith("/*") and said.startswith(wanted[:-1]))
+
+
+def accept_header(types: Sequence[str]) -> str:
+    """What is asked of a generic URI: the preferred types in their order, then anything (RFC 9110, 12.5.1)."""
+    wanted = [essence(text) for text in types[:9]]
+    return ", ".join([*(f"{text};q={1 - 0.1 * n:.1f}" if n else text for n, text in enumerate(wanted)), "*/*;q=0.05"])
+
 
 _CHUNK = 2_000
 _LIKE = """links LIKE '%"alternate"%'"""

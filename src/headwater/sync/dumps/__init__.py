@@ -1,1 +1,0 @@
-"""Dumps read as lists: what a source without a Resource List or a Change List has, by the manifests of its packages."""

@@ -1,1 +1,0 @@
-"""Metadata records: resources chosen by what describes them, and records before their contents (RS-DST-16, DST-S5)."""
