@@ -38,7 +38,7 @@ LINES = {
     "http": 5_859,
     "ingest": 8_476,
     "notify": 4_217,
-    "packages": 1_531,
+    "packages": 1_528,
     "patches": 861,
     "processes": 414,
     "publish": 7_149,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 24_971,
+    "sync": 24_962,
     "top": 1_083,
     "triplestores": 936,
     "versions": 1_311,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 457
+MOST_MODULES = 449
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -45,20 +45,12 @@ def possible_names(path: str) -> tuple[str, ...]:
     """The names to look for, in this order: the literal one, then the percent-decoded one where it is another and as
     safe (AMB-36). Raises BadPath when the literal one is refused."""
     name = member_name(path)
-    decoded = percent_decoded(name)
-    return (name,) if decoded is None else (name, decoded)
-
-
-def percent_decoded(name: str) -> str | None:
-    """The percent-decoded form of a name, where it is another one and as safe (AMB-36)."""
-    if "%" not in name:
-        return None
     try:
         decoded = unquote_to_bytes(name).decode()
         check_name(decoded)
     except (UnicodeDecodeError, BadPath):
-        return None
-    return decoded if decoded != name else None
+        return (name,)
+    return (name,) if decoded == name else (name, decoded)
 
 
 def check_name(name: str) -> None:
