@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_line, json_option, printable
+from headwater.cli.shared_options import FILE, FOLDER, option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -27,75 +28,49 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
-@click.option(
-    "--listen",
-    "address",
-    metavar="HOST:PORT",
-    help="Address to listen on; port 0: any free one.  [default: 127.0.0.1:8080]",
-)
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where subscriptions and what is to be delivered are kept.  [default: $XDG_STATE_HOME/headwater/hub, or else"
+@option("--listen HOST:PORT", "Address to listen on; port 0: any free one.  [default: 127.0.0.1:8080]", name="address")
+@option(
+    "--state DIR",
+    "Where subscriptions and what is to be delivered are kept.  [default: $XDG_STATE_HOME/headwater/hub, or else"
     " ~/.local/state/headwater/hub]",
+    FOLDER,
 )
-@click.option(
-    "--base-url", metavar="URL", help="URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]"
-)
-@click.option(
-    "--token",
-    metavar="TOKEN",
-    help="Believe publishers who send this bearer token, better by --token-file; without one the topic is asked.",
-)
-@click.option(
-    "--token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="The same, one token a line."
-)
-@click.option(
-    "--allow-private",
-    "private",
+@option("--base-url URL", "URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]")
+@option("--token TOKEN", "Trust publishers with this token (better by --token-file); without one, topics are asked.")
+@option("--token-file FILE", "The same, one token a line.", FILE)
+@option(
+    "--allow-private [ADDRESS]",
+    "Allow private and loopback callbacks and topics: all, or this address or network (may be repeated).",
+    name="private",
     is_flag=False,
     flag_value="all",
     multiple=True,
-    metavar="[ADDRESS]",
-    help="Let callbacks and topics be at private and loopback addresses: all, or this address or network (may be"
-    " repeated).",
 )
-@click.option(
-    "--trust-proxy",
-    "proxies",
+@option(
+    "--trust-proxy ADDRESS",
+    "Trust X-Forwarded-For of the proxy at this address or network (may be repeated).",
+    name="proxies",
     multiple=True,
-    metavar="ADDRESS",
-    help="Believe the reverse proxy at this address or network which client asks (X-Forwarded-For; may be repeated).",
 )
-@click.option(
-    "--lease-bounds", metavar="MIN..MAX", help="Seconds that a subscription may last.  [default: 300..2678400]"
-)
-@click.option(
+@option("--lease-bounds MIN..MAX", "Seconds that a subscription may last.  [default: 300..2678400]")
+@option(
     "--signature",
-    type=click.Choice(["sha1", "sha256", "sha384", "sha512"]),
+    "Digest of signatures.  [default: sha256]",
+    click.Choice(["sha1", "sha256", "sha384", "sha512"]),
     default="sha256",
-    help="Digest by which deliveries are signed.  [default: sha256]",
 )
-@click.option(
-    "--ca",
-    "authorities",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Also trust these CA certificates (PEM).",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No access log.")
-@click.option(
+@option("--ca FILE", "Also trust these CA certificates (PEM).", FILE, name="authorities")
+@option("-q, --quiet", "No access log.")
+@option(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    "Form of the log on standard error.  [default: text]",
+    click.Choice(["text", "json"]),
     default="text",
-    help="Form of the log on standard error.  [default: text]",
 )
-@click.option(
+@option(
     "--json",
-    "as_json",
-    is_flag=True,
-    help="Once it listens, write one line of JSON on standard output: event, url, address, state, pid.",
+    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
+    name="as_json",
 )
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> Exit | None:
@@ -111,12 +86,8 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
 
 
 @command.command("status", short_help="Show subscriptions, topics and what is still to be delivered.")
-@click.option(
-    "--state", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="The hub's state folder."
-)
-@click.option(
-    "--topics", "limit", type=click.IntRange(0, 10_000), default=20, metavar="N", help="Topics to show.  [default: 20]"
-)
+@option("--state DIR", "The hub's state folder.", FOLDER)
+@option("--topics N", "Topics to show.  [default: 20]", click.IntRange(0, 10_000), name="limit", default=20)
 @json_option
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:

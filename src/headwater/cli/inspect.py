@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import json_option, standard_input
+from headwater.cli.shared_options import option
 from headwater.cli.source_access import given_options, source_options
 from headwater.errors import Exit, UsageFault
 
@@ -25,11 +26,9 @@ _LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport onl
 @click.command(name="inspect")
 @click.argument("target")
 @json_option
-@click.option(
-    "--ndjson", "as_lines", is_flag=True, help="Write one line of JSON for each entry; warnings go to standard error."
-)
-@click.option("--all", "show_all", is_flag=True, help="Show every entry, not only the first 20.")
-@click.option("--base", metavar="URI", help="The document's own URI, to resolve relative ones in a file.")
+@option("--ndjson", "Write one line of JSON for each entry; warnings go to standard error.", name="as_lines")
+@option("--all", "Show every entry, not only the first 20.", name="show_all")
+@option("--base URI", "The document's own URI, to resolve relative ones in a file.")
 @source_options
 def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None, **wanted: Any) -> Exit:
     """Read the document or package at TARGET (a URL, a file, or - for standard input) and show what is in it.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from headwater.cli.shared_options import option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _UNPRINTABLE_IN_JSON = re.compile(
 
 JSON_BEGUN = "headwater.json begun"
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON on standard output.")
+json_option = option("--json", "Write the result as JSON on standard output.", name="as_json")
 
 
 def printable(text: str) -> str:

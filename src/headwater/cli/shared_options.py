@@ -6,58 +6,73 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from headwater.quantities import kept_from, octets_from, seconds_from
 
-if TYPE_CHECKING:
-    pass
-
-
 Command = TypeVar("Command", bound=Callable[..., Any])
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False)
 
-_OPTIONS = (
-    click.option("--sparql-query", metavar="URL", help="The address for queries, if it is another."),
-    click.option(
-        "--sparql-user",
+
+def option(
+    declared: str, text: str, kind: Any = None, *, name: str | None = None, **more: Any
+) -> Callable[[Command], Command]:
+    """An option as `--help` shows it, `-o, --output FILE`, with the word for its value, and what `text` says of it.
+
+    Without a word and a `kind` of value it is a flag. `name` is that of the parameter, if it is another one; `more` is
+    what `click.option` takes besides.
+    """
+    *others, last = declared.split(", ")
+    flag, _, metavar = last.partition(" ")
+    if not metavar and kind is None:
+        more.setdefault("is_flag", True)
+    names = [*others, flag, *([] if name is None else [name])]
+    return click.option(*names, type=kind, metavar=metavar or None, help=text, **more)
+
+
+def options(*given: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several options at once, in this order."""
+
+    def give(command: Command) -> Command:
+        for one in reversed(given):
+            command = one(command)
+        return command
+
+    return give
+
+
+_STORES = (
+    option("--sparql-query URL", "The address for queries, if it is another."),
+    option(
+        "--sparql-user NAME:PASSWORD",
+        "Sent to the endpoint's origin only (Basic); better by the variable or ~/.netrc.",
         envvar="HEADWATER_SPARQL_USER",
-        metavar="NAME:PASSWORD",
-        help="User name and password (Basic), sent to the endpoint's origin only; better by the variable or ~/.netrc.",
     ),
-    click.option(
-        "--dataset",
-        metavar="URI",
-        help="Which file is the RDF dataset (URI or file name), if the source does not tell.",
-    ),
+    option("--dataset URI", "The file that is the RDF dataset (URI or file name), if the source does not tell."),
 )
 
 
-def store_options(command: Command) -> Command:
-    """Give a command the options of triplestores that it keeps current."""
-    return _with_stores(
-        command,
-        "Keep the RDF dataset of each set in an embedded triplestore of its own below DIR.",
-        "Keep RDF datasets in graphs of the SPARQL endpoint with this update address.",
-    )
+store_options = options(
+    option(
+        "--store DIR", "Keep each set's RDF dataset in an embedded triplestore in DIR.", click.Path(file_okay=False)
+    ),
+    option("--sparql URL", "Keep RDF datasets in graphs of the SPARQL endpoint with this update address."),
+    *_STORES,
+)
+"""Triplestores that a command keeps current."""
 
-
-def compared_store_options(command: Command) -> Command:
-    """Give a command the options of triplestores that it looks into."""
-    return _with_stores(
-        command,
-        "Compare the embedded triplestores below DIR, too, that `sync --store` keeps.",
-        "Compare the graphs of the SPARQL endpoint with this update address, too, that `sync --sparql` keeps.",
-    )
-
-
-def _with_stores(command: Command, of_store: str, of_endpoint: str) -> Command:
-    stores = click.option("--store", type=click.Path(file_okay=False), metavar="DIR", help=of_store)
-    endpoint = click.option("--sparql", metavar="URL", help=of_endpoint)
-    for option in reversed((stores, endpoint, *_OPTIONS)):
-        command = option(command)
-    return command
+compared_store_options = options(
+    option(
+        "--store DIR", "Also compare the embedded triplestores of `sync --store` in DIR.", click.Path(file_okay=False)
+    ),
+    option("--sparql URL", "Also compare the graphs of `sync --sparql` at this update address."),
+    *_STORES,
+)
+"""Triplestores that a command looks into."""
 
 
 def with_sparql_user(given: dict[str, Any]) -> dict[str, Any]:
@@ -190,83 +205,55 @@ class ConfigFile(click.Path):
 url_argument = click.argument("url", type=SourceAddress())
 config_argument = click.argument("config", required=False, type=ConfigFile(exists=True, dir_okay=False, path_type=Path))
 dest_argument = click.argument("dest", type=Destination(path_type=Path))
-profile_option = click.option(
+profile_option = option(
     "--profile",
-    type=click.Choice(["1.1", "both"]),
-    help="Write ResourceSync 1.1, or both: changes that clients of 1.0 understand too.  [default: 1.1]",
+    "Write ResourceSync 1.1, or both: clients of 1.0 then understand changes, too.  [default: 1.1]",
+    click.Choice(["1.1", "both"]),
 )
-catalog_option = click.option(
-    "--catalog",
-    metavar="PLACE",
-    help="The catalog: a file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]",
+catalog_option = option(
+    "--catalog PLACE", "A file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]"
 )
 
-_DESCRIBING = (
-    click.option("--describedby", metavar="URL", help="URL of a document about the set."),
-    click.option("--include", multiple=True, metavar="PATTERN", help="Publish only what matches (may be repeated)."),
-    click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated)."),
-    click.option(
-        "--hidden",
-        is_flag=True,
-        default=None,
-        help="Publish files and folders with names that begin with a dot, too, which are left out otherwise.",
+describes_a_set = options(
+    option("--describedby URL", "URL of a document about the set."),
+    option("--include PATTERN", "Publish only what matches (may be repeated).", multiple=True),
+    option("--exclude PATTERN", "Leave out what matches (may be repeated).", multiple=True),
+    option("--hidden", "Also publish files and folders whose names begin with a dot.", default=None),
+    option(
+        "--settle SECONDS",
+        "A file counts as finished when it has not changed for so long.  [default: 2]",
+        Duration(),
+        name="settle_seconds",
     ),
-    click.option(
-        "--settle",
-        "settle_seconds",
-        type=Duration(),
-        metavar="SECONDS",
-        help="A file that is open for writing counts as finished when it has been at rest for so long.  [default: 2]",
+    option(
+        "--max-delete SHARE",
+        "Hold deletions of more than this share (and ten files), or of everything; 1 allows all.  [default: 20%]",
+        Share(),
     ),
-    click.option(
-        "--max-delete",
-        type=Share(),
-        metavar="SHARE",
-        help="Hold deletions back when more than this share of what is held has vanished, where that is more than ten"
-        " files, or when everything has; 1 (or 100%) consents to all.  [default: 20%]",
+    option(
+        "--hash NAME", "A digest to state (may be repeated).  [default: md5, sha-256]", name="hashes", multiple=True
     ),
-    click.option(
-        "--hash",
-        "hashes",
-        multiple=True,
-        metavar="NAME",
-        help="A digest to state (may be repeated).  [default: md5, sha-256]",
+    option("--dump", "Also offer packages of all resources (Resource Dump), beside the documents.", default=None),
+    option(
+        "--change-dump", "Also offer packages of all changes (Change Dump), kept in the state folder.", default=None
     ),
-    click.option(
-        "--dump",
-        is_flag=True,
-        default=None,
-        help="Also offer packages with the octets of all resources (Resource Dump); they lie with the documents.",
-    ),
-    click.option(
-        "--change-dump",
-        is_flag=True,
-        default=None,
-        help="Also offer packages with the octets of all changes (Change Dump); they are kept in the state folder.",
-    ),
-    click.option(
+    option(
         "--patch",
+        "Also publish patches of JSON or N-Quads files (may be repeated); versions are kept.",
+        click.Choice(["json", "nquads"]),
         multiple=True,
-        type=click.Choice(["json", "nquads"]),
-        help="Also publish patches of updated JSON or N-Quads files (may be repeated); versions are kept for it.",
     ),
-    click.option(
+    option(
         "--archive",
-        is_flag=True,
+        "Also keep past documents, and archives that list them: the Resource List once a day.",
         default=None,
-        help="Also keep past documents, and archives that list them: the Resource List once a day, if it has changed.",
     ),
 )
+"""What one set of resources is."""
+
 _CHOOSING = ("describedby", "include", "exclude", "hidden", "settle_seconds", "max_delete", "hashes")
 DESCRIBING = (*_CHOOSING, "dump", "change_dump", "patch", "archive")
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
-
-
-def describes_a_set(command: Command) -> Command:
-    """Give a command the options that say what one set of resources is."""
-    for option in reversed(_DESCRIBING):
-        command = option(command)
-    return command
 
 
 class SectionedCommand(click.Command):

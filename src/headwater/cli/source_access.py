@@ -11,14 +11,13 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from headwater.cli.shared_options import Duration, WholeSeconds
+from headwater.cli.shared_options import FILE, Duration, WholeSeconds, option, options
 from headwater.errors import UsageFault
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PASSWORD = "HEADWATER_PASSWORD"  # noqa: S105  the name of a variable
 _MOST_HEADER_OCTETS = 1 << 16
-_FILE = click.Path(exists=True, dir_okay=False)
 
 _UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
 _RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
@@ -42,68 +41,49 @@ class Bandwidth(click.ParamType[int]):
         return int(rate)
 
 
-ca_option = click.option("--ca", type=_FILE, metavar="FILE", help="Also trust these CA certificates (PEM).")
-proxy_option = click.option(
-    "--proxy", metavar="URL", help="Send all requests through this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"
-)
+ca_option = option("--ca FILE", "Also trust these CA certificates (PEM).", FILE)
+proxy_option = option("--proxy URL", "Send all requests by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]")
 _ASKING = (
-    click.option(
-        "--token",
+    option(
+        "--token TOKEN",
+        "A bearer token for URL's origin only; better by HEADWATER_TOKEN, which `ps` does not show.",
         envvar="HEADWATER_TOKEN",
-        metavar="TOKEN",
-        help="A bearer token, sent to URL's origin only; better by HEADWATER_TOKEN: `ps` shows what is here.",
     ),
-    click.option(
-        "--user",
+    option(
+        "--user NAME[:PASSWORD]",
+        "For URL's origin only (Basic); better by HEADWATER_PASSWORD or ~/.netrc.",
         envvar="HEADWATER_USER",
-        metavar="NAME[:PASSWORD]",
-        help="User name and password (Basic), sent to URL's origin only; better by HEADWATER_PASSWORD or ~/.netrc.",
     ),
-    click.option(
-        "--header",
-        "headers",
+    option(
+        "--header 'NAME: VALUE'",
+        "A header for URL's origin only, or @FILE with one a line (may be repeated).",
+        name="headers",
         multiple=True,
-        metavar="'NAME: VALUE'",
-        help="A header sent to URL's origin only, or @FILE with one on each line (may be repeated).",
     ),
-    click.option("--cert", type=_FILE, metavar="FILE", help="A client certificate (PEM), shown to URL's origin only."),
-    click.option("--key", type=_FILE, metavar="FILE", help="Its key, if that is not in the same file."),
+    option("--cert FILE", "A client certificate (PEM), shown to URL's origin only.", FILE),
+    option("--key FILE", "Its key, if that is not in the same file.", FILE),
     ca_option,
     proxy_option,
 )
 _PACE = (
-    click.option(
-        "--concurrency",
-        type=click.IntRange(1, 256),
-        metavar="N",
-        default=64,
-        show_default=True,
-        help="Requests in flight.",
+    option("--concurrency N", "Requests in flight.", click.IntRange(1, 256), default=64, show_default=True),
+    option("--rate N", "At most N requests a second.", click.FloatRange(min=0, min_open=True)),
+    option(
+        "--bwlimit RATE", "Octets a second of all transfers together: 2M, 500k; a number alone is KiB.", Bandwidth()
     ),
-    click.option(
-        "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N requests a second."
-    ),
-    click.option(
-        "--bwlimit",
-        type=Bandwidth(),
-        metavar="RATE",
-        help="Limit of octets a second, over all transfers together: 2M, 500k; a number alone is KiB.",
-    ),
-    click.option(
-        "--timeout",
-        "stall_seconds",
-        type=WholeSeconds(1),
-        metavar="SECONDS",
+    option(
+        "--timeout SECONDS",
+        "A request fails after so long without data.",
+        WholeSeconds(1),
+        name="stall_seconds",
         default=30,
         show_default=True,
-        help="Time-out: a request fails after so long without data.",
     ),
-    click.option(
-        "--deadline",
-        "deadline_seconds",
-        type=Duration(0.1),
-        metavar="TIME",
-        help="End after so long, with what was done by then (2h, 90min); a later run goes on. Status 3.",
+    option(
+        "--deadline TIME",
+        "End after so long (2h, 90min) with status 3; a later run goes on.",
+        Duration(0.1),
+        name="deadline_seconds",
     ),
 )
 
@@ -111,11 +91,8 @@ ACCESS_HEADINGS: Final = {"concurrency": "Requests", "token": "Access to the sou
 """Where the sections of these options begin in the help of a command."""
 
 
-def source_options(command: Command) -> Command:
-    """Give a command the options of access to a source; `given_options` picks those that were given."""
-    for option in reversed((*_PACE, *_ASKING)):
-        command = option(command)
-    return command
+source_options = options(*_PACE, *_ASKING)
+"""Access to a source; `given_options` picks those that were given."""
 
 
 def given_options(wanted: dict[str, Any]) -> dict[str, Any]:

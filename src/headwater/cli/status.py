@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import click
 
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, show_some
-from headwater.cli.shared_options import Duration
+from headwater.cli.shared_options import Duration, option
 from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -198,14 +198,12 @@ _LEFT = frozenset({"set", "phase"})
 
 @click.command(name="status")
 @click.argument("place", metavar="PLACE")
-@click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option("--watch", type=Duration(0.1), metavar="SECONDS", help="Repeat at this interval, until Ctrl-C.")
-@click.option(
-    "--max-age",
-    type=Duration(),
-    metavar="SECONDS",
-    help="Exit status 1 when the last run of a copy without fault, or the last complete look of a source at a set, is"
-    " longer ago (600, 10m, 24h or 1d).",
+@option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
+@option("--watch SECONDS", "Repeat at this interval, until Ctrl-C.", Duration(0.1))
+@option(
+    "--max-age SECONDS",
+    "Exit status 1 if the last run without fault, or the last complete look at a set, is older (10m, 24h, 1d).",
+    Duration(),
 )
 @json_option
 def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:

@@ -15,6 +15,7 @@ from headwater.cli.shared_options import (
     SectionedCommand,
     compared_store_options,
     dest_argument,
+    option,
     url_argument,
     with_sparql_user,
 )
@@ -40,21 +41,18 @@ _HEADINGS = {
 @click.command(name="audit", cls=SectionedCommand, headings=_HEADINGS)
 @url_argument
 @dest_argument
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option("--base", metavar="URI", help="The base of the names, for a copy by another tool.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also expect this host's resources.")
-@click.option("--any-host", is_flag=True, help="Expect resources of every host that the source lists.")
-@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Expect nothing of this host.")
-@click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
-@click.option(
-    "--at",
-    metavar="TIME",
-    help="Compare with what the source was at this time: 2026-11-12T10:00:00Z, or 2026-11-12 for the end of that day"
-    " in UTC.",
+@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
+@option("--base URI", "The base of the names, for a copy by another tool.")
+@option("--allow-host HOST", "Also expect this host's resources.", name="allow_hosts", multiple=True)
+@option("--any-host", "Expect resources of every host that the source lists.")
+@option("--skip-host HOST", "Expect nothing of this host.", name="skip_hosts", multiple=True)
+@option("--sitemap", "Use a plain Sitemap as a Resource List.")
+@option(
+    "--at TIME", "Compare with the source as it was at TIME (2026-11-12T10:00:00Z; a date: the end of that day in UTC)."
 )
 @compared_store_options
 @source_options
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless the verdict is another one than in sync.")
+@option("-q, --quiet", "Print nothing unless the verdict is another one than in sync.")
 @json_option
 def command(
     url: str,

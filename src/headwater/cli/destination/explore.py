@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import SourceAddress
+from headwater.cli.shared_options import SourceAddress, option
 from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_octets
 
@@ -19,27 +19,16 @@ if TYPE_CHECKING:
 
 @click.command(name="explore")
 @click.argument("url", type=SourceAddress(or_copy=True))
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option(
-    "--sets",
-    "most",
-    type=click.IntRange(1),
-    metavar="N",
-    default=100,
-    show_default=True,
-    help="Maximum number of sets to open.",
-)
-@click.option(
-    "--parts",
-    type=click.IntRange(0),
-    metavar="N",
+@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
+@option("--sets N", "Maximum number of sets to open.", click.IntRange(1), name="most", default=100, show_default=True)
+@option(
+    "--parts N",
+    "Maximum number of documents to open of an index, and of packages of a dump.",
+    click.IntRange(0),
     default=10,
     show_default=True,
-    help="Maximum number of documents to open of an index, and of packages to show of a dump.",
 )
-@click.option(
-    "--resource", metavar="URI", help="Show this resource with all that belongs to it; URL may be the folder of a copy."
-)
+@option("--resource URI", "Show all that belongs to this resource; URL may be the folder of a copy.")
 @source_options
 @json_option
 def command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.cli.output import counted, json_document, json_option, printable, show_some
-from headwater.cli.shared_options import Destination
+from headwater.cli.shared_options import Destination, option
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ class _DryRun(Exception):
 @click.command(name="forget")
 @click.argument("copy", type=Destination(path_type=Path))
 @click.argument("uris", metavar="[URI]...", nargs=-1)
-@click.option("--failed", is_flag=True, help="Every transfer that failed.")
-@click.option("--held-back", is_flag=True, help="Every deletion that is held back.")
-@click.option("--set", "names", multiple=True, metavar="NAME", help="This whole set (may be repeated).")
-@click.option("--dry-run", is_flag=True, help="Show what would be forgotten; change nothing.")
+@option("--failed", "Every transfer that failed.")
+@option("--held-back", "Every deletion that is held back.")
+@option("--set NAME", "This whole set (may be repeated).", name="names", multiple=True)
+@option("--dry-run", "Show what would be forgotten; change nothing.")
 @json_option
 def command(
     copy: Path,

@@ -14,11 +14,13 @@ import click
 from headwater.cli.destination.run_output import RunOutput
 from headwater.cli.output import complain, json_line, json_option
 from headwater.cli.shared_options import (
+    FOLDER,
     Duration,
     Octets,
     SectionedCommand,
     Share,
     dest_argument,
+    option,
     store_options,
     url_argument,
     with_sparql_user,
@@ -110,150 +112,81 @@ _HEADINGS = {
 @click.command(name="sync", cls=SectionedCommand, headings=_HEADINGS)
 @url_argument
 @dest_argument
-@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
-@click.option("--delete/--no-delete", default=True, show_default=True, help="Delete what the source has deleted.")
-@click.option(
-    "--max-delete",
-    type=Share(),
-    metavar="SHARE",
-    help="Allow deleting this share of the copy.  [default: a fifth, if that is more than ten files; never all]",
+@option("--dry-run", "Show what would be done; write nothing.")
+@option("--delete/--no-delete", "Delete what the source has deleted.", default=True, show_default=True)
+@option(
+    "--max-delete SHARE", "Allow deleting this share of the copy.  [default: 20%, or ten files; never all]", Share()
 )
-@click.option(
-    "--backup-dir",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Keep what is replaced or deleted in DIR, which must be outside DEST.",
+@option("--backup-dir DIR", "Keep replaced and deleted files in DIR, outside DEST.", click.Path(file_okay=False))
+@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
+@option("--include PATTERN", "Only what matches (may be repeated).", multiple=True)
+@option("--exclude PATTERN", "Leave out what matches (may be repeated).", multiple=True)
+@option("--only-described", "Copy only resources with a metadata record, and these records (describedby, describes).")
+@option("--with-metadata", "Also copy the metadata records of what is copied, each before its content.")
+@option("--base URI", "The URI prefix to remove for file names (first run only).")
+@option("--allow-host HOST", "Also fetch from this host.", name="allow_hosts", multiple=True)
+@option("--any-host", "Fetch from every host that the source lists.")
+@option("--skip-host HOST", "Leave out what is on this host.", name="skip_hosts", multiple=True)
+@option("--sitemap", "Use a plain Sitemap as a Resource List.")
+@option(
+    "--at TIME",
+    "Copy the source as it was at TIME into a new DEST (2026-11-12T10:00:00Z; a date: the end of that day in UTC).",
 )
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
-@click.option("--include", multiple=True, metavar="PATTERN", help="Only what matches (may be repeated).")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out what matches (may be repeated).")
-@click.option(
-    "--only-described",
-    is_flag=True,
-    help="Copy only what a metadata record describes (describedby, describes), and these records.",
+@option("--baseline", "Compare with the whole Resource List, even if changes would suffice.")
+@option("--accept-reset", "The source was set back: return the copy to what its lists say, within --max-delete.")
+@option("--moved", "The source of the copy in DEST has moved to URL.")
+@option("--repair", "Hash every file of the copy, and fetch again what is missing or changed.")
+@option(
+    "--max-size OCTETS",
+    "Maximum size of a resource without a listed length (500MB).  [default: 16 GiB]",
+    Octets(1),
+    name="largest",
 )
-@click.option(
-    "--with-metadata",
-    is_flag=True,
-    help="Copy the metadata records of what is chosen whatever --include and --exclude say, each before its content.",
+@option(
+    "--keep-free OCTETS",
+    "End the run before less is free on the disk (0: use all).  [default: 1 GiB, or 5% of a small disk]",
+    Octets(),
 )
-@click.option("--base", metavar="URI", help="The URI prefix to remove for file names (first run only).")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="HOST", help="Also fetch from this host.")
-@click.option("--any-host", is_flag=True, help="Fetch from every host that the source lists.")
-@click.option("--skip-host", "skip_hosts", multiple=True, metavar="HOST", help="Leave out what is on this host.")
-@click.option("--sitemap", is_flag=True, help="Use a plain Sitemap as a Resource List.")
-@click.option(
-    "--at",
-    metavar="TIME",
-    help="Copy the source as it was at this time, into a DEST of its own: 2026-11-12T10:00:00Z, or 2026-11-12 for the"
-    " end of that day in UTC.",
-)
-@click.option("--baseline", is_flag=True, help="Compare with the whole Resource List, even if changes would suffice.")
-@click.option(
-    "--accept-reset",
-    is_flag=True,
-    help="The source was set back: bring the copy back to what its lists say, within --max-delete.",
-)
-@click.option("--moved", is_flag=True, help="The source of the copy in DEST has moved to URL.")
-@click.option("--repair", is_flag=True, help="Hash every file of the copy, and fetch again what is missing or changed.")
-@click.option(
-    "--max-size",
-    "largest",
-    type=Octets(1),
-    metavar="OCTETS",
-    help="Maximum size of a resource whose list states no length (500MB, 2GiB).  [default: 16 GiB]",
-)
-@click.option(
-    "--keep-free",
-    type=Octets(),
-    metavar="OCTETS",
-    help="End the run rather than leave less free on the disk (500MB, 2GiB; 0: use all).  [default: 1 GiB, or a"
-    " twentieth of a small disk]",
-)
-@click.option(
-    "--max-total", type=Octets(1), metavar="OCTETS", help="End the run rather than let the copy have more octets."
-)
-@click.option(
+@option("--max-total OCTETS", "End the run before the copy has more octets.", Octets(1))
+@option(
     "--prefer",
-    type=click.Choice(["auto", "lists", "dumps"]),
-    help="Fetch resources the quickest way (auto), by single requests alone (lists), or by packages where there are any"
-    " of which more than a little is wanted (dumps).  [default: auto]",
+    "Fetch by single requests (lists), by packages where possible (dumps), or the quickest way.  [default: auto]",
+    click.Choice(["auto", "lists", "dumps"]),
 )
-@click.option(
-    "--prefer-type",
-    "prefer_types",
+@option(
+    "--prefer-type TYPE",
+    "Copy the alternate of this media type instead (may be repeated, in order of preference).",
+    name="prefer_types",
     multiple=True,
-    metavar="TYPE",
-    help="Copy the alternate of this media type in place of a resource (may be repeated, in order of preference).",
 )
-@click.option(
-    "--mirrors",
-    type=click.Choice(["on", "off"]),
-    help="Ask the mirrors that the source lists, in their order, before the source itself.  [default: on]",
-)
-@click.option("--trust-mirrors", is_flag=True, help="Ask them also where the list states neither hash nor length.")
-@click.option(
-    "--accept-html",
-    is_flag=True,
-    help="Take a page of HTML also in place of XML, JSON, RDF, PDF, an image or an archive of which neither hash nor"
-    " length is listed.",
-)
-@click.option(
+@option("--mirrors", "Ask the listed mirrors before the source.  [default: on]", click.Choice(["on", "off"]))
+@option("--trust-mirrors", "Use mirrors even without a listed hash or length.")
+@option("--accept-html", "Accept a page of HTML in place of another type that has no listed hash or length.")
+@option(
     "--patches",
-    type=click.Choice(["on", "off", "all"]),
-    help="Whether updates are fetched as patches, where the source has some that are smaller; all: an RDF dataset also"
-    " the first time, from its first change on.  [default: on]",
+    "Fetch updates as patches where these are smaller; all: an RDF dataset also the first time.  [default: on]",
+    click.Choice(["on", "off", "all"]),
 )
 @store_options
 @source_options
-@click.option(
-    "--follow", type=Duration(0.1), metavar="SECONDS", help="Keep running, and poll for changes this often (60, 5min)."
+@option("--follow SECONDS", "Keep running, and poll this often (60, 5min).", Duration(0.1))
+@option("--longest SECONDS", "With --follow: the longest interval between polls while nothing changes.", Duration(0.1))
+@option("--push", "With --follow: subscribe to notifications, apply them at once, and poll seldom.")
+@option("--callback-url URL", "With --push: URL by which hubs reach the listener, if it is not its address.")
+@option("--listen HOST:PORT", "With --push: address to listen on; port 0: any.  [default: a port of 127.0.0.1]")
+@option("--also URL DEST", "With --push: another source and its copy (may be repeated).", (str, FOLDER), multiple=True)
+@option("-q, --quiet", "Print nothing unless something is wrong.")
+@option("-v, --verbose", "Print a line for each created, adopted, updated, deleted or failed resource.")
+@option(
+    "--changes FILE",
+    "Append a line of JSON (of CSV, if FILE ends in .csv) to FILE for each resource that was dealt with.",
+    click.Path(path_type=Path, dir_okay=False),
+    name="changes_file",
 )
-@click.option(
-    "--longest",
-    type=Duration(0.1),
-    metavar="SECONDS",
-    help="With --follow: the longest interval between polls, while nothing changes, whatever Cache-Control says.",
-)
-@click.option(
-    "--push",
-    is_flag=True,
-    help="With --follow: subscribe to the source's notifications, apply them at once, and poll seldom while they come.",
-)
-@click.option(
-    "--callback-url",
-    metavar="URL",
-    help="With --push: what hubs reach the listener by, if that is not its address; callbacks begin with it.",
-)
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="With --push: address to listen on for hubs; port 0: any free one.  [default: a port of 127.0.0.1]",
-)
-@click.option(
-    "--also",
-    type=(str, click.Path(path_type=Path, file_okay=False)),
-    multiple=True,
-    metavar="URL DEST",
-    help="With --push: keep this copy as well, behind the same listener (may be repeated).",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong.")
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Print each created, adopted, updated, deleted or failed resource on a line."
-)
-@click.option(
-    "--changes",
-    "changes_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Append a line of JSON to FILE for each created, adopted, updated, deleted or failed resource; of CSV if the"
-    " name ends in .csv.",
-)
-@click.option(
-    "--exec",
-    "hook_command",
-    metavar="COMMAND",
-    help="After changes, run COMMAND (words, not read by a shell) with the report as JSON on its standard input.",
+@option(
+    "--exec COMMAND",
+    "After changes, run COMMAND without a shell; it reads the report as JSON on standard input.",
+    name="hook_command",
 )
 @json_option
 def command(

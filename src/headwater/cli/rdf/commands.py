@@ -26,7 +26,7 @@ from headwater.cli.rdf.streams import (
     reads_rdf,
     scratch_folder,
 )
-from headwater.cli.shared_options import dest_argument
+from headwater.cli.shared_options import EXISTING, dest_argument, option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _PAGE = 1_000
 
 @click.command("dump", short_help="Write the RDF of a copy as one N-Quads file.")
 @dest_argument
-@click.option("--set", "names", multiple=True, metavar="NAME", help="Of this set of the copy (may be repeated).")
+@option("--set NAME", "Of this set of the copy (may be repeated).", name="names", multiple=True)
 @output_option
 @names_blank_nodes("canonical")
 @json_option
@@ -100,7 +100,7 @@ def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> It
                         yield RdfInput(dest / path, syntax, base=file.uri, name=file.uri)
 
 
-_place = click.argument("place", metavar="STATE", type=click.Path(exists=True, path_type=Path))
+_place = click.argument("place", metavar="STATE", type=EXISTING)
 
 
 @click.command("replay", short_help="Prove that the patches of a published dataset lead to it.")
@@ -143,7 +143,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
 @click.command("restart", short_help="Let the patches of a published dataset begin anew.")
 @_place
 @click.argument("name", metavar="SET")
-@click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
+@option("--dry-run", "Only show what would be dropped.")
 @json_option
 def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
     """Have the Change Lists of the dataset SET begin anew, with one patch that adds all of it, and drop those before.
@@ -284,7 +284,7 @@ def _say_patch(found: PatchSummary, *, as_json: bool) -> None:
 @click.argument("dataset", metavar="BASE", type=file_type)
 @click.argument("patches", nargs=-1, required=True, metavar="PATCH...", type=file_type)
 @output_option
-@click.option("--refuse-blank-nodes", is_flag=True, help="Refuse patches and datasets that have blank nodes.")
+@option("--refuse-blank-nodes", "Refuse patches and datasets that have blank nodes.")
 @lenient_option
 @reads_rdf
 def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, lenient: bool, **options: Any) -> Exit:
@@ -366,7 +366,7 @@ def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -
 
 @command.command("check", short_help="Say what is wrong with a dataset or a patch.")
 @click.argument("file", type=file_type)
-@click.option("--patch", "is_patch", is_flag=True, help="The file is a patch.  [default: by the suffix .nqud]")
+@option("--patch", "The file is a patch.  [default: by the suffix .nqud]", name="is_patch")
 @reads_rdf
 def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
     """Say what is wrong with FILE, with line numbers; changes nothing.
@@ -410,9 +410,7 @@ def _check_json(output: str, *, as_json: bool) -> None:
 
 @click.command("convert", short_help="Write a dataset in another syntax.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
-@click.option(
-    "--to", type=click.Choice(SYNTAX_NAMES), help="The syntax to write.  [default: by the suffix of --output]"
-)
+@option("--to", "The syntax to write.  [default: by the suffix of --output]", click.Choice(SYNTAX_NAMES))
 @output_option
 @reads_rdf
 def convert(
@@ -449,15 +447,15 @@ _SETS_SHOWN = 10
 @click.command("query", short_help="Query the store that follows a dataset.")
 @click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("query", metavar="QUERY")
-@click.option(
+@option(
     "--as",
-    "form",
-    type=click.Choice(_FORMS),
+    "Form of rows and answers; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
+    click.Choice(_FORMS),
+    name="form",
     default="tsv",
     show_default=True,
-    help="How rows and answers are written; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
 )
-@click.option("--positions", is_flag=True, help="With the graph of positions, which is none of the dataset.")
+@option("--positions", "With the graph of positions, which is none of the dataset.")
 def query(store: Path, query: str, form: str, positions: bool) -> Exit:
     """Print what the SPARQL query QUERY (or @FILE; - for standard input) finds in STORE.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from headwater.cli.output import json_option, standard_input
+from headwater.cli.shared_options import option, options
 from headwater.cli.stop_signal import terminated
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
@@ -29,45 +30,34 @@ SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld")
 _PIECE = 1 << 20
 
 file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
+output_option = option(
+    "-o, --output FILE",
+    "Write to FILE when complete, compressed if it ends in .gz.  [default: standard output]",
+    click.Path(dir_okay=False, allow_dash=True),
     default=STANDARD,
-    metavar="FILE",
-    help="Write to FILE, compressed when it ends in .gz; it appears when it is complete.  [default: standard output]",
 )
-lenient_option = click.option("--lenient", is_flag=True, help="Skip malformed lines of patches, and count them.")
+lenient_option = option("--lenient", "Skip malformed lines of patches, and count them.")
 
 _READING = (
-    click.option(
-        "--syntax",
-        type=click.Choice(SYNTAX_NAMES),
-        help="What the files are written in.  [default: by the suffix; N-Quads without one]",
-    ),
-    click.option("--base", metavar="IRI", help="What relative IRIs are resolved against; without it they are refused."),
+    option("--syntax", "The syntax of the files.  [default: by the suffix, or N-Quads]", click.Choice(SYNTAX_NAMES)),
+    option("--base IRI", "What relative IRIs are resolved against; without it they are refused."),
 )
 
 
-def reads_rdf(command: Command) -> Command:
-    """Give a command the options that say how files are read."""
-    for option in reversed((*_READING, json_option)):
-        command = option(command)
-    return command
+reads_rdf = options(*_READING, json_option)
+"""How files are read."""
 
 
 def names_blank_nodes(default: str) -> Callable[[Command], Command]:
     """Give a command the options that say what becomes of blank nodes."""
-    choice = click.option(
+    choice = option(
         "--blank-nodes",
-        type=click.Choice(["refuse", "iris", "canonical", "keep"]),
-        default=default,
-        help="What becomes of blank nodes: stable IRIs (with --genid), the labels of RDFC-1.0, or the labels they have."
+        "What becomes of blank nodes: stable IRIs (with --genid), the labels of RDFC-1.0, or the labels they have."
         f"  [default: {default}]",
+        click.Choice(["refuse", "iris", "canonical", "keep"]),
+        default=default,
     )
-    genid = click.option(
-        "--genid", metavar="PREFIX", help="What the IRIs begin with: https://HOST/.well-known/genid/ of your host."
-    )
+    genid = option("--genid PREFIX", "What the IRIs begin with: https://HOST/.well-known/genid/ of your host.")
 
     def given(command: Command) -> Command:
         return choice(genid(command))

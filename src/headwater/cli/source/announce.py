@@ -8,8 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import click
-
+from headwater.cli.shared_options import option
 from headwater.cli.source_access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
@@ -30,14 +29,9 @@ _FOREVER = 1 << 50
 
 def sending(function: Command) -> Command:
     """Options by which a server is announced to."""
-    to = click.option(
-        "--to", metavar="URL", help="Announce to the server at URL, instead of recording here; needs a token."
-    )
-    token = click.option(
-        "--token",
-        envvar="HEADWATER_TOKEN",
-        metavar="TOKEN",
-        help="With --to: the token of the set; better by HEADWATER_TOKEN.",
+    to = option("--to URL", "Announce to the server at URL, instead of recording here; needs a token.")
+    token = option(
+        "--token TOKEN", "With --to: the token of the set; better by HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"
     )
     return to(token(ca_option(proxy_option(function))))
 

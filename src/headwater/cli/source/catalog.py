@@ -13,6 +13,7 @@ import click
 from msgspec.structs import asdict
 
 from headwater.cli.output import counted, json_document, json_option, listening, printable, some_of
+from headwater.cli.shared_options import option
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
@@ -29,7 +30,7 @@ _TOLD = 10_000
 _NAMED = 20
 """Of more sets than these only the sums are told, and what is wrong with some."""
 
-sets_option = click.option("--set", "names", multiple=True, metavar="NAME", help="Only this set (may be repeated).")
+sets_option = option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
 
 
 @click.group(name="catalog", short_help="Export, import or verify a catalog.")
@@ -40,27 +41,23 @@ def command() -> None:
 @command.command(name="export", short_help="Write sets as a portable dump.")
 @click.argument("place", metavar="CATALOG")
 @sets_option
-@click.option("-o", "--output", default="-", metavar="FILE", help="Where to; gzip when it ends in .gz.  [default: -]")
-@click.option(
+@option("-o, --output FILE", "Where to; gzip when it ends in .gz.  [default: -]", default="-")
+@option(
     "--format",
-    "form",
-    type=click.Choice(["dump", "dit"]),
+    "A portable dump, or documents of the DIT-ES protocol.",
+    click.Choice(["dump", "dit"]),
+    name="form",
     default="dump",
     show_default=True,
-    help="A portable dump, or documents of the DIT-ES protocol.",
 )
-@click.option(
+@option(
     "--dates",
-    type=click.Choice(["exact", "seed"]),
+    "With dit: to the microsecond, or like 2016-05-01T12:00:00+0000.",
+    click.Choice(["exact", "seed"]),
     default="exact",
     show_default=True,
-    help="With dit: to the microsecond, or like 2016-05-01T12:00:00+0000.",
 )
-@click.option(
-    "--url-prefix",
-    metavar="URL",
-    help="With dit, for one set: write locations as URLs below this one, not as paths.",
-)
+@option("--url-prefix URL", "With dit, for one set: write locations as URLs below URL, not as paths.")
 @json_option
 def export_sets(
     place: str,

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of, standard_input
-from headwater.cli.shared_options import Duration, Share, catalog_option
+from headwater.cli.shared_options import FOLDER, Duration, Share, catalog_option, option, options
 from headwater.cli.source.announce import (
     CHANGES,
     DOCUMENTS,
@@ -40,35 +40,23 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def push_target_options(function: Command) -> Command:
-    """Options by which a set is found."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Show what would be refused; record nothing."),
-        click.option("--keep-loading", is_flag=True, help="With --load: do not open the set yet."),
-        click.option(
-            "--load",
-            is_flag=True,
-            help="Fill a new set: nothing is logged as a change, and the set is opened at the end.",
-        ),
-        click.option("--resource-root", metavar="DIR", help="The folder that contains the absolute paths in records."),
-        click.option("--url-prefix", metavar="URL", help="The URL that contains the paths in records."),
-        catalog_option,
-        click.option(
-            "--state",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="The state folder with the catalog; it is locked meanwhile.",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="The source's configuration, instead of the options --state to --resource-root.",
-        ),
-        click.option("--set", "set_name", metavar="NAME", help="The push set; needed unless --to names it."),
-    ):
-        function = option(function)
-    return json_option(function)
+push_target_options = options(
+    json_option,
+    option("--set NAME", "The push set; needed unless --to names it.", name="set_name"),
+    option(
+        "--config FILE",
+        "The source's configuration, instead of --state to --resource-root.",
+        click.Path(exists=True, dir_okay=False, path_type=Path),
+    ),
+    option("--state DIR", "The state folder with the catalog; it is locked.", FOLDER),
+    catalog_option,
+    option("--url-prefix URL", "The URL that contains the paths in records."),
+    option("--resource-root DIR", "The folder that contains the absolute paths in records."),
+    option("--load", "Fill a new set: no changes are logged, and the set is opened at the end."),
+    option("--keep-loading", "With --load: do not open the set yet."),
+    option("--dry-run", "Show what would be refused; record nothing."),
+)
+"""By which a set is found."""
 
 
 @contextmanager
@@ -184,7 +172,7 @@ def command() -> None:
 
 @command.command(name="events", short_help="Take events, one JSON object a line.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@click.option("--key", metavar="KEY", help="Repeated with the same key, the same lines are taken only once.")
+@option("--key KEY", "Repeated with the same key, the same lines are taken only once.")
 @sending
 @push_target_options
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
@@ -232,32 +220,21 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 
 @command.command(name="dit", short_help="Take documents of the DIT-ES protocol, from an index or a file.")
 @click.argument("source", metavar="INDEX-URL|FILE|-")
-@click.option(
-    "--resource-set",
-    "resource_sets",
+@option(
+    "--resource-set NAME",
+    "The set's name in the documents (may be repeated); * for any.  [default: its name]",
+    name="resource_sets",
     multiple=True,
-    metavar="NAME",
-    help="The set's name in the documents (may be repeated); * for any.  [default: the set's name]",
 )
-@click.option("--once", is_flag=True, help="Read what is there now, then end; the default for a file.")
-@click.option(
-    "--follow",
-    type=Duration(0.1),
-    metavar="SECONDS",
-    help="Poll at this interval, until Ctrl-C.  [default: 1]",
-)
-@click.option(
-    "--audit",
-    is_flag=True,
-    help="Compare the whole index with the set, and repair what differs; then end.",
-)
-@click.option(
-    "--max-delete",
-    type=Share(),
+@option("--once", "Read what is there now, then end; the default for a file.")
+@option("--follow SECONDS", "Poll at this interval, until Ctrl-C.  [default: 1]", Duration(0.1))
+@option("--audit", "Compare the whole index with the set, repair differences, and end.")
+@option(
+    "--max-delete SHARE",
+    "With --audit: hold deletions back when more than this share of the set left the index.",
+    Share(),
     default="20%",
     show_default=True,
-    metavar="SHARE",
-    help="With --audit: hold deletions back when more than this share of the set is no longer in the index.",
 )
 @sending
 @push_target_options

@@ -19,10 +19,13 @@ import msgspec
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
 from headwater.cli.shared_options import (
     DESCRIBING,
+    EXISTING,
+    FOLDER,
     SectionedCommand,
     catalog_option,
     config_argument,
     describes_a_set,
+    option,
     profile_option,
 )
 from headwater.cli.source.catalog_argument import OUTPUT_STATE
@@ -54,60 +57,31 @@ _HEADINGS = {
     short_help="Publish a folder as static files, or those of a configuration.",
 )
 @config_argument
-@click.option("--files", type=click.Path(path_type=Path), metavar="DIR", help="The folder to publish.")
-@click.option(
-    "--copy",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DEST",
-    help="Publish the copy that `headwater sync` keeps in DEST, instead of a folder; run it again after each sync.",
+@option("--files DIR", "The folder to publish.", click.Path(path_type=Path))
+@option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST; run it after each sync.", FOLDER)
+@option("--dataset PATH", "Publish the RDF dataset of a file, of the RDF files of a folder, or of a copy.", EXISTING)
+@option("--to OUT", "The folder that a web server serves.", FOLDER, name="out")
+@option("--base-url URL", "The URL at which the web server serves that folder.")
+@option(
+    "--set NAME",
+    "The name of the set; with --copy, the only set of DEST to publish.  [default: files or dataset]",
+    name="set_name",
 )
-@click.option(
-    "--dataset",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Publish the RDF dataset of a file, of all RDF files of a folder, or of a copy, instead of a folder of files.",
-)
-@click.option(
-    "--to",
-    "out",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="OUT",
-    help="The folder that a web server serves.",
-)
-@click.option("--base-url", metavar="URL", help="The URL at which the web server serves that folder.")
-@click.option(
-    "--set",
-    "set_name",
-    metavar="NAME",
-    help="The name of the set of resources; other sets in OUT stay. With --copy, the only set of DEST to publish."
-    "  [default: files; with --dataset: dataset]",
-)
-@click.option(
-    "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where the catalog is stored.  [default: OUT/.headwater]",
-)
+@option("--state DIR", "Where the catalog is stored.  [default: OUT/.headwater]", FOLDER)
 @catalog_option
 @describes_a_set
-@click.option(
+@option(
     "--resources",
-    type=click.Choice(["link", "copy", "none"]),
-    help="Place the files as hard links (copies where the system allows no links), as copies, or not at all."
-    "  [default: link]",
+    "Place the files as hard links (if possible), as copies, or not at all.  [default: link]",
+    click.Choice(["link", "copy", "none"]),
 )
-@click.option("--resource-base", metavar="URL", help="Where another server serves the files (with --resources none).")
+@option("--resource-base URL", "Where another server serves the files (with --resources none).")
 @profile_option
-@click.option("--watch", is_flag=True, help="Keep running and publish changes, until SIGTERM or Ctrl-C.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log of --watch.  [default: text]")
-@click.option(
-    "--forget",
-    is_flag=True,
-    help="Let dumps, patches and archives begin anew, and remove at once what they have shown of resources that have"
-    " changed or gone since.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something is wrong, also with --watch.")
+@option("--watch", "Keep running and publish changes, until SIGTERM or Ctrl-C.")
+@option("--log-format", "Form of the log of --watch.  [default: text]", click.Choice(["text", "json"]))
+@option("--forget", "Begin dumps, patches and archives anew, and remove what they show of the past.")
+@option("--dry-run", "Show what would change; write nothing.")
+@option("-q, --quiet", "Print nothing unless something is wrong, also with --watch.")
 @json_option
 def command(
     config: Path | None,
@@ -176,10 +150,10 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
         options = " and ".join(f"--{name}" for name in reversed(chosen[:2]))
         raise UsageFault(f"{options} exclude each other", advice="Leave one of them out.")
     place = (chosen or ["files"])[0]
-    for name, option in ((place, kinds[place]), ("out", "--to OUT"), ("base_url", "--base-url URL")):
+    for name, missing in ((place, kinds[place]), ("out", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
             raise UsageFault(
-                f"{option} is missing",
+                f"{missing} is missing",
                 advice="Give --files (or --copy, --dataset), --to and --base-url, or a CONFIG file.",
             )
     resources = given.get("resources", "link")
@@ -205,8 +179,8 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     from headwater.source.config_file import read_config
 
     if given:
-        option = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
-        raise UsageFault(f"{option} and CONFIG exclude each other", advice="Say it in the file.")
+        first = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
+        raise UsageFault(f"{first} and CONFIG exclude each other", advice="Say it in the file.")
     config = read_config(path)
     if config.base_url is None:
         raise UsageFault(

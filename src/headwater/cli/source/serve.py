@@ -15,12 +15,15 @@ import click
 
 from headwater.cli.output import json_line, some_of
 from headwater.cli.shared_options import (
+    EXISTING,
+    FOLDER,
     Duration,
     HowLongKept,
     SectionedCommand,
     catalog_option,
     config_argument,
     describes_a_set,
+    option,
     profile_option,
 )
 from headwater.cli.source.serve_options import configured, own_url, with_new_sets
@@ -59,81 +62,45 @@ _HEADINGS = {
     cls=SectionedCommand, headings=_HEADINGS, short_help="Publish folders over HTTP and follow their changes."
 )
 @config_argument
-@click.option(
-    "--files",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The folder to publish.",
+@option("--files DIR", "The folder to publish.", click.Path(exists=True, file_okay=False, path_type=Path))
+@option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST, as it changes.", FOLDER)
+@option("--dataset PATH", "Publish the RDF dataset of a file, of the RDF files of a folder, or of a copy.", EXISTING)
+@option(
+    "--set NAME",
+    "The name of the set; with --copy, the only set of DEST to publish.  [default: files or dataset]",
+    name="set_name",
 )
-@click.option(
-    "--copy",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DEST",
-    help="Publish the copy that `headwater sync` keeps in DEST, as it is placed there.",
-)
-@click.option(
-    "--dataset",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Publish the RDF dataset of a file that is replaced, of all RDF files of a folder, or of a copy.",
-)
-@click.option(
-    "--set",
-    "set_name",
-    metavar="NAME",
-    help="The name of the set of resources; with --copy, the only set of DEST to publish."
-    "  [default: files; with --dataset: dataset]",
-)
-@click.option("--title", metavar="TEXT", help="The set's title on the home page.")
+@option("--title TEXT", "The set's title on the home page.")
 @describes_a_set
-@click.option(
-    "--versions",
-    type=HowLongKept(),
+@option(
+    "--versions [KEEP[,OCTETS]]",
+    'Also keep past states and serve them by Memento: "30 days" (also without a value), "1 year, 20 GB", "all".',
+    HowLongKept(),
     is_flag=False,
     flag_value=HowLongKept.usual,
-    metavar="[KEEP[,OCTETS]]",
-    help="Also keep what resources were, and serve it by Memento: for so long, and so many octets of it, as"
-    ' "30 days" (also without a value), "1 year, 20 GB", or "all".',
 )
-@click.option("--rescan", type=Duration(0.1), metavar="SECONDS", help="Seconds between full scans.  [default: 300]")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0: any free one.  [default: 8000]"
-)
-@click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
-@click.option(
-    "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where the catalog and the documents are kept.  [default: a folder of its own for each folder and set below"
+@option("--rescan SECONDS", "Seconds between full scans.  [default: 300]", Duration(0.1))
+@option("--host ADDRESS", "Address to listen on.  [default: 127.0.0.1]")
+@option("--port N", "Port to listen on; 0: any free one.  [default: 8000]", click.IntRange(0, 65535))
+@option("--base-url URL", "URL by which clients reach this server.  [default: http://HOST:PORT]")
+@option(
+    "--state DIR",
+    "Where catalog and documents are kept.  [default: a folder for each folder and set below"
     " $XDG_STATE_HOME/headwater, or else ~/.local/state/headwater]",
+    FOLDER,
 )
 @catalog_option
 @profile_option
-@click.option(
-    "--hub",
-    "with_hub",
-    is_flag=True,
-    help="Run a WebSub hub as well, at the next port, which hears of each change: push on one machine.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No access log.")
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="Form of the log on standard error.  [default: text]"
-)
-@click.option("--metrics", is_flag=True, default=None, help="Publish metrics for Prometheus at /metrics, to everybody.")
-@click.option(
-    "--no-publish",
-    is_flag=True,
-    help="Only serve what `headwater publish CONFIG --watch` publishes; any number of these may run.",
-)
-@click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, metavar="N", help="Number of serving processes.  [default: 1]"
-)
-@click.option(
+@option("--hub", "Also run a WebSub hub at the next port, for subscribers on this machine.", name="with_hub")
+@option("-q, --quiet", "No access log.")
+@option("--log-format", "Form of the log on standard error.  [default: text]", click.Choice(["text", "json"]))
+@option("--metrics", "Publish metrics for Prometheus at /metrics, to everybody.", default=None)
+@option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes; any number may run.")
+@option("--workers N", "Number of serving processes.  [default: 1]", click.IntRange(1, 64), default=1)
+@option(
     "--json",
-    "as_json",
-    is_flag=True,
-    help="Once it listens, write one line of JSON on standard output: event, url, address, state, pid.",
+    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
+    name="as_json",
 )
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).

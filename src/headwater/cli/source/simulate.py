@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.cli.output import counted, json_document, json_line, json_option, listening
-from headwater.cli.shared_options import catalog_option
+from headwater.cli.shared_options import catalog_option, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_seconds
 
@@ -30,50 +30,36 @@ _LOG_SECONDS = 10.0
 
 
 @click.command(short_help="Serve synthetic resources that change at a given rate, or write them into a catalog.")
-@click.option("--resources", type=click.IntRange(0), metavar="N", help="Number of resources at first.  [default: 1000]")
-@click.option("--rate", type=click.FloatRange(0), metavar="R", help="Changes a second of simulated time.  [default: 1]")
-@click.option("--mix", metavar="SHARES", help="What the changes are.  [default: created=1,updated=8,deleted=1]")
-@click.option("--seed", type=int, metavar="S", help="The seed of all resources and changes.  [default: 0]")
-@click.option("--size", "sizes", metavar="OCTETS", help="Length of all resources, or a range: 1-8191.  [default: 4096]")
-@click.option(
-    "--hash", "hashes", multiple=True, metavar="NAME", help="A digest to state (may be repeated).  [default: md5]"
+@option("--resources N", "Number of resources at first.  [default: 1000]", click.IntRange(0))
+@option("--rate R", "Changes a second of simulated time.  [default: 1]", click.FloatRange(0))
+@option("--mix SHARES", "What the changes are.  [default: created=1,updated=8,deleted=1]")
+@option("--seed S", "The seed of all resources and changes.  [default: 0]", int)
+@option("--size OCTETS", "Length of all resources, or a range: 1-8191.  [default: 4096]", name="sizes")
+@option("--hash NAME", "A digest to state (may be repeated).  [default: md5]", name="hashes", multiple=True)
+@option("--suffix END", "End of names (may be repeated).  [default: pdf]", name="suffixes", multiple=True)
+@option("--set NAME", "Name of a set (may be repeated).  [default: files]", name="sets", multiple=True)
+@option("--sets N", "Number of sets, named p0001 and so on.", click.IntRange(1), name="set_count")
+@option("--dump", "Also offer packages with the octets of all resources (Resource Dump).")
+@option("--preset", "As large and busy as a real source.", click.Choice(["arxiv", "dbpedia", "core"]))
+@option("--scale X", "With --preset: a factor for its size.  [default: 1]", float)
+@option("--warp X", "Simulated time runs so many times as fast; max: as fast as possible.  [default: 1]")
+@option("--start TIME", "When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
+@option("--changes N", "Stop changing after so many changes.", click.IntRange(0))
+@option(
+    "--duration SECONDS", "Stop changing after so many seconds of simulated time.", click.FloatRange(0), name="seconds"
 )
-@click.option(
-    "--suffix", "suffixes", multiple=True, metavar="END", help="End of names (may be repeated).  [default: pdf]"
-)
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Name of a set (may be repeated).  [default: files]")
-@click.option("--sets", "set_count", type=click.IntRange(1), metavar="N", help="Number of sets, named p0001 and so on.")
-@click.option("--dump", is_flag=True, help="Also offer packages with the octets of all resources (Resource Dump).")
-@click.option("--preset", type=click.Choice(["arxiv", "dbpedia", "core"]), help="As large and busy as a real source.")
-@click.option("--scale", type=float, metavar="X", help="With --preset: a factor for its size.  [default: 1]")
-@click.option(
-    "--warp", metavar="X", help="Simulated time runs so many times as fast; max: as fast as possible.  [default: 1]"
-)
-@click.option("--start", metavar="TIME", help="When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
-@click.option("--changes", type=click.IntRange(0), metavar="N", help="Stop changing after so many changes.")
-@click.option(
-    "--duration",
-    "seconds",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="Stop changing after so many seconds of simulated time.",
-)
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where catalog and documents are kept: with the same settings it continues there.  [default: a folder that is"
-    " removed at the end]",
+@option(
+    "--state DIR",
+    "Where catalog and documents are kept, to continue later.  [default: a temporary folder]",
+    click.Path(path_type=Path),
 )
 @catalog_option
-@click.option("--no-serve", is_flag=True, help="Only fill the catalog; publish and serve nothing.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N", help="Port; 0: any free one."
-)
-@click.option("--base-url", metavar="URL", help="URL by which clients reach this server.  [default: http://HOST:PORT]")
-@click.option("-q", "--quiet", is_flag=True, help="No access log.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log.")
+@option("--no-serve", "Only fill the catalog; publish and serve nothing.")
+@option("--host ADDRESS", "Address to listen on.", default="127.0.0.1", show_default=True)
+@option("--port N", "Port; 0: any free one.", click.IntRange(0, 65535), default=8000, show_default=True)
+@option("--base-url URL", "URL by which clients reach this server.  [default: http://HOST:PORT]")
+@option("-q, --quiet", "No access log.")
+@option("--log-format", "Form of the log.", click.Choice(["text", "json"]), default="text")
 @json_option
 def command(
     state: Path | None,

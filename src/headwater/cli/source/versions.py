@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, listening
-from headwater.cli.shared_options import Duration, Octets
+from headwater.cli.shared_options import EXISTING, Duration, Octets, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets
 
@@ -24,29 +24,23 @@ _WEEK_SECONDS = 604_800.0
 
 
 @click.command(name="versions", short_help="List, verify or remove the versions that a source keeps.")
-@click.argument("place", metavar="STATE", type=click.Path(exists=True, path_type=Path))
-@click.option("--verify", "action", flag_value="verify", help="Read all versions and compare them with their digests.")
-@click.option(
-    "--prune", "action", flag_value="prune", help="Remove versions that nothing needs and that are old or too many."
+@click.argument("place", metavar="STATE", type=EXISTING)
+@option("--verify", "Read all versions and compare them with their digests.", name="action", flag_value="verify")
+@option(
+    "--prune", "Remove versions that nothing needs and that are old or too many.", name="action", flag_value="prune"
 )
-@click.option("--dry-run", is_flag=True, help="With --prune: only show what would be removed.")
-@click.option(
-    "--max-age",
-    type=Duration(),
-    metavar="SECONDS",
-    help="With --prune: keep what was used within this time.  [default: versions_seconds of CONFIG, else a week]",
+@option("--dry-run", "With --prune: only show what would be removed.")
+@option(
+    "--max-age SECONDS",
+    "With --prune: keep what was used within this time.  [default: versions_seconds of CONFIG, or a week]",
+    Duration(),
 )
-@click.option(
-    "--max-octets",
-    type=Octets(),
-    metavar="OCTETS",
-    help="With --prune: keep so many octets, the newest (20GB).  [default: versions_octets of CONFIG, else no bound]",
+@option(
+    "--max-octets OCTETS",
+    "With --prune: keep so many octets, the newest.  [default: versions_octets of CONFIG, or no bound]",
+    Octets(),
 )
-@click.option(
-    "--catalog",
-    metavar="CATALOG",
-    help="With --prune: the catalog, a file or a cluster's URL.  [default: that of CONFIG, else the one in STATE]",
-)
+@option("--catalog CATALOG", "With --prune: a file or a cluster's URL.  [default: that of CONFIG, or the one in STATE]")
 @json_option
 def command(place: Path, action: str | None, catalog: str | None, dry_run: bool, as_json: bool, **kept: Any) -> Exit:
     """Show how many versions (octets of changes) are kept.
