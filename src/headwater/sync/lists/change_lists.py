@@ -156,6 +156,12 @@ class ChangeListReader:
 
         self._failing: dict[str, FailedChange] = {}
 
+    @property
+    def reaches_back(self) -> bool:
+        """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
+        begins = [one for one in self._begins if one is not None]
+        return 0 < len(begins) == len(self._begins) and not is_gap(min(begins), self._start.time)
+
     def read(self) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
         with self._database.write() as t:

@@ -22,6 +22,7 @@ from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
 from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
 from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
 from headwater.sync.update.applier import Applier
+from headwater.sync.update.contradictions import any_unconfirmed, ask_for_untold, delete_what_is_gone
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.typed_decoding import from_json
@@ -45,6 +46,11 @@ _FORGET = (
     "DELETE FROM failures WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.untold) AND uri NOT IN"
     " (SELECT uri FROM temp.listed) AND ?2 IS ?2",
 )
+_SPARED = """
+DELETE FROM temp.deletions WHERE id IN (
+  SELECT id FROM resources WHERE set_id = ? AND uri IN (SELECT uri FROM temp.untold))"""
+_NO_NEW_FAILURES = """
+DELETE FROM failures WHERE set_id = ? AND first_at >= ? AND uri IN (SELECT uri FROM temp.untold)"""
 _TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
 
 
@@ -55,6 +61,7 @@ class Baseline:
         self._set = context
         self._run = context.run
         self._applier = applier
+        self._began = context.run.now()
         self.tried = False
         self.applied = False
         options = context.run.options
@@ -196,8 +203,7 @@ class Baseline:
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
-        if self.decides:
-            self._check_usable(snapshot)
+        is_doubtful = self.decides and not self._is_usable(snapshot)
         again = not self.decides and (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
         )
@@ -211,6 +217,8 @@ class Baseline:
             whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
+            if is_doubtful:
+                t.run(_SPARED, (self._set.row.id,))
 
         self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
@@ -228,6 +236,8 @@ class Baseline:
                 where=snapshot.uri,
                 rule="DST-F13",
             )
+        if is_doubtful:
+            self._ask_source(snapshot)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
         return True
@@ -237,36 +247,61 @@ class Baseline:
         """Whether what was done so far says nothing of what is to be done."""
         return self._set.rescoped or self.decides
 
-    def _check_usable(self, snapshot: ResourceListRead) -> None:
-        """Raise Undetermined unless the list, with the changes after it, has all that the copy knows of (DST-C10).
+    def _is_usable(self, snapshot: ResourceListRead) -> bool:
+        """Whether the list, with the changes after it, has all that the copy knows of (DST-C10).
 
-        A new list that was made after all that is usable. With another the changes since have to tell again, as
-        late as before, of every resource of which a later change is known, and what was done last; a user's word
-        (`accept_reset`) stands for that. What they do not tell is then in `temp.untold`.
+        A new list that was made after all that is usable. With another the changes since have to tell again, as late
+        as before, of every resource of which a later change is known, and what was done last; a user's word
+        (`accept_reset`) stands for that. What they do not tell is then in `temp.untold`: the source is asked for it,
+        if its lists state that they tell of everything else. Raises Undetermined otherwise.
         """
         since, before, accepted = self._position_of(snapshot), self._set.before, self._run.options.accept_reset
         with self._run.database.write() as t:
             for table in ("untold", "changed"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
         if before is None or before.time is None or since.time is None:
-            return
+            return True
         with self._run.database.read() as t:
             is_new = not is_completed(snapshot.stated_at, snapshot.print, baseline_done(t, self._set.row))
         if not accepted and is_new and (since.done_until or 0) >= before.time:
-            return
-        outcome = ReadingOutcome.READ
+            return True
+        outcome, reaches_back = ReadingOutcome.READ, True
         if self._set.offer.changes_document is not None:
             reader = ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, since, fresh=True)
-            outcome = reader.read().outcome
+            outcome, reaches_back = reader.read().outcome, reader.reaches_back
         with self._run.database.write() as t:
             told = {mark_of(*one) for one in t.rows(_TOLD_AT, (before.time,))}
             t.run(_UNTOLD, (self._set.row.id, since.time))
             is_last_told = before.at_time.keys() <= told and (is_new or bool(before.at_time))
-            is_all_told = is_last_told and t.one("SELECT 1 FROM temp.untold LIMIT 1") is None
-        if accepted or (is_all_told and outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)):
-            return
+            is_any_untold = t.one("SELECT 1 FROM temp.untold LIMIT 1") is not None
+        is_read = outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
+        if accepted or (is_read and is_last_told and not is_any_untold):
+            return True
+        if is_read and is_any_untold and reaches_back:
+            return False
+        raise self._older_than_changes(snapshot)
+
+    def _ask_source(self, snapshot: ResourceListRead) -> None:
+        """Delete what is gone if the source serves the older state of all in `temp.untold`; else raise Undetermined.
+
+        So a source shows that it was set back: what is listed was fetched by its hash, and what is not listed, or told
+        to be deleted, is asked for first (AMB-35).
+        """
+        number = self._set.row.id
+        with self._run.database.write() as t:
+            ask_for_untold(t, number, snapshot.at)
+        self._applier.carry_out(lambda t, difference: difference.increment(t), retry_queue=False)
+        with self._run.database.write() as t:
+            is_unconfirmed = any_unconfirmed(t, number)
+            if is_unconfirmed:
+                t.run(_NO_NEW_FAILURES, (number, self._began))
+        if is_unconfirmed:
+            raise self._older_than_changes(snapshot)
+        self._applier.carry_out(lambda t, _: delete_what_is_gone(t, number), retry_queue=False)
+
+    def _older_than_changes(self, snapshot: ResourceListRead) -> Undetermined:
         what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
-        raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
+        return Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.

@@ -12,6 +12,7 @@ from typing import Final
 
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.transfer.verification import digests_of
 
 ASKED: Final = 2
@@ -46,6 +47,21 @@ _ASK: Final = (
     f"UPDATE temp.changed SET pending = {ASKED}, change = 'updated', (hash, length) = (SELECT r.listed_hash,"  # noqa: S608
     " r.listed_length FROM resources r WHERE r.set_id = ? AND r.uri = changed.uri) WHERE n = ?"
 )
+_LAST_TOLD: Final = (
+    "DELETE FROM temp.changed WHERE n NOT IN (SELECT max(n) FROM temp.changed WHERE pending OR folded GROUP BY uri)",
+    "UPDATE temp.changed SET pending = 0, folded = 1",
+)
+_ASK_UNTOLD: Final = (
+    f"INSERT INTO temp.changed(list, ordinal, {LISTED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
+    " SELECT -1, row_number() OVER (), uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra,"
+    f" 'updated', {ASKED}, ?2, 0 FROM resources r WHERE set_id = ?1 AND path IS NOT NULL"
+    " AND uri IN (SELECT uri FROM temp.untold) AND coalesce("
+    "(SELECT c.change = 'deleted' FROM temp.changed c WHERE c.uri = r.uri), uri NOT IN (SELECT uri FROM temp.listed))"
+)
+_UNCONFIRMED: Final = f"""
+SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ? AND f.uri = u.uri
+WHERE CASE (SELECT max(c.pending) FROM temp.changed c WHERE c.uri = u.uri)
+  WHEN {ASKED} THEN coalesce(f.status, 0) NOT IN (404, 410) WHEN 0 THEN 0 ELSE f.uri IS NOT NULL END LIMIT 1"""  # noqa: S608
 _NOT_THERE: Final = (
     "SELECT f.uri FROM failures f JOIN temp.changed c ON c.uri = f.uri"  # noqa: S608
     f" WHERE f.set_id = ?1 AND f.status IN (404, 410) AND c.pending = {ASKED}"
@@ -84,6 +100,22 @@ def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
     """Have the source asked for what a change says is deleted, and the Resource List after it that it is there."""
     t.run(_INDEX)
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
+
+
+def ask_for_untold(t: Transaction, set_id: int, at: int | None) -> None:
+    """Have the source asked for what is held and, by lists that were set back, is not there (DST-C10).
+
+    `temp.listed` is the Resource List of `at`; of `temp.changed`, the changes since then, the last of each resource is
+    left, and none of these is done.
+    """
+    for statement in (_INDEX, *_LAST_TOLD):
+        t.run(statement)
+    t.run(_ASK_UNTOLD, (set_id, at))
+
+
+def any_unconfirmed(t: Transaction, set_id: int) -> bool:
+    """Whether the source still has what it was asked for, or not what the Resource List says."""
+    return t.one(_UNCONFIRMED, (set_id,)) is not None
 
 
 def any_asked(t: Transaction) -> bool:

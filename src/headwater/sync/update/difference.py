@@ -378,7 +378,9 @@ class Difference:
                 confirmed.add(row, known, row.at, failed=row.tries is not None)
                 continue
             self.counts.updated += 1
-            ask = row.hash is None and not row.newer and present  # else 304 would confirm what is not there
+            ask = (
+                (row.hash is None or row.is_asked) and not row.newer and present
+            )  # else 304 confirms what is not there
             patches = self._patches(t, row) if present and self._objection is not None else None
             fetch = row.planned(
                 path, row.key, changed_at=known, known_at=row.at, tries=row.tries,
