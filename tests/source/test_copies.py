@@ -302,7 +302,9 @@ def test_what_a_load_cannot_keep_is_noted_as_lost(origin: Source, site: Site, de
         with hub(dest, tmp_path / "state", versions=True) as running:
             running.shows({"f0.txt", "f1.txt", "f2.txt"})
             assert codes(running).count("HW-ING-23") == 3
-            assert not kept_until(History(running.source.catalog, "files"), "f0.txt", 1 << 60)
+            assert not kept_until(
+                History(running.source.catalog, "files", running.source.versions.has), "f0.txt", 1 << 60
+            )
     with hub(dest, tmp_path / "kept", versions=True) as running:
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
-        assert kept_until(History(running.source.catalog, "files"), "f0.txt", 1 << 60)
+        assert kept_until(History(running.source.catalog, "files", running.source.versions.has), "f0.txt", 1 << 60)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.interface import Catalog, Event, Metadata, Upsert
+from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.push.events import take_lines
@@ -117,8 +117,8 @@ def test_octets_that_the_disk_has_altered_are_kept_anew(world: World, octets: by
     assert world.keep([event]) == {digest(octets)}
 
 
-def states(catalog: Catalog, uri: str) -> list[tuple[Keeping, str]]:
-    return [(one.keeping, one.digest) for one in History(catalog, "files").after(uri, -(1 << 60), 10)]
+def states(history: History, uri: str) -> list[tuple[Keeping, str]]:
+    return [(one.keeping, one.digest) for one in history.after(uri, -(1 << 60), 10)]
 
 
 def test_of_a_first_load_nothing_is_named_that_was_not_kept(tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_of_a_first_load_nothing_is_named_that_was_not_kept(tmp_path: Path) -> N
         catalog = source.catalog
         expected = {"a": (Keeping.KEPT, digest(b"a")), "b": (Keeping.LOST, digest(b"b"))}
         expected["c"] = expected["d"] = (Keeping.KEPT, digest(b"c"))
-        history = History(catalog, "files")
+        history = History(catalog, "files", source.versions.has)
         now_us = to_microseconds(source._clock())
         for uri, state in expected.items():
-            assert states(catalog, uri) == [state]
+            assert states(history, uri) == [state]
         assert {uri: one.is_kept for uri, one in history.each_until(["a", "b", "c"], now_us).items()} == {
             "a": True,
             "b": False,
@@ -163,7 +163,7 @@ def test_of_a_first_load_nothing_is_named_that_was_not_kept(tmp_path: Path) -> N
             (folder / uri).write_bytes(b"new")
         announce(*((uri, b"new") for uri in expected))
         for uri, state in expected.items():
-            assert states(catalog, uri) == [state, (Keeping.KEPT, digest(b"new"))]
+            assert states(history, uri) == [state, (Keeping.KEPT, digest(b"new"))]
         history.forget()
         assert not any(kind.startswith("version") for kind in catalog.row_counts("files"))
     assert kept_octets(tmp_path / "state" / "versions")

@@ -75,8 +75,7 @@ class ChangeRecorder:
         state = seen or self.catalog.state(self.name)
         if state.opened_at is None:
             if self.keep is not None and (self.predecessors is not None or self.history is not None):
-                lost = self.keep(events)
-                update = update if self.history is None else self.history.loading(events, lost, update)
+                self.keep(events)
             self.catalog.load(self.name, events, after=seen, state=update)
             return 0
         lost = self.keep(events) if self.keep is not None else set()

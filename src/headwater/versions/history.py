@@ -26,8 +26,6 @@ KIND = "version"
 HISTORY = "version-history"
 """The row of the whole: where the history begins, and up to which change it is complete."""
 _BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
-_NOT_KEPT = "version not kept"
-"""The rows of digests whose octets could not be kept as the set was loaded: states have no rows until it is open."""
 _OFFSET = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970."""
 _ROWS = 5_000
@@ -109,8 +107,7 @@ def row_key(uri: str, at_us: int) -> RowKey:
 class History:
     """The history of one set. Safe for several threads; its faults are the catalog's, and those of `has`.
 
-    `has` says whether the octets with a digest are kept. It is asked of what was there as the history began: a scan
-    keeps that where one comes, and it has not changed before.
+    `has` says whether the octets with a digest are kept. It is asked of what was there as the history began.
     """
 
     def __init__(self, catalog: Catalog, name: str, has: Callable[[str], bool] = lambda _digest: True) -> None:
@@ -130,17 +127,6 @@ class History:
             row = StateRow(*_BEGIN, _encode(_begun_of(state)))
             with suppress(Moved):  # by somebody who records, and notes it as well
                 self._catalog.record(self._name, [], state.opened_at, after=state, state=StateUpdate([row]))
-
-    def loading(
-        self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
-    ) -> StateUpdate:
-        """What a batch of the first load does to the rows: what `state` says, and which octets are not kept."""
-        if not lost and not self._catalog.rows_of(self._name, _NOT_KEPT, limit=1):
-            return state
-        stated = {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
-        rows = [StateRow(_NOT_KEPT, one) for one in sorted(set(lost) & stated) if one]
-        kept = [(_NOT_KEPT, one) for one in sorted(self._not_kept(stated).difference(lost))]
-        return StateUpdate([*state.put, *rows], [*state.delete, *kept], state.of_changes)
 
     def update(
         self, events: Sequence[Event], lost: Collection[str] = (), state: StateUpdate = NO_UPDATE
@@ -219,14 +205,8 @@ class History:
         """The states since the history began, of those of these resources that have not changed since."""
         unchanged = {uri: one.metadata for uri, one in held.items() if one.seq <= begun.seq}
         stated = {sha256_of(one.hash) for one in unchanged.values()} - {""}
-        not_kept = self._not_kept(stated).union(lost)
-        not_kept.update(one for one in stated - not_kept if not self._has(one))
+        not_kept = {one for one in stated if one in lost or not self._has(one)}
         return {uri: _state_of(begun.at_us, one, not_kept) for uri, one in unchanged.items()}
-
-    def _not_kept(self, digests: Collection[str]) -> set[str]:
-        """Those of these that could not be kept as the set was loaded."""
-        rows = self._catalog.rows(self._name, [(_NOT_KEPT, one) for one in digests if one]) if digests else {}
-        return {digest for _kind, digest in rows}
 
     def _read(self, begun: _Begin, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
         mark, rank = _mark(uri), _rank(uri)
@@ -303,12 +283,12 @@ class History:
         if state.opened_at is None:
             return
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_BEGIN]))
-        self.remove([*self._rows(), *self._rows(_NOT_KEPT)], 0)
+        self.remove(list(self._rows()), 0)
         self._catalog.record(self._name, [], state.opened_at, state=StateUpdate((), [_FLOOR]))
 
-    def _rows(self, kind: str = KIND) -> Iterator[StateRow]:
+    def _rows(self) -> Iterator[StateRow]:
         after: StateRow | None = None
-        while rows := self._catalog.rows_of(self._name, kind, after=after, limit=_ROWS):
+        while rows := self._catalog.rows_of(self._name, KIND, after=after, limit=_ROWS):
             yield from rows
             after = rows[-1]
 

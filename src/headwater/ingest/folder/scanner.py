@@ -432,9 +432,7 @@ class FolderScanner:
         history, noted = self._hooks.kept.history, self._hooks.kept.predecessors
         if self._is_loading:
             self._hooks.before_change()
-            self._catalog.load(
-                self._name, events, state=NO_UPDATE if history is None else history.loading(events, lost)
-            )
+            self._catalog.load(self._name, events)
             return ()
         if noted is not None:
             update = StateUpdate(update.put, update.delete, noted.notes(replaced))
