@@ -197,13 +197,13 @@ def test_processes_are_started_only_where_they_pay(
     ]
     for one, numbers, entries in few:
         with one.rendering(order, numbers, entries) as rendering:
-            assert rendering.take() is None
+            assert next(rendering, None) is None
     busy = RenderPool(catalog, 2)
     with busy.rendering(order, range(2), 8) as first:
-        assert first.take() is not None
+        assert next(first, None) is not None
         assert len(started) == 2
         with busy.rendering(order, range(2), 8) as rendering:
-            assert rendering.take() is None, "another publication has the processes"
+            assert next(rendering, None) is None, "another publication has the processes"
     with busy.rendering(order, range(2), 8) as rendering:
-        assert rendering.take() is not None
+        assert next(rendering, None) is not None
     assert len(started) == 4

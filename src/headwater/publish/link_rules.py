@@ -18,7 +18,7 @@ import mimetypes
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,12 +27,13 @@ from headwater.catalog.entry_size import FIXED_OCTETS, URI_PREFIX_OCTETS
 from headwater.catalog.interface import Change, Limits, Resource
 from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
-from headwater.spec.checks import WriteRefused, escape
+from headwater.spec.checks import WriteRefused
 from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, PATCH
 from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
 
+_bad_rule = partial(UsageFault, code="HW-CFG-05")
 HEAD_OCTETS: Final = 65_536
 """What the head and the end of a document take at most."""
 
@@ -95,18 +96,16 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             start, hole, end = pattern.partition(HOLE)
             parts = f"{start}x{end}".split("/")
             if not hole or not _path(start) or not _path(end) or not {"", ".", ".."}.isdisjoint(parts):
-                raise UsageFault(f"{name} is no path with one {HOLE}: {pattern[:200]!r}", code="HW-CFG-05")
+                raise _bad_rule(f"{name} is no path with one {HOLE}: {pattern[:200]!r}")
         if self.content == self.record:
-            raise UsageFault(f"content and record are the same: {self.content[:200]!r}", code="HW-CFG-05")
+            raise _bad_rule(f"content and record are the same: {self.content[:200]!r}")
         if self.profile is not None:
             try:
                 MarkupWriter("url").link(Link(rel="profile", href=self.profile))
             except WriteRefused as cause:
-                raise UsageFault(cause.what, code="HW-CFG-05", rule=cause.rule) from cause
+                raise _bad_rule(cause.what, rule=cause.rule) from cause
             if not is_absolute(self.profile):
-                raise UsageFault(
-                    f"profile is no absolute URI: {self.profile[:200]!r}", code="HW-CFG-05", rule="RS-REL-07"
-                )
+                raise _bad_rule(f"profile is no absolute URI: {self.profile[:200]!r}", rule="RS-REL-07")
 
     @property
     def allowance(self) -> Allowance:
@@ -130,18 +129,16 @@ def variants_of(texts: tuple[str, ...]) -> tuple[Variant, ...]:
         if _type(text):
             suffixes = [one[1:] for one in mimetypes.MimeTypes().guess_all_extensions(text)]
             if not suffixes:
-                raise UsageFault(
-                    f"no suffix is known of the media type {text}", code="HW-CFG-05", advice="Name the suffix instead."
-                )
+                raise _bad_rule(f"no suffix is known of the media type {text}", advice="Name the suffix instead.")
             made = [Variant(one, text) for one in sorted(suffixes)]
         elif _suffix(text):
             made = [Variant(text)]
         else:
-            raise UsageFault(f"variants has neither a suffix nor a media type: {text[:200]!r}", code="HW-CFG-05")
+            raise _bad_rule(f"variants has neither a suffix nor a media type: {text[:200]!r}")
         for one in made:
             found.setdefault(one.suffix, one)
     if texts and len(found) < 2:
-        raise UsageFault("variants has one suffix alone: there is nothing to choose from", code="HW-CFG-05")
+        raise _bad_rule("variants has one suffix alone: there is nothing to choose from")
     return tuple(found.values())
 
 
@@ -275,19 +272,15 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     def __post_init__(self) -> None:
         if self.rel in _RESERVED_RELATIONS:
-            raise UsageFault(
-                f"links of the relation {self.rel[:100]} are made by Headwater itself",
-                code="HW-CFG-05",
-                rule="RS-LN-01",
-            )
+            raise _bad_rule(f"links of the relation {self.rel[:100]} are made by Headwater itself", rule="RS-LN-01")
         _check_pattern(self.href, self.rel)
         if self.pri is not None and not 1 <= self.pri <= 999_999:
-            raise UsageFault(f"pri is not within 1 to 999999: {self.pri}", code="HW-CFG-05", rule="RS-LN-03")
+            raise _bad_rule(f"pri is not within 1 to 999999: {self.pri}", rule="RS-LN-03")
         try:
             _markup.link(self.link("a/b.c", "http://a/b/c"))
             Selection(self.match)
         except (WriteRefused, BadPattern) as cause:
-            raise UsageFault(cause.what, code="HW-CFG-05", rule=cause.rule) from cause
+            raise _bad_rule(cause.what, rule=cause.rule) from cause
 
     def link(self, path: str, uri: str) -> Link:
         """The link of the resource with this path below the set's folder and this absolute URI."""
@@ -331,13 +324,11 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for count in (len(self.urls), len(self.described), len(self.variants)):
             if count > MOST_RULES:
-                raise UsageFault(f"{count} rules of one kind: a set has {MOST_RULES} at most", code="HW-CFG-05")
+                raise _bad_rule(f"{count} rules of one kind: a set has {MOST_RULES} at most")
         variants_of(self.variants)
         ranked = Counter((one.rel, one.pri, one.match) for one in self.urls if one.pri is not None)
         if doubled := next((one for one, count in ranked.items() if count > 1), None):
-            raise UsageFault(
-                f"two links of the relation {doubled[0]} have pri {doubled[1]}", code="HW-CFG-05", rule="RS-LN-03"
-            )
+            raise _bad_rule(f"two links of the relation {doubled[0]} have pri {doubled[1]}", rule="RS-LN-03")
 
     @property
     def allowance(self) -> Allowance:
@@ -363,20 +354,15 @@ NO_RULES: Final = LinkRules()
 def _check_pattern(pattern: str, rel: str) -> None:
     """Raise UsageFault when this is no pattern of absolute URLs; a mirror or origin may be any scheme with a host."""
     if len(pattern) > LONGEST_PATTERN:
-        raise UsageFault(
-            f"href of {rel} has more than {LONGEST_PATTERN:,} characters", code="HW-CFG-05", rule="RS-DOC-19"
-        )
+        raise _bad_rule(f"href of {rel} has more than {LONGEST_PATTERN:,} characters", rule="RS-DOC-19")
     unknown = [one for one in _HOLE.findall(pattern) if one not in PLACEHOLDERS]
     if unknown or {"{", "}"} & set(_HOLE.sub("", pattern)):
         known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-        raise UsageFault(f"href of {rel} has other braces than {known}: {pattern[:200]!r}", code="HW-CFG-05")
+        raise _bad_rule(f"href of {rel} has other braces than {known}: {pattern[:200]!r}")
     plain = _HOLE.sub("", pattern)
     scheme = pattern.partition(":")[0].lower()
     if scheme in _LOCAL or (rel == "duplicate" and scheme not in _MIRRORS and is_absolute(plain)):
-        raise UsageFault(
-            f"href of {rel} has the scheme {scheme}, which nobody can fetch", code="HW-CFG-05", rule="RS-REL-01"
-        )
-    if not is_absolute(plain) or "{" in scheme or not plain.isascii() or not plain.isprintable() or " " in plain:
-        raise UsageFault(f"href of {rel} is no absolute URL: {pattern[:200]!r}", code="HW-CFG-05", rule="RS-LN-01")
-    if escape(plain) != plain and '"' in plain:
-        raise UsageFault(f"href of {rel} is no absolute URL: {pattern[:200]!r}", code="HW-CFG-05", rule="RS-LN-01")
+        raise _bad_rule(f"href of {rel} has the scheme {scheme}, which nobody can fetch", rule="RS-REL-01")
+    is_odd = "{" in scheme or not plain.isascii() or not plain.isprintable() or " " in plain or '"' in plain
+    if not is_absolute(plain) or is_odd:
+        raise _bad_rule(f"href of {rel} is no absolute URL: {pattern[:200]!r}", rule="RS-LN-01")

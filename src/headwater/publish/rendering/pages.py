@@ -152,33 +152,25 @@ class RenderPool:
         self._turn = threading.Lock()
 
     @contextmanager
-    def rendering(self, order: RenderJob, numbers: Sequence[int], entries: int) -> Iterator[PageRendering]:
-        """Have these pages rendered, which have so many entries together, as far as that saves time."""
+    def rendering(
+        self, order: RenderJob, numbers: Sequence[int], entries: int
+    ) -> Iterator[Iterator[RenderedPage | None]]:
+        """Have these pages rendered, which have so many entries together, as far as that saves time.
+
+        Gives pages in the order of their numbers, each good until the next one is asked for; None in the place of one,
+        or no more of them: the caller renders them.
+        """
         count = min(self._processes, len(numbers))
         if self._catalog is None or count < 2 or entries < POOL_ENTRIES or not self._turn.acquire(blocking=False):
-            yield PageRendering(iter(()))
+            yield iter(())
             return
         try:
             site = msgspec.structs.replace(order.site, sets=(order.site.settings(order.name),))
             request = RenderRequest(order=msgspec.structs.replace(order, site=site), catalog=str(self._catalog))
             with ExitStack() as files, closing(_pages(request, numbers, count, files)) as pages:
-                yield PageRendering(pages)
+                yield pages
         finally:
             self._turn.release()
-
-
-class PageRendering:
-    """The pages of one publication while processes render them."""
-
-    def __init__(self, pages: Iterator[RenderedPage | None]) -> None:
-        self._pages = pages
-
-    def take(self) -> RenderedPage | None:
-        """The next page in the order of their numbers, as `worker.page` gives it; None: the caller renders it.
-
-        Its blocks are good until the next call.
-        """
-        return next(self._pages, None)
 
 
 def _pages(

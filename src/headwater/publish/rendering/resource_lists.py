@@ -139,7 +139,7 @@ class ResourceLists:
         order = RenderJob(site=self._site, name=self._name, round=began, indexed=plan.indexed)
         with self._render_pool.rendering(order, plan.render, entries) as rendering:
             for number in plan.render:
-                completed, blocks = rendering.take() or page(self._context.catalog, order, number, clock)
+                completed, blocks = next(rendering, None) or page(self._context.catalog, order, number, clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
                 mark = DocumentMark(generation=store_writer.generation, latest=completed)
                 store_writer.blocks(name, _then(blocks, self._catch_up), mark.encode)
