@@ -10,12 +10,11 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from headwater.catalog.catalog_url import anchored, is_cluster, place_of
+from headwater.catalog.catalog_url import place_of
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
@@ -272,14 +271,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
         """Who may announce to the set. Raises BadToken."""
         return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
-
-    def anchored_paths(self, folder: Path) -> dict[str, str]:
-        """The paths of the set, relative ones below `folder`; also the one in the address of its index."""
-        names = ("files", "copy", "resource_root", "token_file", "dataset", "oxigraph")
-        paths = {name: str(folder / Path(text).expanduser()) for name in names if (text := getattr(self, name))}
-        if self.index is not None and is_cluster(self.index):
-            paths["index"] = anchored(self.index, folder)
-        return paths
 
     @property
     def is_dataset(self) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection
 from difflib import get_close_matches
 from enum import Enum, EnumType
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from headwater.catalog.catalog_url import anchored
+from headwater.catalog.catalog_url import anchored, is_cluster
 from headwater.errors import UsageFault
 from headwater.publish.site import DEFAULT_SET, Site
 from headwater.quantities import octets_from, seconds_from
@@ -40,6 +39,7 @@ _KINDS = {
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
+_PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "token_file")
 _LISTS = ("exclude", "hashes", "hubs", "include", "mirrors", "patch", "resource_sets", "variants")
 
 
@@ -51,14 +51,13 @@ def read_config(path: Path) -> SourceConfig:
         raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
-    data = _spelled_out(data, _LISTS)
+    data = _spelled_out(data, path.absolute().parent)
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         _read_set(table, f"{path}, [[set]] {number} {name!r}")
     if "configuration" in data:
         raise BadConfiguration("unknown key: configuration", where=str(path))
-    config = _anchored(_read(data, SourceConfig, str(path)), path.absolute().parent)
-    return msgspec.structs.replace(config, configuration=str(path.absolute()))
+    return msgspec.structs.replace(_read(data, SourceConfig, str(path)), configuration=str(path.absolute()))
 
 
 def _read_set(table: object, where: str) -> None:
@@ -132,34 +131,24 @@ def _tables(annotation: object) -> list[type[msgspec.Struct]]:
     return [table for one in get_args(annotation) for table in _tables(one)]
 
 
-def _anchored(config: SourceConfig, folder: Path) -> SourceConfig:
-    sets = tuple(msgspec.structs.replace(one, **one.anchored_paths(folder)) for one in config.sets)
-    places = {
-        name: str(folder / Path(path).expanduser())
-        for name, path in (("state", config.state), ("documents", config.documents))
-        if path is not None
-    }
-    if config.catalog is not None:
-        places["catalog"] = anchored(config.catalog, folder)
-    notify = None if config.notify is None else config.notify.anchored(folder)
-    hub = None if config.hub is None else config.hub.anchored(folder)
-    return msgspec.structs.replace(config, sets=sets, notify=notify, hub=hub, **places)
-
-
-def _spelled_out(value: Any, lists: Collection[str], key: str = "") -> Any:
+def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     """A table of a configuration, and those in it, without short forms. What is none is left for others to refuse.
 
-    A text stands for a list with it alone at the keys of `lists`, and for a number where the key says its unit, or it
-    is a percentage (`50%`).
+    A text stands for a list with it alone at the keys of lists, and for a number where the key says its unit, or it is
+    a percentage (`50%`). Paths, also those in addresses of clusters, are counted from `folder`.
     """
     if isinstance(value, dict):
-        return {name: _spelled_out(one, lists, name) for name, one in value.items()}
+        return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):
-        return [_spelled_out(one, lists) for one in value]
+        return [_spelled_out(one, folder) for one in value]
     if not isinstance(value, str):
         return value
-    if key in lists:
+    if key in _LISTS:
         return [value]
+    if value and key in _PATHS:
+        return str(folder / Path(value).expanduser())
+    if key == "catalog" or (key == "index" and is_cluster(value)):
+        return anchored(value, folder)
     if share := _PERCENTAGE.match(value):
         return float(share[1]) / 100
     read = seconds_from if key.endswith("_seconds") else octets_from if key.endswith("_octets") else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
@@ -74,15 +73,6 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if len(found) > 1:
             raise BadToken("[notify] takes one token", advice="Give one of token, token_file and token_env.")
         return found[0] if found else None
-
-    def anchored(self, folder: Path) -> NotifyConfig:
-        """The same, with relative paths below `folder`."""
-        paths = {
-            name: str(folder / Path(path).expanduser())
-            for name in ("token_file", "authorities")
-            if (path := getattr(self, name)) is not None
-        }
-        return msgspec.structs.replace(self, **paths)
 
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -173,15 +163,6 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             method=SignatureMethod(self.signature),
             authorities=self.authorities,
         )
-
-    def anchored(self, folder: Path) -> HubConfig:
-        """The same, with relative paths below `folder`."""
-        paths = {
-            name: str(folder / Path(path).expanduser())
-            for name in ("state", "token_file", "authorities")
-            if (path := getattr(self, name)) is not None
-        }
-        return msgspec.structs.replace(self, **paths)
 
 
 def host_and_port(text: str) -> tuple[str, int]:
