@@ -21,7 +21,7 @@ from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
 from headwater.publish.site import Count, Seconds, SetOptions, SetSettings, Share, Site, description_name
 from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hub_config import HubConfig, NotifyConfig
-from headwater.source.tokens import AccessTokens, BadToken, read_tokens
+from headwater.source.tokens import AccessTokens, BadToken, TokenOptions
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
 from headwater.versions.retention import VersionRetention
@@ -270,7 +270,8 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def tokens(self, environment: Mapping[str, str] = os.environ) -> AccessTokens:
         """Who may announce to the set. Raises BadToken."""
-        return read_tokens(environment, token=self.token, file=self.token_file, variable=self.token_env)
+        options = TokenOptions(token=self.token, token_file=self.token_file, token_env=self.token_env)
+        return AccessTokens(options.token_texts(environment))
 
     @property
     def is_dataset(self) -> bool:

@@ -18,7 +18,7 @@ from headwater.notify.http_client import HttpProxy, read_proxy
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import objection_to_url
 from headwater.publish.site import BadSite, check_url
-from headwater.source.tokens import AccessTokens, BadToken, token_texts
+from headwater.source.tokens import AccessTokens, BadToken, TokenOptions
 
 if TYPE_CHECKING:
     from headwater.notify.hub.context import HubOptions
@@ -33,13 +33,10 @@ class BadNotifyConfig(UsageFault):
     code: ClassVar[str] = "HW-CFG-06"
 
 
-class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotifyConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where notifications are sent, with which token, and how many changes are told together."""
 
     hubs: tuple[str, ...]
-    token: str | None = None
-    token_file: str | None = None
-    token_env: str | None = None
     proxy: str | None = None
     authorities: str | None = None
     batch_count: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
@@ -69,7 +66,7 @@ class NotifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def sent_token(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The token that is sent to the hubs; None where there is none. Raises BadToken."""
-        found = token_texts(environment, token=self.token, file=self.token_file, variable=self.token_env)
+        found = self.token_texts(environment)
         if len(found) > 1:
             raise BadToken("[notify] takes one token", advice="Give one of token, token_file and token_env.")
         return found[0] if found else None
@@ -86,15 +83,12 @@ class BadHubConfig(UsageFault):
     code: ClassVar[str] = "HW-CFG-07"
 
 
-class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a hub listens and keeps its state, whom it believes, and what it allows (`docs/hub.md`)."""
 
     listen: str = "127.0.0.1:8080"
     base_url: str | None = None
     state: str | None = None
-    token: str | None = None
-    token_file: str | None = None
-    token_env: str | None = None
     allow_private: bool | tuple[str, ...] = False
     trusted_proxies: tuple[str, ...] = ()
     lease_bounds: str | None = None
@@ -149,8 +143,7 @@ class HubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def tokens(self, more: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> AccessTokens:
         """Those of publishers who are believed. Raises BadToken."""
-        known = token_texts(environment, token=self.token, file=self.token_file, variable=self.token_env)
-        return AccessTokens([*known, *more])
+        return AccessTokens([*self.token_texts(environment), *more])
 
     def options(self, own_url: str) -> HubOptions:
         """What the hub is told; `own_url` is where it listens."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
+
+import msgspec
 
 from headwater.errors import UsageFault
 
@@ -46,39 +49,35 @@ class AccessTokens:
         return found
 
 
-def read_tokens(
-    environment: Mapping[str, str], *, token: str | None = None, file: str | None = None, variable: str | None = None
-) -> AccessTokens:
-    """The tokens that stand in the configuration, in a file (one a line) and in the environment.
+class TokenOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tokens stand: in the configuration, in a file (one a line), and in an environment variable."""
 
-    Raises BadToken.
-    """
-    return AccessTokens(token_texts(environment, token=token, file=file, variable=variable))
+    token: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
 
-
-def token_texts(
-    environment: Mapping[str, str], *, token: str | None = None, file: str | None = None, variable: str | None = None
-) -> list[str]:
-    """The same tokens in clear, for who sends them. Raises BadToken."""
-    texts = [] if token is None else [token]
-    if file is not None:
-        try:
-            found = Path(file).read_text("utf-8").split()
-        except (OSError, UnicodeDecodeError) as cause:
-            reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
-            raise BadToken(f"the file of tokens cannot be read: {reason}", where=file, advice=_FILE_ADVICE) from cause
-        if not found:
-            raise BadToken("the file of tokens is empty, and is to have one", where=file, advice=_FILE_ADVICE)
-        texts += found
-    if variable is not None:
-        if not (value := environment.get(variable, "").strip()):
-            raise BadToken(
-                "this environment variable is not set, or empty, and is to have a token",
-                where=variable,
-                advice=f"Set it for the process (export {variable}=…), or give token_file instead of token_env.",
-            )
-        texts.append(value)
-    return [_checked(text, file or variable) for text in texts]
+    def token_texts(self, environment: Mapping[str, str] = os.environ) -> list[str]:
+        """The tokens in clear. Raises BadToken."""
+        texts, file, variable = [] if self.token is None else [self.token], self.token_file, self.token_env
+        if file is not None:
+            try:
+                found = Path(file).read_text("utf-8").split()
+            except (OSError, UnicodeDecodeError) as cause:
+                reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
+                what = f"the file of tokens cannot be read: {reason}"
+                raise BadToken(what, where=file, advice=_FILE_ADVICE) from cause
+            if not found:
+                raise BadToken("the file of tokens is empty, and is to have one", where=file, advice=_FILE_ADVICE)
+            texts += found
+        if variable is not None:
+            if not (value := environment.get(variable, "").strip()):
+                raise BadToken(
+                    "this environment variable is not set, or empty, and is to have a token",
+                    where=variable,
+                    advice=f"Set it for the process (export {variable}=…), or give token_file instead of token_env.",
+                )
+            texts.append(value)
+        return [_checked(text, file or variable) for text in texts]
 
 
 def _checked(token: str, where: str | None = None) -> str:
