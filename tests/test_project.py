@@ -48,7 +48,7 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 25_037,
+    "sync": 24_948,
     "top": 1_083,
     "triplestores": 936,
     "versions": 1_291,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.retry import Backoff
-from headwater.spec.kinds import PATCH
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.source_times import SECOND
@@ -45,51 +44,14 @@ class PlacedFile(NamedTuple):
     """Whether it is newer than what is listed."""
 
 
-class _ResourceRow(NamedTuple):
-    """A row for `resources`; the fields are its columns, in the order of `ResultLog.placed` and `settled`."""
-
-    set_id: int
-    uri: str
-    path: bytes
-    size: int
-    mtime_ns: int
-    digest: str
-    listed_hash: str | None
-    listed_length: int | None
-    lastmod: int | None
-    etag: str | None
-    last_modified: str | None
-    changed_at: int | None
-    newer: int
-    run: int
-    loc: str | None
-    type: str | None
-    encoding: str | None
-    links: str | None
-    extra: str | None
-
-
-class _FailureRow(NamedTuple):
-    """A row for `failures`; the fields are its columns."""
-
-    set_id: int
-    uri: str
-    loc: str
-    reason: str
-    status: int
-    tries: int
-    first_at: int
-    last_at: int
-    next_at: int
-    wait_until: int | None
-    lastmod: int | None
-    length: int | None
-    hash: str | None
-    type: str | None
-    encoding: str | None
-    links: str | None
-    extra: str | None
-    changed_at: int | None
+_RESOURCE_COLUMNS = (
+    "set_id", "uri", "path", "size", "mtime_ns", "digest", "listed_hash", "listed_length", "lastmod", "etag",
+    "last_modified", "changed_at", "newer", "run", "loc", "type", "encoding", "links", "extra",
+)  # fmt: skip
+_FAILURE_COLUMNS = (
+    "set_id", "uri", "loc", "reason", "status", "tries", "first_at", "last_at", "next_at", "wait_until", "lastmod",
+    "length", "hash", "type", "encoding", "links", "extra", "changed_at",
+)  # fmt: skip
 
 
 def _upsert(table: str, columns: tuple[str, ...], kept: str, also: str = "") -> str:
@@ -103,19 +65,11 @@ def _upsert(table: str, columns: tuple[str, ...], kept: str, also: str = "") -> 
 
 _PLACED = _upsert(
     "resources",
-    _ResourceRow._fields,
+    _RESOURCE_COLUMNS,
     kept="changed_at",
     also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL, recovered = 0",
 )
-_OF_THE_WORK = (
-    "SELECT ?, uri, path, length, lastmod * 1000, substr(hash, -72), hash, length, lastmod, NULL, NULL, changed_at, 0,"
-    " ?, nullif(loc, uri), type, encoding, links, extra FROM temp.work WHERE n BETWEEN ? AND ?"
-)
-_PLACED_AS_LISTED = _PLACED.replace(f"VALUES ({', '.join('?' * len(_ResourceRow._fields))})", _OF_THE_WORK)
-"""The same for rows of the work whose files are what is listed in all, and whose hash ends with SHA-256."""
-
-_SHA_256 = "sha-256:"
-_FAILED = _upsert("failures", _FailureRow._fields, kept="first_at")
+_FAILED = _upsert("failures", _FAILURE_COLUMNS, kept="first_at")
 SETTLED_ROUND = -1
 _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
 _SETTLE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
@@ -141,16 +95,11 @@ class ResultLog:
         self._run = run
         self._told = told
         self._placed: list[Row] = []
-        """As `_ResourceRow` has them."""
-
-        self._failed: list[_FailureRow] = []
+        self._failed: list[Row] = []
         self._confirmed: list[Row] = []
         self._again: list[Row] = []
         self._cleared: list[Row] = []
         self._settled: list[int] = []
-        self._as_listed: list[int] = []
-        """Of these, by `n`, those whose rows are made of the rows of the work."""
-
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
@@ -199,11 +148,7 @@ class ResultLog:
 
     def placed(self, work: Work, file: PlacedFile) -> None:
         """A file that a request brought has its place."""
-        row = (
-            self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
-            file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
-        )  # fmt: skip
-        self._placed.append(row)
+        self._placed.append(self._row(work, file))
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
         self._count(work)
@@ -212,20 +157,19 @@ class ResultLog:
         """Files have their places by a way beside requests: no round meets them again. Recorded when more is taken, or
         by `flush_when_due`."""
         for work, size, mtime_ns, digest in placed:
-            if _is_as_listed(work, size, mtime_ns, digest):
-                self._as_listed.append(work.n)
-            else:
-                row = (
-                    self._set, work.uri, work.path, size, mtime_ns, digest, work.hash, work.length, work.lastmod,
-                    None, None, work.changed_at, 0, self._run, *work.stated,
-                )  # fmt: skip
-                self._placed.append(row)
+            self._placed.append(self._row(work, PlacedFile(work.path, size, mtime_ns, digest)))
             self._open[work.intent] -= 1
         if self._any_failures:
             self._cleared += [(self._set, work.uri) for work, *_ in placed]
         self._settled += [work.n for work, *_ in placed]
         self._done += len(placed)
         self._waiting += len(placed)
+
+    def _row(self, work: Work, file: PlacedFile) -> Row:
+        return (
+            self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
+            file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
+        )  # fmt: skip
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
@@ -248,28 +192,11 @@ class ResultLog:
         wait_until = None
         if wait_seconds is not None:
             wait_until = now + int(min(wait_seconds, _LONGEST_BACKOFF_SECONDS) * SECOND)
-        self._failed.append(
-            _FailureRow(
-                set_id=self._set,
-                uri=work.uri,
-                loc=work.loc,
-                reason=reason[:500],
-                status=status,
-                tries=tries,
-                first_at=now,
-                last_at=now,
-                next_at=next_at,
-                wait_until=wait_until,
-                lastmod=work.lastmod,
-                length=work.length,
-                hash=work.hash,
-                type=work.type,
-                encoding=work.encoding,
-                links=work.links,
-                extra=work.extra,
-                changed_at=work.changed_at,
-            )
-        )
+        row = (
+            self._set, work.uri, work.loc, reason[:500], status, tries, now, now, next_at, wait_until, work.lastmod,
+            work.length, work.hash, work.type, work.encoding, work.links, work.extra, work.changed_at,
+        )  # fmt: skip
+        self._failed.append(row)
         self._count(work)
 
     def _count(self, work: Work, done: int = 1) -> None:
@@ -295,14 +222,12 @@ class ResultLog:
     def _written(self) -> None:
         for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared):
             rows.clear()
-        for numbers in (self._settled, self._as_listed):
-            numbers.clear()
+        self._settled.clear()
         self._waiting = 0
         self._told(self._done)
 
     def _write(self, t: Transaction) -> None:
         t.many(_PLACED, self._placed)
-        t.many(_PLACED_AS_LISTED, ((self._set, self._run, *numbers) for numbers in _ranges(self._as_listed)))
         t.many("DELETE FROM failures WHERE set_id = ? AND uri = ?", self._cleared)
         t.many(_FAILED, self._failed)
         t.many(_CONFIRMED, self._confirmed)
@@ -312,20 +237,6 @@ class ResultLog:
             del self._open[intent]
         t.many(_SETTLE, _ranges(self._settled))
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
-
-
-def _is_as_listed(work: Work, size: int, mtime_ns: int, digest: str) -> bool:
-    """Whether a file is what its row of the work says, so that its row of `resources` can be made of that."""
-    return (
-        work.lastmod is not None
-        and mtime_ns == work.lastmod * 1000
-        and size == work.length
-        and len(digest) == 72
-        and digest.startswith(_SHA_256)
-        and work.hash is not None
-        and work.hash.endswith(digest)
-        and (work.links is None or PATCH not in work.links)
-    )
 
 
 def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
