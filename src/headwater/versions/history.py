@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from itertools import islice
 
 import msgspec
 
@@ -29,7 +30,6 @@ _BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
 _OFFSET = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970."""
 _ROWS = 5_000
-_LAST_US = to_microseconds(dt.datetime.max.replace(tzinfo=dt.UTC))
 
 
 class Keeping(IntEnum):
@@ -161,11 +161,25 @@ class History:
 
     def until(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
         """Up to `limit` states that began not later than `at_us`, the last first."""
-        return self._at(uri, at_us, limit, descending=True, within=(-_OFFSET, at_us))
+        return list(islice(self.walk(uri, at_us, limit, is_back=True), limit))
 
     def after(self, uri: str, at_us: int, limit: int = 1) -> list[PastState]:
         """Up to `limit` states that began later than `at_us`, the first first."""
-        return self._at(uri, at_us, limit, descending=False, within=(at_us + 1, _LAST_US))
+        return list(islice(self.walk(uri, at_us, limit, is_back=False), limit))
+
+    def walk(self, uri: str, at_us: int, first: int, *, is_back: bool) -> Iterator[PastState]:
+        """The states that began not later than `at_us`, the last first, or those that began later, the first first.
+
+        So many as `first` are read at once to begin with.
+        """
+        begun = self._current()
+        if begun is None:
+            return
+        found = None
+        for found in self._read(begun, uri, at_us, first, is_back=is_back):
+            yield found
+        if found is None and (begun.at_us <= at_us) is is_back:
+            yield from self._first_states(begun, self._catalog.get(self._name, [uri])).values()
 
     def each_until(self, uris: Sequence[str], at_us: int) -> dict[str, PastState]:
         """Of each of these resources the last state that began not later than `at_us`, where there is one."""
@@ -174,9 +188,8 @@ class History:
             return {}
         found: dict[str, PastState] = {}
         for uri in uris:
-            after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
-            if states := self._read(begun, uri, after, 1, descending=True):
-                found[uri] = states[0]
+            if (state := next(self._read(begun, uri, at_us, 1, is_back=True), None)) is not None:
+                found[uri] = state
         if begun.at_us <= at_us:
             rest = self._catalog.get(self._name, [uri for uri in uris if uri not in found])
             found |= self._first_states(begun, rest)
@@ -187,18 +200,6 @@ class History:
         row = self._catalog.rows(self._name, [_FLOOR]).get(_FLOOR)
         return None if row is None else row.rank
 
-    def _at(self, uri: str, at_us: int, limit: int, *, descending: bool, within: tuple[int, int]) -> list[PastState]:
-        """The states from a place on; else the one since the history began, when it began within these times."""
-        begun = self._current()
-        if begun is None:
-            return []
-        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=_rank(uri))
-        if found := self._read(begun, uri, after, limit, descending=descending):
-            return found
-        if not within[0] <= begun.at_us <= within[1]:
-            return []
-        return list(self._first_states(begun, self._catalog.get(self._name, [uri])).values())[:limit]
-
     def _first_states(
         self, begun: _Begin, held: Mapping[str, Resource], lost: Collection[str] = ()
     ) -> dict[str, PastState]:
@@ -208,25 +209,21 @@ class History:
         not_kept = {one for one in stated if one in lost or not self._has(one)}
         return {uri: _state_of(begun.at_us, one, not_kept) for uri, one in unchanged.items()}
 
-    def _read(self, begun: _Begin, uri: str, after: StateRow, limit: int, *, descending: bool) -> list[PastState]:
-        mark, rank = _mark(uri), _rank(uri)
-        found: list[PastState] = []
-        while len(found) < limit:
-            rows = self._catalog.rows_of(
-                self._name, KIND, after=after, until=rank, limit=min(limit, _ROWS), descending=descending
-            )
+    def _read(self, begun: _Begin, uri: str, at_us: int, limit: int, *, is_back: bool) -> Iterator[PastState]:
+        """The states of the rows on one side of a time, nearest first."""
+        mark, rank, limit = _mark(uri), _rank(uri), min(limit, _ROWS)
+        after = StateRow(KIND, f"{_key_time(at_us)}~", rank=rank)
+        while rows := self._catalog.rows_of(self._name, KIND, after=after, until=rank, limit=limit, descending=is_back):
             for row in rows:
                 if row.rank == rank and row.key.endswith(mark):
                     state = state_of(row)
-                    if state.at_us < begun.at_us:
-                        if descending:
-                            return found
-                        continue
-                    found.append(state)
-            if len(rows) < min(limit, _ROWS) or rows[-1].rank != rank:
-                break
-            after = rows[-1]
-        return found[:limit]
+                    if state.at_us >= begun.at_us:
+                        yield state
+                    elif is_back:
+                        return
+            if len(rows) < limit or rows[-1].rank != rank:
+                return
+            after, limit = rows[-1], max(limit, _MORE)
 
     def _begun(self) -> _Begin | None:
         row = self._catalog.rows(self._name, [_BEGIN]).get(_BEGIN)
@@ -366,20 +363,11 @@ _FIRST, _MORE = 16, 1_000
 
 def kept_until(history: History, uri: str, at_us: int) -> PastState | None:
     """The last state that began not later than `at_us` and is kept."""
-    return next((one for one in _states(history, uri, at_us, earlier=True) if one.is_kept), None)
+    states = history.walk(uri, at_us, _FIRST, is_back=True)
+    return next((one for one in islice(states, MOST_STATES) if one.is_kept), None)
 
 
 def kept_after(history: History, uri: str, at_us: int) -> PastState | None:
     """The first state that began later than `at_us` and is kept."""
-    return next((one for one in _states(history, uri, at_us, earlier=False) if one.is_kept), None)
-
-
-def _states(history: History, uri: str, at_us: int, *, earlier: bool) -> Iterator[PastState]:
-    count, limit = 0, _FIRST
-    while count < MOST_STATES:
-        found = history.until(uri, at_us, limit) if earlier else history.after(uri, at_us, limit)
-        yield from found
-        if len(found) < limit:
-            return
-        count, limit = count + limit, _MORE
-        at_us = found[-1].at_us - 1 if earlier else found[-1].at_us
+    states = history.walk(uri, at_us, _FIRST, is_back=False)
+    return next((one for one in islice(states, MOST_STATES) if one.is_kept), None)
