@@ -24,7 +24,7 @@ from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.datasets.stores import EmbeddedFollower
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
 from headwater.triplestores.positions import StorePosition
-from headwater.triplestores.value_forms import forms_still_there
+from headwater.triplestores.embedded_store import forms_still_there
 
 QUADS = int(os.environ.get("HEADWATER_BENCH_QUADS", "1000000"))
 LINES = 10_000

@@ -20,9 +20,9 @@ from headwater.sparql.endpoint import (
     UpdateTooLarge,
 )
 from headwater.triplestores import sparql_text
+from headwater.triplestores.embedded_store import forms_still_there
 from headwater.triplestores.positions import POSITION_GRAPH, StoreState
 from headwater.triplestores.sparql_store import SparqlStore
-from headwater.triplestores.value_forms import forms_still_there
 from tests.support.examples import MANY
 from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server

@@ -1,14 +1,20 @@
 """The embedded store of one dataset: Oxigraph in a folder, loaded aside, patched in one transaction with its position.
 
 How far it has got stands in a named graph of its own, `POSITION_GRAPH`, written in the transaction of what it tells of.
+
+Oxigraph keeps "01" of an integer as "1": to it both are one, to the dataset two (NQUD-A7). After the removal of one
+form those that the dataset still has are added again (`forms_still_there`), which does no harm in a store that keeps
+them apart.
 """
 
 from __future__ import annotations
 
+import mmap
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -19,7 +25,7 @@ from headwater.rdf.faults import BadRdf
 from headwater.storage.durable import sync_folder
 from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, WithoutPosition, position_of, statements_of
 from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
-from headwater.triplestores.sparql_text import as_data
+from headwater.triplestores.sparql_text import as_data, parts_of
 
 _CHUNK: Final = 4 << 20
 _NEW: Final = ".new"
@@ -208,3 +214,44 @@ def _line(statement: bytes) -> bytes:
 
 def _text(term: object) -> str:
     return term.value if isinstance(term, pyoxigraph.Literal | pyoxigraph.NamedNode) else str(term)
+
+
+def forms_still_there(removals: Iterable[bytes], dataset: Path) -> Iterator[bytes]:
+    """The statements of the dataset that a store may take for one of those removed.
+
+    `dataset` is the file of the dataset after the removals: canonical N-Quads, sorted by octets, as are the removals.
+    """
+    if dataset.stat().st_size == 0:
+        return
+    with dataset.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for prefix, group in groupby(removals, _prefix):
+            if prefix is None:
+                continue
+            found = _lines_from(content, prefix)
+            first = next(found, None)
+            if first is not None:
+                removed = SameInStore(group)
+                yield from (line for line in (first, *found) if line in removed)
+
+
+def _prefix(statement: bytes) -> bytes | None:
+    """Subject and predicate, of a statement whose object is a literal with a datatype or a language."""
+    if b'"^^<' not in statement and b'"@' not in statement:
+        return None
+    subject, predicate, value = parts_of(statement).triple.split(b" ", 2)
+    return subject + b" " + predicate + b' "' if value.startswith(b'"') and not value.endswith(b'"') else None
+
+
+def _lines_from(content: mmap.mmap, prefix: bytes) -> Iterator[bytes]:
+    """The lines that begin with `prefix`."""
+    low, high = 0, len(content)
+    while low < high:
+        middle = max(content.rfind(b"\n", 0, (low + high) // 2) + 1, low)
+        if content[middle : middle + len(prefix)] < prefix:
+            low = content.find(b"\n", middle) + 1 or len(content)
+        else:
+            high = middle
+    while content[low : low + len(prefix)] == prefix:
+        end = content.find(b"\n", low) + 1 or len(content)
+        yield content[low:end]
+        low = end
