@@ -247,7 +247,7 @@ from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import write_canonical
 from headwater.rdf.differences import DatasetBase, write_update
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
-from headwater.triplestores.iri_keeping import with_prefixed_names
+from headwater.triplestores.sparql_store import with_prefixed_names
 from headwater.triplestores.sparql_text import as_data
 folder = Path(sys.argv[1])
 source = [RdfInput(folder / "in.nq", N_QUADS)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.processes.limited import JobEnded, LimitedProcess
+from headwater.processes.pool import JobEnded, LimitedProcess
 from headwater.rdf import canonical_hash
 from headwater.rdf.canonical_hash import CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf, RdfTooCostly

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyoxigraph import CanonicalizationAlgorithm, Dataset, RdfFormat, parse, serialize
 
-from headwater.processes.limited import JobEnded, do_limited, limit_memory
+from headwater.processes.pool import JobEnded, do_limited, limit_memory
 from headwater.rdf.faults import RdfBounds, RdfTooCostly
 from headwater.rdf.statements import HAS_BLANK
 

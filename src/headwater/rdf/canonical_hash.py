@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from headwater.processes.limited import JobEnded, LimitedProcess, limit_memory
+from headwater.processes.pool import JobEnded, LimitedProcess, limit_memory
 from headwater.rdf.blank_nodes import bounded_forms
 from headwater.rdf.faults import BadRdf, RdfBounds, RdfTooCostly
 from headwater.rdf.parsing import statements_of
