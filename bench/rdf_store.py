@@ -22,9 +22,8 @@ from headwater.sync.copy.dataset_patching import applied_to_file, check_base
 from headwater.sync.datasets.dataset_sync import bring_up
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.datasets.stores import EmbeddedFollower
-from headwater.triplestores.embedded_store import EmbeddedStore, load_store
+from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, load_store
 from headwater.triplestores.positions import StorePosition
-from headwater.triplestores.embedded_store import forms_still_there
 
 QUADS = int(os.environ.get("HEADWATER_BENCH_QUADS", "1000000"))
 LINES = 10_000

@@ -30,7 +30,7 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_662,
+    "catalog": 5_586,
     "cli": 7_198,
     "copies": 509,
     "datasets": 590,
@@ -40,7 +40,7 @@ LINES = {
     "notify": 4_217,
     "packages": 1_528,
     "patches": 861,
-    "processes": 414,
+    "processes": 403,
     "publish": 7_127,
     "rdf": 2_560,
     "simulate": 994,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 24_948,
+    "sync": 24_947,
     "top": 1_083,
-    "triplestores": 936,
+    "triplestores": 917,
     "versions": 1_279,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 449
+MOST_MODULES = 443
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from headwater.catalog.catalog_url import open_catalog
-from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.writer import SetWriter
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import STAMPS, SetHead
 from headwater.catalog.interface import Accepted, Metadata, Upsert

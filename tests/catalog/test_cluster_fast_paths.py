@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster import reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import batch as cluster_batch
+from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.writer import SetWriter

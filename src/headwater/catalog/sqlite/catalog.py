@@ -11,8 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import Run, is_text, to_microseconds
-from headwater.catalog.faults import Unacceptable, WrongPhase
+from headwater.catalog.batch_planning import (
+    Log,
+    PageFill,
+    Place,
+    Places,
+    Run,
+    is_row_key,
+    is_text,
+    to_microseconds,
+)
+from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -25,38 +34,30 @@ from headwater.catalog.interface import (
     SetSnapshot,
     SetState,
 )
-from headwater.catalog.sqlite.batch import (
-    STATE_QUERY,
-    count_rows,
-    head_of,
-    insert_rows,
-    read_log,
-    read_pages,
-    read_places,
-    read_rows,
-    read_rows_of,
-    read_segments,
-    read_state,
-    sets_with_rows,
-    write_log,
-    write_places,
-    write_rows,
-    write_run,
-)
 from headwater.catalog.sqlite.rows import (
     CHANGE_COLUMNS,
+    PAGE_COLUMNS,
     RESOURCE_COLUMNS,
     SCHEMA,
+    SEGMENT_COLUMNS,
+    SET_COLUMNS,
+    SLOT_BITS,
+    change_row,
+    fresh_row,
+    kept_row,
+    page_of,
     recorded_of,
     resource_of,
+    run_of,
     segment_of,
     state_of,
 )
-from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
+from headwater.catalog.state import LONGEST_KEY, NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.database_faults import SchemaTooNew
+from headwater.storage.sqlite.transaction import Row, Transaction
 
 
 class SqliteCatalog:
@@ -91,7 +92,7 @@ class SqliteCatalog:
     def sets(self) -> list[SetState]:
         """Every set, by name."""
         with self._database.read() as transaction:
-            return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{STATE_QUERY} ORDER BY name")]
+            return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{_STATE_QUERY} ORDER BY name")]
 
     def newest(self) -> dict[str, int]:
         """The number of the newest change of every open set, by name."""
@@ -101,7 +102,7 @@ class SqliteCatalog:
     def state(self, name: str) -> SetState:
         """One set. Raises UnknownSet."""
         with self._database.read() as transaction:
-            return read_state(transaction, name)
+            return _read_state(transaction, name)
 
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
         """Make sure the set exists (loading when new, with changes from `last_seq` + 1 on) and return it."""
@@ -109,7 +110,7 @@ class SqliteCatalog:
             raise Unacceptable(f"no name for a set: {name!a}")
         with self._database.write() as transaction:
             transaction.run('INSERT INTO "set" (name, last_seq) VALUES (?, ?) ON CONFLICT DO NOTHING', (name, last_seq))
-            return read_state(transaction, name)
+            return _read_state(transaction, name)
 
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
@@ -117,15 +118,15 @@ class SqliteCatalog:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
         writes = batch_planning.row_writes(state)
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             if after is not None:
-                batch_planning.check_after(read_state(transaction, name), after)
+                batch_planning.check_after(_read_state(transaction, name), after)
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-            write_rows(transaction, head, writes)
-            places = read_places(transaction, head, events, self.limits.of(name))
+            _write_rows(transaction, head, writes)
+            places = _read_places(transaction, head, events, self.limits.of(name))
             batch_planning.load(places, events)
-            write_places(transaction, head, places)
+            _write_places(transaction, head, places)
             transaction.run(
                 'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
                 (head.count + places.added, places.next_slot, head.id),
@@ -136,15 +137,15 @@ class SqliteCatalog:
         """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
         at_us = to_microseconds(at)
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             if not head.opened:
                 last_us = at_us if head.last_us is None else max(at_us, head.last_us)
                 transaction.run('UPDATE "set" SET opened_us = ?, last_us = ? WHERE id = ?', (at_us, last_us, head.id))
                 transaction.run(
                     "UPDATE page SET stale_us = ? WHERE set_id = ? AND touched > rendered", (at_us, head.id)
                 )
-                write_run(transaction, head, Run(0, head.last_seq + 1, head.last_seq, at_us))
-            return read_state(transaction, name)
+                _write_run(transaction, head, Run(0, head.last_seq + 1, head.last_seq, at_us))
+            return _read_state(transaction, name)
 
     def record(
         self,
@@ -158,17 +159,17 @@ class SqliteCatalog:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         now_us, writes = to_microseconds(now), batch_planning.row_writes(state)
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
-            log = read_log(transaction, head, self.limits.of(name))
+            head = _head_of(transaction, name)
+            log = _read_log(transaction, head, self.limits.of(name))
             if after is not None:
-                batch_planning.check_after(read_state(transaction, name), after)
-            write_rows(transaction, head, writes)
-            places = read_places(transaction, head, events, self.limits.of(name))
+                batch_planning.check_after(_read_state(transaction, name), after)
+            _write_rows(transaction, head, writes)
+            places = _read_places(transaction, head, events, self.limits.of(name))
             ignored = batch_planning.record(places, log, events, now_us)
             if log.changes:
-                insert_rows(transaction, head, batch_planning.rows_of_changes(state, log.changes))
-                write_places(transaction, head, places)
-                write_log(transaction, head, log)
+                _insert_rows(transaction, head, batch_planning.rows_of_changes(state, log.changes))
+                _write_places(transaction, head, places)
+                _write_log(transaction, head, log)
                 transaction.run(
                     'UPDATE "set" SET last_seq = ?, last_us = ?, count = ?, next_slot = ? WHERE id = ?',
                     (log.last_seq, log.last_us, head.count + places.added, places.next_slot, head.id),
@@ -181,7 +182,7 @@ class SqliteCatalog:
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             last_us = now_us if head.last_us is None else max(now_us, head.last_us)
             transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (last_us, head.id))
         return from_microseconds(last_us)
@@ -189,7 +190,7 @@ class SqliteCatalog:
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
         """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             until = head.last_seq if newest is None else newest
             transaction.many(
                 "UPDATE resource SET memo = ? WHERE set_id = ? AND uri = ? AND seq <= ?",
@@ -199,7 +200,14 @@ class SqliteCatalog:
     def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
         """Those of the rows of the set's state that are there."""
         with self._database.read() as transaction:
-            return read_rows(transaction, head_of(transaction, name), keys)
+            head, asked = _head_of(transaction, name), list(keys)
+            if not is_text("".join(text for key in asked for text in key)):
+                asked = [key for key in asked if is_row_key(key)]
+            found = transaction.rows_each(
+                "SELECT kind, key, value, rank FROM state WHERE set_id = ? AND kind = ? AND key = ?",
+                [(head.id, *key) for key in asked],
+            )
+            return {(row[0], row[1]): StateRow(*row) for row in found}
 
     def rows_of(
         self,
@@ -216,23 +224,28 @@ class SqliteCatalog:
         With `descending` in the opposite order: those before that place, of a rank down to `until`.
         """
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
-            return read_rows_of(transaction, head, kind, after, until, limit, descending=descending)
+            head = _head_of(transaction, name)
+            return _read_rows_of(transaction, head, kind, after, until, limit, descending=descending)
 
     def row_counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind of which it has any."""
         with self._database.read() as transaction:
-            return count_rows(transaction, head_of(transaction, name))
+            sql = "SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind"
+            return dict(transaction.rows(sql, (_head_of(transaction, name).id,)))
 
     def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
         """The sets that have rows of a kind, of a rank up to `until`, and how many."""
+        if not is_row_key((kind, "-")):
+            return {}
+        mine = 'FROM state WHERE kind = ?1 AND set_id = "set".id AND rank <= ?2'  # sought in each set
+        sql = f'SELECT name, (SELECT count(*) {mine}) FROM "set" WHERE EXISTS (SELECT 1 {mine}) ORDER BY name'
         with self._database.read() as transaction:
-            return sets_with_rows(transaction, kind, until)
+            return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             rows = transaction.rows_each(
                 f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri = ?",
                 [(head.id, uri) for uri in uris if is_text(uri)],
@@ -242,7 +255,7 @@ class SqliteCatalog:
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
         """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             rows = transaction.rows(
                 f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
                 (head.id, after, max(limit, 0)),
@@ -252,7 +265,7 @@ class SqliteCatalog:
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
         """URI and memo of each of the resources that `resources` would return."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             rows = transaction.rows(
                 "SELECT uri, memo FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
                 (head.id, after, max(limit, 0)),
@@ -262,7 +275,7 @@ class SqliteCatalog:
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
         with self._database.read() as transaction:
-            return read_pages(transaction, head_of(transaction, name))
+            return _read_pages(transaction, _head_of(transaction, name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         """The live resources of one page in slot order, read from one snapshot; none for a page that is not there."""
@@ -271,7 +284,7 @@ class SqliteCatalog:
 
     def _page(self, name: str, number: int) -> Iterator[Resource]:
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             sql = "SELECT first_slot FROM page WHERE set_id = ? AND number = ?"
             first = transaction.value(sql, (head.id, number))
             if first is None:
@@ -288,7 +301,7 @@ class SqliteCatalog:
         """Note that documents of pages were written from the states with these `touched` counts."""
         rows = [(page, to_microseconds(page.at), to_microseconds(page.completed)) for page in pages]
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             for page, at_us, completed_us in rows:
                 changed = transaction.run(
                     "UPDATE page SET rendered = ?1, at_us = ?2, completed_us = ?3,"
@@ -302,7 +315,7 @@ class SqliteCatalog:
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             rows = transaction.rows(
                 f"SELECT {CHANGE_COLUMNS} FROM change WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
                 (head.base + max(after, 0), head.base + head.last_seq, max(limit, 0)),
@@ -312,14 +325,14 @@ class SqliteCatalog:
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
         with self._database.read() as transaction:
-            return read_segments(transaction, head_of(transaction, name))
+            return _read_segments(transaction, _head_of(transaction, name))
 
     def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """One set with its pages and segments, from its present state, whatever is `newest`. Raises UnknownSet."""
         with self._database.read() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             return SetSnapshot(
-                read_state(transaction, name), read_pages(transaction, head), read_segments(transaction, head)
+                _read_state(transaction, name), _read_pages(transaction, head), _read_segments(transaction, head)
             )
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
@@ -335,17 +348,17 @@ class SqliteCatalog:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
-            log = read_log(transaction, head, self.limits.of(name))
+            head = _head_of(transaction, name)
+            log = _read_log(transaction, head, self.limits.of(name))
             closed = log.close(max(now_us, log.last_us + 1))
-            write_log(transaction, head, log)
+            _write_log(transaction, head, log)
             transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (log.last_us, head.id))
         return segment_of((closed.number, closed.first, closed.last, closed.from_us, closed.until_us, closed.weight))
 
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
         with self._database.write() as transaction:
-            head = head_of(transaction, name)
+            head = _head_of(transaction, name)
             transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
 
     def check(self) -> list[str]:
@@ -355,3 +368,189 @@ class SqliteCatalog:
     def close(self) -> None:
         """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
         self._database.close()
+
+
+_PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
+_INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LOG = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
+
+
+class _SetHeader:
+    """The set's own row, as a transaction found it."""
+
+    __slots__ = ("base", "count", "id", "last_seq", "last_us", "name", "next_slot", "opened")
+
+    def __init__(self, name: str, row: Row) -> None:
+        self.name = name
+        self.id: int = row[0]
+        self.opened = row[1] is not None
+        self.last_seq: int = row[2]
+        self.last_us: int | None = row[3]
+        self.count: int = row[4]
+        self.next_slot: int = row[5]
+        self.base = self.id << SLOT_BITS
+
+
+def _read_state(transaction: Transaction, name: str) -> SetState:
+    row = transaction.one(f"{_STATE_QUERY} WHERE name = ?", (name,)) if is_text(name) else None
+    if row is None:
+        raise UnknownSet("the catalog has no such set", where=name)
+    return state_of(row[:-1], row[-1])
+
+
+def _head_of(transaction: Transaction, name: str) -> _SetHeader:
+    sql = 'SELECT id, opened_us, last_seq, last_us, count, next_slot FROM "set" WHERE name = ?'
+    row = transaction.one(sql, (name,)) if is_text(name) else None
+    if row is None:
+        raise UnknownSet("the catalog has no such set", where=name)
+    return _SetHeader(name, row)
+
+
+def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Event], limits: Limits) -> Places:
+    """Read where the resources of a batch lie, how full their pages are, and how full the last page is."""
+    held = {
+        row[0]: Place(row[1] - head.base, row[2], row[3])
+        for row in transaction.rows_each(
+            "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?",
+            _keys(transaction, head, events),
+        )
+    }
+    numbers = {place.page for place in held.values()}
+    last = transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (head.id,))
+    if last is not None:
+        numbers.add(last)
+    fills = transaction.rows_each(
+        "SELECT number, count, weight FROM page WHERE set_id = ? AND number = ?",
+        [(head.id, number) for number in sorted(numbers)],
+    )
+    return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, head.next_slot)
+
+
+def _keys(transaction: Transaction, head: _SetHeader, events: Sequence[Event]) -> list[tuple[int, str]]:
+    """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
+    uris = batch_planning.uris_of(events)
+    if not is_text("".join(uris)):
+        uris = [uri for uri in uris if is_text(uri)]
+    if not uris:
+        return []
+    # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
+    between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
+    if not transaction.value(between, (head.id, min(uris), max(uris))):
+        return []
+    return [(head.id, uri) for uri in uris]
+
+
+def _read_log(transaction: Transaction, head: _SetHeader, limits: Limits) -> Log:
+    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
+    row = transaction.one(sql, (head.id,)) if head.opened else None
+    if row is None or head.last_us is None:
+        raise WrongPhase("the set is still loading: open it first", where=head.name)
+    return Log(limits, head.last_seq, head.last_us, run_of(row))
+
+
+def _write_places(transaction: Transaction, head: _SetHeader, places: Places) -> None:
+    outcome = places.outcome()
+    base, set_id = head.base, head.id
+    if outcome.gone:
+        transaction.many("DELETE FROM resource WHERE id = ?", [(base | place.slot,) for _, place in outcome.gone])
+    if outcome.kept:
+        transaction.many(
+            "UPDATE resource SET weight = ?, seq = ?, lastmod_us = ?, hash = ?, length = ?, type = ?, more = ?,"
+            " memo = ? WHERE id = ?",
+            [kept_row(base, put) for put in outcome.kept],
+        )
+    if outcome.fresh:
+        transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
+    _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
+
+
+def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -> None:
+    fresh = [page for page in pages if page.first_slot is not None]
+    transaction.many(
+        "INSERT INTO page (set_id, number, first_slot, count, weight, touched, stale_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(set_id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us) for p in fresh],
+    )
+    transaction.many(
+        "UPDATE page SET count = ?, weight = ?, touched = touched + ?, stale_us = coalesce(stale_us, ?)"
+        " WHERE set_id = ? AND number = ?",
+        [(p.count, p.weight, p.touches, p.first_us, set_id, p.number) for p in pages if p.first_slot is None],
+    )
+
+
+def _write_log(transaction: Transaction, head: _SetHeader, log: Log) -> None:
+    transaction.many(
+        _LOG,
+        [change_row(head.base, logged) for logged in log.changes],
+    )
+    for run in (*log.closed, log.run):
+        _write_run(transaction, head, run)
+
+
+def _write_run(transaction: Transaction, head: _SetHeader, run: Run) -> None:
+    transaction.run(
+        "INSERT OR REPLACE INTO segment (set_id, number, first, last, from_us, until_us, weight)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (head.id, run.number, run.first, run.last, run.from_us, run.until_us, run.weight),
+    )
+
+
+_LARGEST = (1 << 63) - 1
+_BEHIND_KEYS = "\U0010ffff" * (LONGEST_KEY // 4 + 1)
+_OF_KIND = "SELECT kind, key, value, rank FROM state WHERE kind = ? AND set_id = ?"
+_ASCENDING = f"{_OF_KIND} AND (rank, key) > (?, ?) AND rank <= ? ORDER BY rank, key LIMIT ?"
+_DESCENDING = f"{_OF_KIND} AND (rank, key) < (?, ?) AND rank >= ? ORDER BY rank DESC, key DESC LIMIT ?"
+
+
+def _read_rows_of(
+    transaction: Transaction,
+    head: _SetHeader,
+    kind: str,
+    after: StateRow | None,
+    until: int | None,
+    limit: int,
+    *,
+    descending: bool,
+) -> list[StateRow]:
+    """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
+    if not is_row_key((kind, "-")):
+        return []
+    if descending:
+        sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
+    else:
+        sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
+    rank, key = first if after is None else (after.rank, after.key)
+    rows = transaction.rows(sql, (kind, head.id, rank, key, last if until is None else until, max(limit, 0)))
+    return [StateRow(*row) for row in rows]
+
+
+def _write_rows(transaction: Transaction, head: _SetHeader, writes: dict[RowKey, StateRow | None]) -> None:
+    """Write what becomes of rows."""
+    if not writes:
+        return
+    transaction.many(
+        "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
+        [(head.id, *key) for key, row in writes.items() if row is None],
+    )
+    _insert_rows(transaction, head, (row for row in writes.values() if row is not None))
+    transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (head.id,))
+
+
+def _insert_rows(transaction: Transaction, head: _SetHeader, rows: Iterable[StateRow]) -> None:
+    """Put rows over their older ones."""
+    transaction.many(
+        "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
+        ((head.id, row.kind, row.key, row.rank, row.value) for row in rows),
+    )
+
+
+def _read_pages(transaction: Transaction, head: _SetHeader) -> list[Page]:
+    """All pages in order."""
+    sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
+    return [page_of(row) for row in transaction.rows(sql, (head.id,))]
+
+
+def _read_segments(transaction: Transaction, head: _SetHeader) -> list[Segment]:
+    """All segments in order."""
+    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
+    return [segment_of(row) for row in transaction.rows(sql, (head.id,))]

@@ -22,9 +22,8 @@ from headwater.sync.reports import DatasetReport, SetReport, StoreReport, graves
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
-from headwater.triplestores.embedded_store import write_normalised
+from headwater.triplestores.embedded_store import forms_still_there, write_normalised
 from headwater.triplestores.positions import StorePosition, StoreState, iri_text
-from headwater.triplestores.value_forms import forms_still_there
 
 _RARELY: Final = 100
 """Where nothing has changed, a count that took more than a second is made again after so many times as long."""
