@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 24_947,
+    "sync": 24_816,
     "top": 1_083,
     "triplestores": 917,
     "versions": 1_279,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 443
+MOST_MODULES = 431
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -13,13 +13,12 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.archives.coverage import ListedDocument
+from headwater.sync.archives.coverage import ListedDocument, covering
 from headwater.sync.faults import Unreachable, WrongDocument
-from headwater.sync.lists.document_head import read_head
-from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.entries import ListDocuments
+from headwater.sync.lists.documents import DocumentRead, read_head
+from headwater.sync.lists.entries import ListContext, ListDocuments
 from headwater.sync.network.fetch import Objection
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import format_micros, last_micros, micros
 
 RESOURCE_LIST_ARCHIVE, CHANGE_LIST_ARCHIVE = "resourcelist-archive", "changelist-archive"
 RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE = "resourcedump-archive", "changedump-archive"
@@ -205,3 +204,29 @@ def _with_times(one: ListedDocument, told: Entry | Document) -> ListedDocument:
         from_=micros(told.from_),
         until=None if told.until is None else last_micros(told.until),
     )
+
+
+class ArchivedChanges(msgspec.Struct, frozen=True):
+    """The archive at `uri`, and those of its lists that tell of a gap, oldest first."""
+
+    uri: str
+    lists: Sequence[ListedDocument]
+
+
+def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> ArchivedChanges | None:
+    """The lists of the archive at `uri` that tell of all changes later than `after` and before `begin`.
+
+    None where there are none, or not all; then a person is told why.
+    """
+    documents = context.documents
+    try:
+        archive = read_archive(documents, uri, CHANGE_LIST_ARCHIVE, context.scope.objection)
+    except SourceFault as fault:
+        documents.warn("RS-ARC-34", f"the Change List Archive cannot be used: {fault.what}", uri)
+        return None
+    found = covering(archive.documents, after, begin)
+    if found.hole is not None:
+        first, last = format_micros(found.hole.after), format_micros(found.hole.before or begin)
+        documents.warn("RS-ARC-19", f"the Change List Archive has nothing of {first} to {last}", uri)
+        return None
+    return ArchivedChanges(uri, found.lists)

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.errors import UsageFault
+from headwater.errors import Undetermined, UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
+from headwater.sync.audit.comparison import SetContent
+from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
-from headwater.sync.audit.set_content import SetContent
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -30,10 +31,14 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
+from headwater.sync.lists.refused_entries import keep_listed, refused_entries
 from headwater.sync.moment import check_past
 from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature, given_options
 from headwater.sync.packages.dump_lists import DumpLists
+from headwater.sync.past.evidence import Evidence, EvidenceReader
+from headwater.sync.past.listing import ListingResult, fill_listed
+from headwater.sync.past.staging import WITHOUT_HASH
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -54,6 +59,66 @@ from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.path_conflicts import first_base
+
+_DOUBTFUL = f"SELECT uri FROM temp.doubts WHERE state <> {WITHOUT_HASH}"  # noqa: S608  our own number
+_EXPECT = (
+    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+    " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
+)
+
+
+class PastFiles(ExpectedFiles):
+    """Fills `expected` with what the set had at `moment`. Set that before anything else."""
+
+    moment = 0
+
+    def read(self) -> None:
+        """Read what tells of the moment. Raises SourceFault and Undetermined."""
+        offer = self._row.offer
+        if offer.baseline_document is None and offer.changes_document is None:
+            raise Undetermined(
+                "the set has no Resource List and no Change List", code="HW-SYN-12", where=offer.identity, rule="DST-Q"
+            )
+        self._take_along()
+        self._result.at = format_micros(self.moment)
+        evidence = EvidenceReader(self._context, offer, self.moment).read()
+        with self._database.write() as t:
+            filled = fill_listed(t, evidence)
+            t.run("DELETE FROM temp.expected")
+            t.run(_EXPECT)
+            whole, skipped = evidence.proof is not None, tuple(evidence.skipped)
+            takes = self._claims_of(t).takes_refused
+            _, self._result.left_out = keep_listed(t, self._row.id, None, takes, complete=whole, skipped=skipped)
+            self.refused = refused_entries(t, self._row.id)
+        self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
+        self.doubts += _doubts(evidence, filled)
+
+    def read_later(self) -> bool:
+        """Nothing: what has been does not change."""
+        return False
+
+    def name(self) -> None:
+        """The path of everything expected; what is in doubt is left out."""
+        super().name()
+        with self._database.write() as t:
+            t.run(
+                f"INSERT OR IGNORE INTO temp.spared(path) SELECT path FROM temp.expected WHERE uri IN ({_DOUBTFUL})"  # noqa: S608
+            )
+            t.run(f"DELETE FROM temp.expected WHERE uri IN ({_DOUBTFUL})")  # noqa: S608
+
+
+def _doubts(evidence: Evidence, filled: ListingResult) -> list[str]:
+    """What the lists leave open."""
+    found = []
+    when = format_micros(evidence.moment)
+    if evidence.proof is None:
+        hole = evidence.hole()
+        told = f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}" if hole else ""
+        found.append(f"no document of the source tells all that the set had at {when}{told}")
+    if filled.doubtful:
+        which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
+        found.append(f"no list tells whether {which} there at {when}, and in which state")
+    return found
 
 
 def audit(
@@ -176,7 +241,6 @@ class _Audit:
         if context.types or choice.is_by_metadata:
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=os.fsdecode(self._root), advice="Leave out --at.")
-        from headwater.sync.audit.past_files import PastFiles  # imported here: few look at the past
 
         past = PastFiles(context, row, choice, self._base, result)
         past.moment = self._moment

@@ -15,13 +15,13 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.lists.document_head import read_head
 from headwater.sync.lists.documents import (
     DocumentRead,
     Documents,
     EntryConsumer,
     MissingDocument,
     UnchangedDocument,
+    read_head,
 )
 from headwater.sync.lists.entries import DocumentsOver
 from headwater.sync.network.fetch import Objection

@@ -17,7 +17,7 @@ from headwater.sync.state.facts import AS_OF, fact, keep_fact
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
-from headwater.sync.update.set_report import summarise
+from headwater.sync.update.set_sync import summarise
 
 _FORGOTTEN = (
     "DELETE FROM failures WHERE set_id = ? AND coalesce(wait_until, 0) <= ? AND uri NOT IN (SELECT uri FROM temp.work)"

@@ -44,7 +44,7 @@ from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
-from headwater.sync.update.set_report import summarise
+from headwater.sync.update.set_sync import summarise
 
 _RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
 _KINDS = (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)

@@ -11,10 +11,17 @@ from headwater.sync.alternates import keep_later_choices, keep_representations
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
-from headwater.sync.lists.fingerprints import CompletedBaseline, Component, is_completed
 from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
-from headwater.sync.lists.resource_lists import OtherDocument, ResourceListRead, ResourceListReader, UnchangedList
+from headwater.sync.lists.resource_lists import (
+    CompletedBaseline,
+    Component,
+    OtherDocument,
+    ResourceListRead,
+    ResourceListReader,
+    UnchangedList,
+    is_completed,
+)
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state.facts import fact, keep_fact
