@@ -210,16 +210,32 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         kept = KeptVersions(**kept) if isinstance(kept, dict) else kept
         return VersionRetention(seconds=kept.seconds, octets=kept.most_octets)
 
-    def settings(self, dumps: DumpLimits | None = None) -> SetSettings:
-        """What the publisher has to know of the set; with `dumps`, it offers packages on demand if it can.
+    def settings(self, base: str = "", server: SourceConfig | None = None) -> SetSettings:
+        """What the publisher has to know of the set at this base URL. Raises BadSite.
 
-        It can when this server has the octets of its resources at their URLs. Raises BadSite.
+        What a `server` makes and does is known by its configuration: packages on demand, where it has the octets of the
+        resources at their URLs; notifications; TimeGate and TimeMap (RS-REL-09).
         """
-        has_octets = self.root is not None and self.resource_base is None
+        options = {name: getattr(self, name) for name in SetOptions.__struct_fields__}
+        if self.is_dataset:  # its resource and its description lie beside the lists, as documents
+            about = self.describedby or f"{base}/{description_name(self.name)}"
+            options |= {"resource_base": f"{base}/{self.name}", "describedby": about}
+        links, has_octets = self.link_rules, self.root is not None and self.resource_base is None
+        if server is None:
+            return SetSettings(**options, links=links, dataset=self.is_dataset)
+        if has_past := self.kept_versions is not None:
+            rules = tuple(
+                UrlRule(rel=rel, href=f"{base}/{self.name}/{rel}/{{path}}", type=kind)
+                for rel, kind in (("timegate", None), ("timemap", "application/link-format"))
+            )
+            mementos = f"{base}/{self.name}/memento"
+            links = msgspec.structs.replace(links, urls=(*links.urls, *rules), mementos=mementos)
         return SetSettings(
-            **{name: getattr(self, name) for name in SetOptions.__struct_fields__},
-            dumps=dumps if self.on_demand and has_octets else None,
-            links=self.link_rules,
+            **options,
+            dumps=server.dump_limits if self.on_demand and has_octets else None,
+            past_dumps=has_past,
+            links=links,
+            hubs=() if server.notify is None else server.notify.hubs,
             dataset=self.is_dataset,
         )
 
@@ -377,30 +393,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
         return Site(
             base_url=base,
-            sets=tuple(self._settings(one, base.rstrip("/"), is_static=is_static) for one in self.sets),
+            sets=tuple(one.settings(base.rstrip("/"), None if is_static else self) for one in self.sets),
             profile=self.profile,
             title=self.title,
             describedby=self.describedby,
-        )
-
-    def _settings(self, one: SetConfig, base: str, *, is_static: bool) -> SetSettings:
-        """The settings of a set at this base URL; TimeGate and TimeMap are made by this server alone (RS-REL-09)."""
-        settings = one.settings(None if is_static else self.dump_limits)
-        if one.is_dataset:  # its resource and its description lie beside the lists, as documents
-            about = one.describedby or f"{base}/{description_name(one.name)}"
-            settings = msgspec.structs.replace(settings, resource_base=f"{base}/{one.name}", describedby=about)
-        if self.notify is not None and not is_static:  # nobody answers as topic of a static tree
-            settings = msgspec.structs.replace(settings, hubs=self.notify.hubs)
-        if one.kept_versions is None or is_static:
-            return settings
-        rules = tuple(
-            UrlRule(rel=rel, href=f"{base}/{one.name}/{rel}/{{path}}", type=kind)
-            for rel, kind in (("timegate", None), ("timemap", "application/link-format"))
-        )
-        return msgspec.structs.replace(
-            settings,
-            past_dumps=True,
-            links=msgspec.structs.replace(
-                settings.links, urls=(*settings.links.urls, *rules), mementos=f"{base}/{one.name}/memento"
-            ),
         )

@@ -63,7 +63,7 @@ def read_config(path: Path) -> SourceConfig:
 def _read_set(table: object, where: str) -> None:
     one = _read(table, SetConfig, where)
     try:
-        Site(base_url="http://localhost", sets=(one.settings(),))
+        Site(base_url="http://localhost", sets=(one.settings("http://localhost"),))
     except UsageFault as fault:
         fault.where = where
         raise
