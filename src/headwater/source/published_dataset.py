@@ -42,7 +42,7 @@ class PublishedDataset(Intake):
         self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
     ) -> None:
         self.name = config.name
-        self.fault_pause = self._pause_seconds = config.dataset_pause
+        self._pause_seconds = config.dataset_pause
         self._context = context
         self._intake = dataset_intake(context, config, stop)
         self._waits = waits
@@ -62,10 +62,6 @@ class PublishedDataset(Intake):
     def phase(self) -> str:
         """What health says while nothing fails."""
         return "waiting until the dataset is at rest" if self._is_unsettled else "following"
-
-    def present(self) -> bytes | None:
-        """What tells the present input from another one."""
-        return self._intake.present()
 
     def begin(self) -> None:
         """Bring the files to what is recorded, unless a user has asked for a new beginning."""

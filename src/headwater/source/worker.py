@@ -116,8 +116,6 @@ class Intake:
     """To be called in the middle of a look: does what is urgent."""
     is_dated_by_looks = False
     """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
-    fault_pause: float = math.inf
-    """Between looks whether what has failed is another input by now."""
     waiting_phase = "starting"
     looking_phase: str | None = None
     """What health says during a look."""
@@ -162,10 +160,6 @@ class Intake:
     def withdraw(self, looked: Looked) -> int:
         """Remove the files from it that are published no longer; how many."""
         return 0
-
-    def present(self) -> bytes | None:
-        """What tells the present input from another one; None: nothing does."""
-        return None
 
     def note(self, fault: str | None) -> None:
         """Have the catalog say what is wrong, or that nothing is."""
@@ -266,8 +260,6 @@ class SetWorker:
         self._publisher = context.publisher
         self._wake = wake
         intake.breathe = self.breathe
-        self._failed: tuple[bytes | None, float] = (None, 0.0)
-        """The input that has failed, and until when it is not tried again."""
         self._noted: str | None = ""
         """The fault that the intake has noted; empty: not known."""
         self._lock = threading.Lock()
@@ -346,7 +338,6 @@ class SetWorker:
             self._schedule.look_at = 0.0
             if is_other_input:
                 self._schedule.retry_at = 0.0
-                self._failed = (None, 0.0)
         self._wake(self)
 
     # As a task
@@ -365,24 +356,14 @@ class SetWorker:
         return Urgency.UPKEEP if work is SetWork.PUBLISH or self.intake.is_told else Urgency.LONG
 
     def run(self) -> None:
-        """Do what is due. What has failed waits for its pause, or until its input is another."""
-        seen, now = self.intake.present(), time.monotonic()
-        failed, again_at = self._failed
-        if now < again_at and seen == failed:
-            self._schedule.retry_at = min(again_at, now + self.intake.fault_pause)
-            return
+        """Do what is due; after a failure, look at the whole when its pause is over."""
         pause = self.failures.attempt(self.name, self._round)
         if pause is not None:
-            now = time.monotonic()
-            self._failed = seen, now + pause
             with self._lock:
-                self._schedule.retry_at = now + min(pause, self.intake.fault_pause)
-                self._schedule.look_at = 0.0
+                self._schedule.retry_at, self._schedule.look_at = time.monotonic() + pause, 0.0
             self._context.name_published()
-        else:
-            self._failed = (None, 0.0)
-            if self.has_looked or self.intake.is_told:
-                self.worked(self.name)
+        elif self.has_looked or self.intake.is_told:
+            self.worked(self.name)
         self._note(self.health.error)
 
     def once(self) -> SetResult:

@@ -43,7 +43,7 @@ from headwater.datasets.rows import (
     read_dataset,
     read_seen,
 )
-from headwater.errors import HeadwaterError, SourceFault, UsageFault
+from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.datasets.inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
@@ -233,13 +233,6 @@ class DatasetIntake:
         if found != self._ahead[0]:
             self._ahead = (found, now)
         return now - self._ahead[1] >= SETTLED_SECONDS
-
-    def present(self) -> bytes | None:
-        """What tells the present input from another one; None: nothing does, or it cannot be seen."""
-        try:
-            return self._signature()
-        except (HeadwaterError, OSError):
-            return None
 
     def _signature(self) -> bytes | None:
         """That of what the dataset is made of, and of how it is read."""
