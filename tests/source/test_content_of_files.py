@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.content import Absence, NoContent, read_whole
+from headwater.catalog.content import Absence, NoContent, read_and_close
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.files.patterns import Selection
 from headwater.ingest.content import ContentRoot, FileContentReader
@@ -100,7 +100,8 @@ def a_fifo(root: Path) -> None:
 
 
 def read_all(reader: FileContentReader, resources: Sequence[Upsert]) -> list[bytes | NoContent]:
-    return [read_whole(reader, "s", one) for one in resources]
+    opened = [(reader.open("s", one), one.metadata) for one in resources]
+    return [one if isinstance(one, NoContent) else read_and_close(one, metadata) for one, metadata in opened]
 
 
 def away(root: Path) -> None:

@@ -95,25 +95,14 @@ def recorded_blocks(content: OpenContent, metadata: Metadata) -> Iterator[bytes]
         raise ContentChanged("the resource has changed while it was read")
 
 
-def _recorded_octets(content: OpenContent, metadata: Metadata) -> bytes:
-    """All the octets of a small content. Raises ContentChanged if they are not the recorded ones, and OSError."""
-    if content.is_vouched:
-        octets = content.read(0, content.octets)
-        if len(octets) == content.octets and metadata.length in (None, len(octets)) and content.is_unchanged():
-            return octets
-    return b"".join(recorded_blocks(content, metadata))
-
-
-def read_whole(reader: ContentReader, set_name: str, resource: RecordedResource) -> bytes | NoContent:
-    """All the octets of a small resource, or why they cannot be had."""
-    content = reader.open(set_name, resource)
-    return content if isinstance(content, NoContent) else read_and_close(content, resource.metadata)
-
-
 def read_and_close(content: OpenContent, metadata: Metadata) -> bytes | NoContent:
     """All the octets of a small content that has been opened, or why they are not the recorded ones."""
     try:
-        return _recorded_octets(content, metadata)
+        if content.is_vouched:
+            octets = content.read(0, content.octets)
+            if len(octets) == content.octets and metadata.length in (None, len(octets)) and content.is_unchanged():
+                return octets
+        return b"".join(recorded_blocks(content, metadata))
     except ContentChanged:
         return NoContent(Absence.CHANGED)
     except OSError as cause:

@@ -17,7 +17,6 @@ import gzip
 import hashlib
 import io
 import os
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -402,36 +401,24 @@ def written(path: Path) -> Iterator[CountingStream]:
     It holds private notes. What has the name already stays until then; a device or a pipe is written as it is. Raises
     OSError.
     """
-    compressed = path.name.endswith(".gz")
-    if _is_special(path):
-        with path.open("wb", buffering=_BLOCK) as file:
-            yield from _through(file, compressed=compressed)
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    is_special = path.exists() and not path.is_file() and not path.is_dir()
+    aside = path if is_special else path.with_name(f".{path.name}.{os.getpid()}")
+    made = 0 if is_special else os.O_CREAT | os.O_EXCL
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CLOEXEC | made, 0o600)
     try:
         with os.fdopen(descriptor, "wb", buffering=_BLOCK) as file:
-            yield from _through(file, compressed=compressed)
-            file.flush()
-            sync_descriptor(file.fileno())
-        aside.replace(path)
+            out = CountingStream(file, compressed=path.name.endswith(".gz"))
+            yield out
+            out.finish()
+            if not is_special:
+                sync_descriptor(file.fileno())
+        if not is_special:
+            aside.replace(path)
+            sync_folder(path.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        if not is_special:
+            aside.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def _through(file: BinaryIO, *, compressed: bool) -> Iterator[CountingStream]:
-    out = CountingStream(file, compressed=compressed)
-    yield out
-    out.finish()
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return False
 
 
 class DumpInput:

@@ -268,34 +268,19 @@ def _plain(moment: dt.datetime) -> dt.datetime:
     return from_microseconds(to_microseconds(moment))
 
 
+_SAME = ("rel", "encoding", "hash", "length", "pri", "profile", "extra")
+"""What of a link has the same name here and in the catalog."""
+
+
 def _link(link: Link) -> _StoredLink:
-    return _StoredLink(
-        rel=link.rel,
-        href=_location(link.href),
-        mime=link.type,
-        encoding=link.encoding,
-        hash=link.hash,
-        length=link.length,
-        modified=None if link.modified is None else _plain(link.modified),
-        pri=link.pri,
-        profile=link.profile,
-        extra=link.extra,
-    )
+    same = {field: getattr(link, field) for field in _SAME}
+    modified = None if link.modified is None else _plain(link.modified)
+    return _StoredLink(href=_location(link.href), mime=link.type, modified=modified, **same)
 
 
 def _link_of(link: _StoredLink) -> Link:
-    return Link(
-        rel=link.rel,
-        href=link.href.value,
-        type=link.mime,
-        encoding=link.encoding,
-        hash=link.hash,
-        length=link.length,
-        modified=link.modified,
-        pri=link.pri,
-        profile=link.profile,
-        extra=link.extra,
-    )
+    same = {field: getattr(link, field) for field in _SAME}
+    return Link(href=link.href.value, type=link.mime, modified=link.modified, **same)
 
 
 def _operation(id_: str, rev: int, document: bytes, index: str = "") -> bytes:
