@@ -11,14 +11,14 @@ import contextlib
 import errno
 import signal
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from types import FrameType
 from typing import Any, ClassVar
 
 import msgspec
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.loops.auto import auto_loop_factory
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headwater.errors import StoreFault
@@ -179,20 +179,6 @@ class UvicornServer(uvicorn.Server):
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGTERM and SIGINT while serving, when this is the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        handled = (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, self.handle_exit) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     def end(self) -> None:
         """End gracefully, asked for from any thread."""
         self.should_exit = True
@@ -207,19 +193,7 @@ class UvicornServer(uvicorn.Server):
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
     """What makes an event loop: uvloop's where there is uvloop."""
-    if _has_uvloop():
-        import uvloop
-
-        return uvloop.new_event_loop
-    return asyncio.new_event_loop
-
-
-def _has_uvloop() -> bool:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return auto_loop_factory()
 
 
 class ResponseCycle(RequestResponseCycle):
@@ -468,7 +442,6 @@ def make_server(
     opened = OpenConnections(most, max(1, bounds.client_connections * most // bounds.connections))
     config = uvicorn.Config(
         app,
-        loop="uvloop" if _has_uvloop() else "asyncio",
         http=type("LimitedProtocol", (BoundedProtocol,), {"limits": bounds, "opened": opened}),
         ws="none",
         lifespan="off",
