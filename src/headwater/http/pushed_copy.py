@@ -36,6 +36,7 @@ from headwater.notify.subscriber.store import (
 )
 from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.progress import Notice
+from headwater.retry import Backoff
 from headwater.spec.kinds import Kind
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
@@ -49,8 +50,7 @@ from headwater.sync.source_times import micros
 
 _SLOWER: Final = 20.0
 _LEAST_SLOW_SECONDS: Final = 600.0
-_FIRST_EARLY: Final = 0.2
-_MOST_DOUBLINGS: Final = 16
+_FIRST_EARLY: Final = 0.4
 
 
 def slow_interval(interval: PollInterval) -> PollInterval:
@@ -78,8 +78,7 @@ class PollSchedule(msgspec.Struct, kw_only=True):
         """Poll early; one early poll after another comes more and more slowly, up to the usual interval."""
         least = 0.0
         if self.polled_at is not None and self.early_count:
-            pause = _FIRST_EARLY * 2.0 ** min(self.early_count, _MOST_DOUBLINGS)
-            least = self.polled_at + min(pause, self.interval.seconds)
+            least = self.polled_at + Backoff(_FIRST_EARLY, self.interval.seconds).seconds(self.early_count)
         at = max(now + delay, least)
         self.early_at = at if self.early_at is None else min(self.early_at, at)
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from headwater.errors import StoreFault, as_fault
 from headwater.progress import Listener, Notice, silent
+from headwater.retry import Backoff
 
-_SHORTEST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
+_PAUSES = Backoff(0.5, 30.0)
 _STEADY_SECONDS = 60.0
 """A child that ran for so long starts again at once."""
 ANSWER_SECONDS = 12.0
@@ -141,7 +141,7 @@ class ServingProcesses:
                 connection.send((number, answer))
 
     def _watch(self) -> None:
-        pause, began = _SHORTEST_PAUSE, time.monotonic()
+        ended_early, began = 0, time.monotonic()
         while not self._stopping.is_set():
             ended = wait([child.sentinel for child in self._children], timeout=0.2)
             for number, child in enumerate(self._children):
@@ -151,10 +151,8 @@ class ServingProcesses:
                 self._listener(
                     Notice(self._code, f"a serving process ended with status {child.exitcode}; another starts")
                 )
-                pause = (
-                    _SHORTEST_PAUSE if time.monotonic() - began > _STEADY_SECONDS else min(2 * pause, _LONGEST_PAUSE)
-                )
-                self._stopping.wait(pause)
+                ended_early = 1 if time.monotonic() - began > _STEADY_SECONDS else ended_early + 1
+                self._stopping.wait(_PAUSES.seconds(ended_early))
                 began = time.monotonic()
                 if not self._stopping.is_set():
                     self._children[number] = self._child()
