@@ -74,10 +74,6 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.first_seconds + octets / self.body_octets_per_second, self.body_seconds)
 
 
-class TooSlow(TimeoutError):
-    """The client has taken too long for the whole answer."""
-
-
 class PackageStream:
     """The blocks of a package, for the task that makes it. `close` frees what it holds, whatever it is doing.
 
@@ -90,16 +86,14 @@ class PackageStream:
         package: Iterable[bytes],
         pool: Executor,
         times: DumpTimes,
-        clock: Callable[[], float],
         on_end: Callable[[], None],
     ) -> None:
         self._blocks = _generator(package)
         self._pool = pool
         self._times = times
-        self._clock = clock
         self._on_end = on_end
         self._task = asyncio.current_task()
-        self._deadline = clock() + times.seconds
+        self._deadline = time.monotonic() + times.seconds
         self._ready_at: float | None = None
         self._waited = 0.0
         self._octets = 0
@@ -109,17 +103,17 @@ class PackageStream:
     @property
     def waiting_seconds(self) -> float:
         """How long a block has waited for the client to take it."""
-        return 0.0 if self._ready_at is None or self._is_ended else self._clock() - self._ready_at
+        return 0.0 if self._ready_at is None or self._is_ended else time.monotonic() - self._ready_at
 
     async def next_block(self) -> bytes:
-        """The next octets; END after the last. Raises what making them raises, and TooSlow."""
+        """The next octets; END after the last. Raises what making them raises, and TimeoutError for a slow client."""
         self._waited += self.waiting_seconds
         self._ready_at = None
-        if self.is_given_up or self._clock() > self._deadline or self._is_slow():
-            raise TooSlow
+        if self.is_given_up or time.monotonic() > self._deadline or self._is_slow():
+            raise TimeoutError
         block = await asyncio.get_running_loop().run_in_executor(self._pool, self._next)
         self._octets += len(block)
-        self._ready_at = self._clock()
+        self._ready_at = time.monotonic()
         if block == END:
             self._end()
         return block
@@ -186,15 +180,12 @@ class DumpEndpoint:
         contents: ContentReader,
         offers: Mapping[str, DumpLimits],
         past: PastStates | None = None,
-        times: DumpTimes | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._contents = contents
         self._offers = offers
         self._past = past
-        self._times = times or DumpTimes()
-        self._clock = clock
+        self._times = DumpTimes()
         self._body_octets = 0
         most = max((one.requests for one in offers.values()), default=1)
         self._share = min(most, max(_LEAST_SHARE, most // 4))
@@ -277,7 +268,7 @@ class DumpEndpoint:
         try:
             work = functools.partial(self._asked_for, name, body, limits)
             package = await asyncio.get_running_loop().run_in_executor(self._pool, work)
-            stream = PackageStream(package, self._pool, self._times, self._clock, done)
+            stream = PackageStream(package, self._pool, self._times, done)
             self._sent[stream] = client
         finally:
             if stream is None:
