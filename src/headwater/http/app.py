@@ -82,8 +82,6 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"only http is spoken here, not {scope['type']}")
         began = time.perf_counter()
         response = await self._respond(scope, receive)
         is_head = scope["method"] == "HEAD"

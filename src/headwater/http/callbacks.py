@@ -46,8 +46,6 @@ class CallbackApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"only http is spoken here, not {scope['type']}")
         try:
             response = await self._respond(scope, receive)
         except HeadwaterError as fault:

@@ -226,8 +226,6 @@ class HubApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"only http is spoken here, not {scope['type']}")
         began = time.perf_counter()
         peer, port = scope.get("client") or ("", 0)
         client = self._proxies.client(peer, scope["headers"])

@@ -42,8 +42,15 @@ class SourceAccess:
         self._first.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: Callable[..., T], *about: Any) -> T:
-        """The answer to what the catalog may have to be asked for. Raises StoreFault when it does not come in time."""
-        return await in_time(asyncio.get_running_loop().run_in_executor(self.askers, question, *about))
+        """The answer to what the catalog may have to be asked for.
+
+        No client waits longer for it than ANSWER_SECONDS. Raises StoreFault when it does not come in time.
+        """
+        answer = asyncio.get_running_loop().run_in_executor(self.askers, question, *about)
+        try:
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
+        except TimeoutError:
+            raise StoreFault("the catalog does not answer") from None
 
     async def wait(self, question: Callable[[], T]) -> T:
         """The answer to what may wait for another process: one question after the other."""
@@ -60,14 +67,6 @@ class SourceAccess:
         if set_name is None:
             return await self.ask(self.source.is_site_published)
         return await self.ask(self.source.is_published, set_name)
-
-
-async def in_time(answer: asyncio.Future[T]) -> T:
-    """The answer of the catalog, for which no client waits longer than ANSWER_SECONDS. Raises StoreFault."""
-    try:
-        return await asyncio.wait_for(answer, ANSWER_SECONDS)
-    except TimeoutError:
-        raise StoreFault("the catalog does not answer") from None
 
 
 def not_published(set_name: str | None) -> Response:
