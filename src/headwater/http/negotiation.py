@@ -9,7 +9,7 @@ header that is too long to be meant; then everything is acceptable.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,36 +27,18 @@ _RANGE = re.compile(rf"\s*({_NAME})/({_NAME})\s*((?:;[^,]*)?)\Z", re.ASCII)
 _WEIGHT = re.compile(r"\s*[qQ]\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*\Z", re.ASCII)
 
 
-class _MediaRange(NamedTuple):
-    """One range of a header: `*` stands for any; `has_parameters`: it means one kind of the type only."""
+def accepted(header: bytes | None) -> dict[str, float]:
+    """The weights of the ranges of a header, `*` for any; none where it says nothing that can be read.
 
-    type: str
-    subtype: str
-    has_parameters: bool
-    weight: float
-
-    def specificity(self, essence: str) -> int:
-        """How exactly the range means a media type, from 1; 0 where it does not."""
-        kind, _, subtype = essence.partition("/")
-        if self.has_parameters:
-            return 0  # of a representation only the essence is known
-        if (self.type, self.subtype) == ("*", "*"):
-            return 1
-        if self.type != kind:
-            return 0
-        return 2 if self.subtype == "*" else 3 * (self.subtype == subtype)
-
-
-def accepted(header: bytes | None) -> tuple[_MediaRange, ...]:
-    """The ranges of a header; none where it says nothing that can be read."""
-    if not header or len(header) > _LONGEST:
-        return ()
-    ranges = []
-    for text in header.decode("latin-1").split(","):
+    A range with parameters means one kind of its type only, and of a representation only the type is known: it ends in
+    `;` here, which means none.
+    """
+    ranges: dict[str, float] = {}
+    for text in header.decode("latin-1").split(",") if header and len(header) <= _LONGEST else ():
         match = _RANGE.match(text)
         if match is None or (match[1] == "*" and match[2] != "*"):
             continue
-        weight, has_parameters = 1.0, False
+        name, weight = f"{match[1]}/{match[2]}".lower(), 1.0
         for parameter in match[3].split(";")[1:]:
             if (said := _WEIGHT.match(parameter)) is not None:
                 weight = float(said[1])
@@ -64,10 +46,10 @@ def accepted(header: bytes | None) -> tuple[_MediaRange, ...]:
             if re.match(r"\s*[qQ]\s*=", parameter):
                 weight = -1.0
                 break
-            has_parameters = has_parameters or bool(parameter.strip())
+            name += ";" if parameter.strip() else ""
         if weight >= 0:
-            ranges.append(_MediaRange(match[1].lower(), match[2].lower(), has_parameters, weight))
-    return tuple(ranges)
+            ranges[name] = max(weight, ranges.get(name, 0.0))
+    return ranges
 
 
 def choose(header: bytes | None, types: Sequence[str]) -> int | None:
@@ -80,10 +62,10 @@ def choose(header: bytes | None, types: Sequence[str]) -> int | None:
     return weights.index(best) if best > 0 else None
 
 
-def _weight(ranges: Sequence[_MediaRange], essence: str) -> float:
+def _weight(ranges: Mapping[str, float], essence: str) -> float:
     """By the range that means the type most exactly, whatever less exact ones say."""
-    fitting = [(exact, one.weight) for one in ranges if (exact := one.specificity(essence))]
-    return max(fitting, default=(0, 0.0))[1]
+    fitting = (essence, f"{essence.partition('/')[0]}/*", "*/*")
+    return next((ranges[one] for one in fitting if one in ranges), 0.0)
 
 
 UNKNOWN_TYPE = "application/octet-stream"
