@@ -18,9 +18,9 @@ import msgspec
 
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
-from headwater.http.responses import INERT, Head, Representation, RequestFields, Response, line
+from headwater.http.responses import INERT, Head, Representation, RequestFields, Response, line, not_published
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
-from headwater.http.source_access import SourceAccess, not_published
+from headwater.http.source_access import SourceAccess
 from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
 from headwater.publish.site import (
     DESCRIPTION_PARTS,

@@ -39,9 +39,8 @@ from headwater.http.dump_package import (
     select,
 )
 from headwater.http.requests import Receive, Scope, header, read_body
-from headwater.http.responses import CLOSE, Response, line
+from headwater.http.responses import CLOSE, Response, line, not_published
 from headwater.http.routes import NO_STORE, HttpRequest, Route
-from headwater.http.source_access import not_published
 from headwater.notify.hub.policy import ClientShares, TrustedProxies
 from headwater.notify.hub.requests import RequestRefusal
 from headwater.publish.added_links import AddedLinks

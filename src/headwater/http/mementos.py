@@ -18,9 +18,8 @@ from headwater.catalog.content import Absence, ContentReader, NoContent, OpenCon
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.http import responses
-from headwater.http.responses import Head, Representation, Response, content_lines, line
+from headwater.http.responses import Head, Representation, Response, content_lines, line, not_published
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
-from headwater.http.source_access import not_published
 from headwater.publish.site import Site
 from headwater.source.health import ServableSource
 from headwater.spec.times import SECOND, from_microseconds, to_microseconds

@@ -19,9 +19,9 @@ from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.negotiation import GenericResources
-from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line
+from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line, not_published
 from headwater.http.routes import BRIEF, HttpRequest, Match, Route
-from headwater.http.source_access import SourceAccess, not_published
+from headwater.http.source_access import SourceAccess
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
 from headwater.publish.site import capability_list_name
 from headwater.source.health import ContentProvider

@@ -19,7 +19,6 @@ Head = bytes
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
-RETRY_SECONDS = b"2"
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FIELDS = {
     b"if-match": "if_match",
@@ -252,10 +251,11 @@ def error(fault: HeadwaterError, status: int | None = None, beside: bytes = b"{}
     return data(status or message(fault.code).http_status or 400, body, b"application/json", fields)
 
 
-def not_yet(what: str) -> Response:
-    """503: it will be there, and soon; never an empty list in its stead."""
+def not_published(set_name: str | None) -> Response:
+    """503: a set, or (None) the source, will be there, and soon; never an empty list in its stead."""
+    what = set_name or "the source"
     said = f"{what} is being prepared; try again in a moment (where it lasts, /health says whether something is wrong)"
-    return text(503, said, line(b"retry-after", RETRY_SECONDS))
+    return text(503, said, line(b"retry-after", b"2"))
 
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

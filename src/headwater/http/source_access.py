@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headwater.errors import StoreFault
-from headwater.http.responses import Response, not_yet
 from headwater.source.health import ServableSource
 
 T = TypeVar("T")
@@ -67,11 +66,6 @@ class SourceAccess:
         if set_name is None:
             return await self.ask(self.source.is_site_published)
         return await self.ask(self.source.is_published, set_name)
-
-
-def not_published(set_name: str | None) -> Response:
-    """503: a set, or (None) the source, is not published yet."""
-    return not_yet(set_name or "the source")
 
 
 PAUSE_SECONDS: Final = 0.0003
