@@ -35,7 +35,7 @@ LINES = {
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
-    "http": 5_859,
+    "http": 5_787,
     "ingest": 8_466,
     "notify": 4_217,
     "packages": 1_528,
