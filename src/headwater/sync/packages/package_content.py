@@ -19,7 +19,6 @@ from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter
 from headwater.sync.packages.dump_documents import ListedPackage
-from headwater.sync.packages.package_choice import USUAL_OCTETS, Demand
 from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, WantedMember
 from headwater.sync.source_times import micros
 from headwater.sync.transfer.result_log import ResultLog
@@ -44,7 +43,7 @@ _KEEP = (
 )
 """Of several states of a resource the last one counts, of those that agree with what is listed if there are any."""
 
-_DEMAND = f"SELECT count(*), count(*) - count(w.hash), coalesce(sum(coalesce(w.length, {USUAL_OCTETS})), 0) {_WANTED}"
+_COUNTS = f"SELECT count(*), count(*) - count(w.hash) {_WANTED}"
 
 _AGREES = "coalesce(w.lastmod = p.lastmod, w.known_at = p.at, 0)"
 """Whether the manifest speaks of the very state that is listed, as far as times tell."""
@@ -84,10 +83,8 @@ class PackageContent:
             t.run("DELETE FROM temp.packed")
             t.many(_STAGE, self._rows())
             t.run(_KEEP.format(self._agrees))
-            resources, self.unverifiable, octets = t.one(_DEMAND) or (0, 0, 0)
-        self.wanted = Demand(resources, octets)
-        """Resources of the work among its members, as far as they are said to be in the listed state; of these
-        `unverifiable` have no listed hash."""
+            self._count, self.unverifiable = t.one(_COUNTS) or (0, 0)
+        """How many of those that are wanted have no listed hash."""
 
         if listed is not None:
             assert package.document is not None
@@ -125,7 +122,7 @@ class PackageContent:
         Raises BadPackage where a member is not what the package says of it: the rest is left.
         """
         with closing(self._members(results, objection)) as members:
-            placing.place(self._package.directory, members, self.wanted.resources)
+            placing.place(self._package.directory, members, self._count)
 
     def _members(
         self, results: ResultLog, objection: Callable[[str], str | None]

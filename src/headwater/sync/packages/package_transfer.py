@@ -148,8 +148,6 @@ class PackageTransfer:
                 content = PackageContent(
                     self._context.database, package, listed, self._scope, self._warn, is_list=is_list
                 )
-                if not content.wanted.resources or not self._plan.is_worth(chosen.kind, listed, content.wanted):
-                    return
                 content.place(placing, results, objection)
             if content.unverifiable and listed.digest is None:
                 said = f"neither {content.unverifiable:,} resources nor their package have a hash: its CRCs verify them"

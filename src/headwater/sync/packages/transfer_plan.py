@@ -176,10 +176,6 @@ class TransferPlan:
         if choice.compared:
             self.not_taken.append(TransferWay(way=_NAMES[kind], why=choice.why))
 
-    def is_worth(self, kind: Kind, package: ListedPackage, wanted: Demand) -> bool:
-        """Whether a package of a dump of this kind is worth its octets, now that its manifest says what is in it."""
-        return self._choice(kind, package.length, wanted).taken
-
     def is_list(self, kind: Kind) -> bool:
         """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
         listed = self.offer.resource_list if kind is Kind.RESOURCE_DUMP else self.offer.change_list
