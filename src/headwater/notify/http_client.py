@@ -285,7 +285,7 @@ class _Tunnelling(asyncio.Protocol):
             self.said.set_result(b"")
 
 
-async def open_tunnel(
+async def _open_tunnel(
     proxy: HttpProxy, addresses: list[str], target: tuple[str, int], tls: ssl.SSLContext, opened: set[HttpConnection]
 ) -> HttpConnection | HttpFailure:
     """A connection with `target` (host and port) by TLS through a proxy at one of these addresses.
@@ -293,7 +293,7 @@ async def open_tunnel(
     Raises OSError (of TLS, too) where that cannot be.
     """
     loop, (host, port) = asyncio.get_running_loop(), target
-    transport, protocol = await connect_first(addresses, proxy.port, _Tunnelling)
+    transport, protocol = await _connect_first(addresses, proxy.port, _Tunnelling)
     is_made = False
     try:
         at = f"{host}:{port}".encode("latin-1")
@@ -313,28 +313,31 @@ async def open_tunnel(
             transport.abort()
 
 
-async def connect_first(
-    addresses: list[str], port: int, protocol: Callable[[], _Protocol]
+async def _connect_first(
+    addresses: list[str],
+    port: int,
+    protocol: Callable[[], _Protocol],
+    host: str = "",
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[asyncio.Transport, _Protocol]:
-    """Connect to the first of some addresses that can be connected to. Raises OSError where none can."""
+    """Connect to the first of some addresses of a host that can be connected to. Raises OSError where none can."""
     loop, failure = asyncio.get_running_loop(), OSError("it has no address")
+    name = None if tls is None else host.strip("[]")
     for address in addresses:
         try:
-            transport, made = await loop.create_connection(protocol, address, port)
+            return await loop.create_connection(protocol, address, port, ssl=tls, server_hostname=name)
         except OSError as error:
             failure = error
-        else:
-            return transport, made
     raise failure
 
 
-def connection_fault(error: OSError | ValueError) -> str:
+def _connection_fault(error: OSError | ValueError) -> str:
     """Why nothing can be connected to, in the words of the system; asyncio's have numbers and internals in them."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number else str(error)[:200]
 
 
-def tls_fault(error: ssl.SSLError) -> str:
+def _tls_fault(error: ssl.SSLError) -> str:
     """Why TLS cannot be spoken; of a certificate what is wrong with it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not believed: {error.verify_message.rstrip('.')}"
@@ -517,47 +520,31 @@ class HttpClient:
             connection.abort()
 
     async def _connect(self, place: Place, asker: NameAsker) -> HttpConnection | HttpFailure:
+        """A new connection with a place, by the proxy for it if there is one: that judges addresses itself."""
         scheme, host, port = place
-        if (proxy := self._proxy_for(scheme, host)) is not None:
-            return await self._connect_by(proxy, place)
-        addresses = await self._addresses(host, asker)
-        if not addresses:
-            return HttpFailure(f"{host} has no address")
-        if (objection := self._objected(host, addresses)) is not None:
+        proxy = self._proxy_for(scheme, host)
+        if proxy is None:
+            addresses, failing = await self._addresses(host, asker), "it cannot be connected to"
+            if not addresses:
+                return HttpFailure(f"{host} has no address")
+            judged = addresses
+        else:
+            addresses, failing = await self._addresses(proxy.host), "the proxy cannot be asked"
+            literal = literal_address(host)
+            judged = [] if literal is None else [literal]
+        if (objection := self._objected(host, judged)) is not None:
             return objection
-        loop, failure = asyncio.get_running_loop(), "it cannot be connected to"
-        for address in addresses[:_ADDRESSES]:
-            try:
-                _transport, connection = await loop.create_connection(
-                    lambda: HttpConnection(self._open),
-                    address,
-                    port,
-                    ssl=self._context(place) if scheme == "https" else None,
-                    server_hostname=host.strip("[]") if scheme == "https" else None,
-                )
-            except ssl.SSLError as error:
-                failure = tls_fault(error)
-            except (OSError, ValueError) as error:
-                failure = f"it cannot be connected to: {connection_fault(error)}"
-            else:
-                return connection
-        return HttpFailure(failure)
-
-    async def _connect_by(self, proxy: HttpProxy, place: Place) -> HttpConnection | HttpFailure:
-        scheme, host, port = place
-        literal = literal_address(host)
-        if literal is not None and (why := self._objection(literal)):
-            return HttpFailure(f"{host}: {why}", is_final=True)
-        addresses = (await self._addresses(proxy.host))[:_ADDRESSES]
+        addresses = addresses[:_ADDRESSES]
         try:
-            if scheme == "https":
-                return await open_tunnel(proxy, addresses, (host, port), self._context(place), self._open)
-            _, connection = await connect_first(addresses, proxy.port, lambda: HttpConnection(self._open))
+            tls = self._context(place) if scheme == "https" else None
+            if proxy is not None and tls is not None:
+                return await _open_tunnel(proxy, addresses, (host, port), tls, self._open)
+            at = port if proxy is None else proxy.port
+            return (await _connect_first(addresses, at, lambda: HttpConnection(self._open), host, tls))[1]
         except ssl.SSLError as error:
-            return HttpFailure(tls_fault(error))
+            return HttpFailure(_tls_fault(error))
         except (OSError, ValueError) as error:
-            return HttpFailure(f"the proxy cannot be asked: {connection_fault(error)}")
-        return connection
+            return HttpFailure(f"{failing}: {_connection_fault(error)}")
 
     async def _addresses(self, host: str, asker: NameAsker = KNOWN) -> list[str]:
         with contextlib.suppress(ValueError):
