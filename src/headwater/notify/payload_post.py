@@ -10,12 +10,10 @@ import msgspec
 
 from headwater.retry import Backoff
 
-FIRST_SECONDS: Final = 0.5
-LONGEST_SECONDS: Final = 5.0
-"""The pauses before what has failed is sent again, by one stream for all: the first, and the longest without a word of
-the hub. A hub that is back is used within seconds; what asks a hub that is not is one request each time."""
-FIRST_REFUSED_SECONDS: Final = 10.0
-LONGEST_REFUSED_SECONDS: Final = 600.0
+_FAILED: Final = Backoff(0.5, 5.0)
+"""The pauses before what has failed is sent again, by one stream for all, without a word of the hub. A hub that is back
+is used within seconds; what asks a hub that is not is one request each time."""
+_REFUSED: Final = Backoff(10.0, 600.0)
 """Those after a refusal, which another try alone will not change."""
 LONGEST_ASKED_SECONDS: Final = 3_600.0
 """A hub that asks for a longer pause is asked again after this."""
@@ -77,8 +75,5 @@ def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seco
     `chance` is from 0 to 1. The first pause after a failure is less than a second. What the hub has asked for is a
     bound below.
     """
-    first, longest = FIRST_SECONDS, LONGEST_SECONDS
-    if outcome is PostOutcome.REFUSED:
-        first, longest = FIRST_REFUSED_SECONDS, LONGEST_REFUSED_SECONDS
-    pause = Backoff(first, longest).seconds(failures, chance)
+    pause = (_REFUSED if outcome is PostOutcome.REFUSED else _FAILED).seconds(failures, chance)
     return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))
