@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,7 +37,6 @@ MOST_ROUNDS = 1000
 and counts as a failed try."""
 
 _STRONG_AFTER_MICROS = 60 * 1_000_000  # a Last-Modified so long before Date is a strong validator
-_HASHED_AT_ONCE = 16 << 20
 _BLOCK = 1 << 20
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
@@ -104,23 +103,19 @@ class PartialBody:
             raise
         return descriptor
 
-    def hash_again(self, hashers: list[tuple[str, _Hash]]) -> Generator[None]:
-        """Digest what an earlier run has left, a piece at each step. Raises OSError."""
+    def hash_again(self, hashers: list[tuple[str, _Hash]]) -> None:
+        """Digest what an earlier run has left. Raises OSError."""
         descriptor = self.open()
         try:
             os.lseek(descriptor, 0, os.SEEK_SET)
             left = self.octets
             while left:
-                for _ in range(_HASHED_AT_ONCE // _BLOCK):
-                    block = os.read(descriptor, min(_BLOCK, left))
-                    if not block and left:
-                        raise FileNotFoundError(f"not the file that was left: {self.path}")
-                    left -= len(block)
-                    for _, hasher in hashers:
-                        hasher.update(block)
-                    if not left:
-                        break
-                yield
+                block = os.read(descriptor, min(_BLOCK, left))
+                if not block:
+                    raise FileNotFoundError(f"not the file that was left: {self.path}")
+                left -= len(block)
+                for _, hasher in hashers:
+                    hasher.update(block)
         finally:
             os.close(descriptor)
         self.hashers = hashers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from headwater.errors import Interrupted, SourceFault, UsageFault
@@ -250,7 +250,6 @@ class Transport:
         self._made = 0
         self._flying: dict[EasyHandle, None] = {}
         self._streams: dict[ScheduledFetch, EasyHandle] = {}
-        self._reread: deque[tuple[ScheduledFetch, Generator[None]]] = deque()
         self._postponed: deque[Callable[[], None]] = deque()
         self._queue = RequestScheduler(self.options, self._most)
         self._headers = RequestHeaders(self.options.credentials)
@@ -361,29 +360,16 @@ class Transport:
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
         kept = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
-        if kept is None:
-            self._enqueue(job)
-            return
-        job.part = PartialBody(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
-        hashers = [(name, HASHERS[name]()) for name in job.fetch.algorithms]
-        self._reread.append((job, job.part.hash_again(hashers)))
+        if kept is not None:
+            part = PartialBody(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
+            with suppress(OSError):
+                part.hash_again([(name, HASHERS[name]()) for name in job.fetch.algorithms])
+                job.part = part
+        self._enqueue(job)
 
     def _enqueue(self, job: ScheduledFetch) -> None:
         if failure := self._queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
-
-    def _read_again(self) -> None:
-        """Digest a piece of what an earlier run has left; when it is all digested, its rest may be asked for."""
-        job, pieces = self._reread[0]
-        try:
-            next(pieces)
-            return
-        except StopIteration:
-            pass
-        except OSError:
-            job.part = None
-        self._reread.popleft()
-        self._enqueue(job)
 
     def _carry_on(self, handle: EasyHandle, reception: StreamReceiver) -> None:
         """Let more of a stream come in."""
@@ -417,14 +403,11 @@ class Transport:
         now, deadline = self.options.monotonic(), self.options.deadline_seconds
         if deadline is not None and now - self._began >= deadline:
             raise DeadlineMet(f"the deadline of {human_seconds(deadline)} has passed while transfers were under way")
-        if self._reread:
-            self._read_again()
-            now = self.options.monotonic()
         self._start(now)
         if self._throttle is not None:
             self._let_in(self._throttle, now)
         self._perform()
-        if self._collect() or self._reread or (stream is not None and stream.ready):
+        if self._collect() or (stream is not None and stream.ready):
             return
         due = self._queue.next_start(now)
         if not self._flying:
@@ -602,8 +585,6 @@ class Transport:
                 handle.job.host.active -= 1
                 self._ground(handle, lasting=True)
         gone = self._queue.withdraw(run)
-        gone += [job for job, _ in self._reread if job.run is run]
-        self._reread = deque(waiting for waiting in self._reread if waiting[0].run is not run)
         for job in gone:
             if job.part is not None:
                 job.part.drop()
