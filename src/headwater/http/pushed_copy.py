@@ -41,8 +41,15 @@ from headwater.spec.kinds import Kind
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
 from headwater.sync.network.fetch import DeadlineMet
-from headwater.sync.push.live_copy import FollowedSet, LiveCopy, followed_sets
-from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
+from headwater.sync.push import (
+    FollowedSet,
+    LiveCopy,
+    ReadPayload,
+    UnusablePayload,
+    changed_documents,
+    followed_sets,
+    read_payload,
+)
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints

@@ -18,12 +18,11 @@ from headwater.errors import StoreFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.storage.lock import lock_exclusive
+from headwater.sync import push as live_copy
 from headwater.sync.copy_status import copy_status
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.options import SyncOptions
-from headwater.sync.push import live_copy
-from headwater.sync.push.live_copy import LiveCopy
-from headwater.sync.push.payloads import ReadPayload, UnusablePayload, changed_documents, read_payload
+from headwater.sync.push import LiveCopy, ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.source_times import micros
 from tests.support.fake_source import Site, at, document, ln, url

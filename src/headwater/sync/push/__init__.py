@@ -1,1 +1,0 @@
-"""Payloads of notifications, applied to a copy as what a Change List says."""
