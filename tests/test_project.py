@@ -37,7 +37,7 @@ LINES = {
     "files": 1_226,
     "http": 5_787,
     "ingest": 8_466,
-    "notify": 4_217,
+    "notify": 4_199,
     "packages": 1_528,
     "patches": 861,
     "processes": 403,
@@ -48,14 +48,14 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 24_807,
+    "sync": 24_770,
     "top": 1_083,
     "triplestores": 917,
     "versions": 1_279,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 431
+MOST_MODULES = 429
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

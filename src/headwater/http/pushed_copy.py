@@ -200,7 +200,9 @@ class PushedCopy:
                 self._poll()
             if self._news.is_set():
                 self._news.clear()
-                self._look_at_subscriptions()
+                if self._subscribed is not None and self._subscribed.needs_poll:
+                    self._subscribed.needs_poll = False
+                    self._schedule.ask(time.monotonic(), _TORN_SECONDS)
                 self._apply_all()
             if self._report_at is not None and self._report_at <= time.monotonic():
                 self._report()
@@ -219,12 +221,6 @@ class PushedCopy:
 
     # -- what was delivered -------------------------------------------------------------------------------------------
 
-    def _look_at_subscriptions(self) -> None:
-        """Where a subscription has begun, or a delivery was not taken, the Change List is read once more."""
-        if self._subscribed is not None and self._subscribed.needs_poll:
-            self._subscribed.needs_poll = False
-            self._schedule.ask(time.monotonic(), _TORN_SECONDS)
-
     def _apply_all(self) -> None:
         """Apply what is queued, channel by channel, until nothing is."""
         if self._store is None:
@@ -232,7 +228,7 @@ class PushedCopy:
         applied = False
         try:
             until = time.monotonic() + _REPORT_SECONDS
-            while not self._is_stopped() and (batch := self._store.next_deliveries()):
+            while not (self._task.stopped and self._task.stopped()) and (batch := self._store.next_deliveries()):
                 applied = True
                 self._apply(self._store, batch)
                 if time.monotonic() > until:
@@ -421,9 +417,6 @@ class PushedCopy:
         if channel not in self._progress:
             self._progress[channel] = ChannelProgress() if self._store is None else self._store.progress(channel)
         return self._progress[channel]
-
-    def _is_stopped(self) -> bool:
-        return self._task.stopped is not None and self._task.stopped()
 
     def _notice(self, what: str, where: str, rule: str = "HW-PSH-02") -> None:
         self._task.listener(Notice(rule, what, where or None))
