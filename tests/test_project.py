@@ -44,7 +44,7 @@ LINES = {
     "publish": 7_127,
     "rdf": 2_560,
     "simulate": 994,
-    "source": 5_285,
+    "source": 5_275,
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,

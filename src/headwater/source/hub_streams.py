@@ -86,19 +86,7 @@ def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seco
     return 0.0 if waiting >= batch_count else max(0.0, batch_seconds - since_last)
 
 
-def row_of(channel: Channel, hub: str, position: LastPayload) -> StateRow:
-    """The row of a position."""
-    return StateRow(channel.capability, hub, msgspec.json.encode(position))
-
-
 P = TypeVar("P", bound=LastPayload)
-
-
-def read_position(catalog: Catalog, name: str, channel: Channel, hub: str, kind: type[P]) -> P | None:
-    """The position of a hub in a channel of a set; None: it was never told of it."""
-    key = (channel.capability, hub)
-    row = catalog.rows(name, [key]).get(key)
-    return None if row is None else from_json(row.value, kind)
 
 
 def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable[str]) -> bytes:
@@ -145,7 +133,8 @@ class NotificationStream(Generic[P]):
         self.name = name
         self.position: P | None = None
         self.most_octets = PAYLOAD_OCTETS
-        self._hub = hub
+        self._key = (self.channel.capability, hub)
+        """Of the row of the position."""
         self._context = context
         self._is_read = False
         self._is_written = True
@@ -162,7 +151,8 @@ class NotificationStream(Generic[P]):
     def next_payload(self) -> bytes | None:
         """What is to be sent now; None: nothing. New octets are kept before they are returned."""
         if not self._is_read:
-            self.position = read_position(self._context.catalog, self.name, self.channel, self._hub, self.kind)
+            row = self._context.catalog.rows(self.name, [self._key]).get(self._key)
+            self.position = None if row is None else from_json(row.value, self.kind)
             self._is_read = True
         if self.position is not None and not self.position.is_taken and self._holds(self.position):
             return self.position.payload
@@ -211,7 +201,7 @@ class NotificationStream(Generic[P]):
 
     def _write(self, position: P) -> None:
         self._context.may_send()
-        update = StateUpdate([row_of(self.channel, self._hub, position)])
+        update = StateUpdate([StateRow(*self._key, msgspec.json.encode(position))])
         self._context.catalog.record(self.name, [], self._context.clock(), state=update)
         self.position, self._is_written = position, True
 
