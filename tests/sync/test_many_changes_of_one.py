@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.lists.staging import fold, settle_done
+from headwater.sync.lists.staging import fold
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.update.contradictions import ask_for_old_deletions, contradicted
 
@@ -52,10 +52,6 @@ def fold_many(t: Transaction) -> None:
     fold(t, range(50), 50)
 
 
-def settle(t: Transaction) -> None:
-    settle_done(t, range(COUNT))
-
-
 def ask(t: Transaction) -> None:
     ask_for_old_deletions(t, 1)
 
@@ -70,7 +66,6 @@ def contradict(t: Transaction) -> None:
         pytest.param(fold_one, is_any, 1, False, id="all are to be done"),
         pytest.param(fold_one, is_first_half, 1, True, id="the first half is to be done, and later by its times"),
         pytest.param(fold_many, is_any, 50, False, id="many lists"),
-        pytest.param(settle, is_first_half, 1, False, id="what is done may be told by another list"),
         pytest.param(ask, is_any, 1, False, id="deletions before the Resource List"),
         pytest.param(contradict, is_none, 1, False, id="changes that the Resource List does not have"),
     ],

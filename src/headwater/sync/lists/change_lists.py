@@ -38,16 +38,12 @@ from headwater.sync.lists.position import (
     unprocessed,
 )
 from headwater.sync.lists.reading_on import Break, ChangeListFingerprint
-from headwater.sync.lists.staging import ChangeListStaging, FailedChange, KnownChanges, fold, set_apart, settle_done
+from headwater.sync.lists.staging import ChangeListStaging, fold, set_apart
 from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import last_micros, micros, source_clock
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
 
-_FAILING = (
-    "SELECT uri, hash, length, changed_at FROM failures"
-    " WHERE set_id = ? AND status IN (200, 404, 410) AND changed_at IS NOT NULL LIMIT 10000"
-)
 _MOST_LISTS = 1_000
 """Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""
 
@@ -143,9 +139,6 @@ class ChangeListReader:
 
         self._numbers: dict[str, int] = {}
         self._listed: list[str] = []
-        self._done_at_t: list[int] = []
-        """Rows of changes at T that are known to be done by the fingerprint of their list."""
-
         self._clock = 0
         self._promised: int | None = None
         """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
@@ -153,8 +146,6 @@ class ChangeListReader:
         self._pending = compare
         self._in_vain = False
         """Whether rows may be there of a document that was read and does not count."""
-
-        self._failing: dict[str, FailedChange] = {}
 
     @property
     def reaches_back(self) -> bool:
@@ -168,7 +159,6 @@ class ChangeListReader:
             for table in ("changed", "refused", "represented"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
-            self._failing = {uri: FailedChange(*told) for uri, *told in t.rows(_FAILING, (self._set_id,))}
         top = self._offer.changes_document
         position = self._start
         if position.open and position.list_uri and not (top and is_union(top)):
@@ -200,7 +190,6 @@ class ChangeListReader:
         if not self._pending:
             return reading
         with self._database.write() as t:
-            settle_done(t, self._done_at_t)
             if self._context.restate is not None:
                 self._context.restate(t, self._set_id)
             fold(t, [self._numbers[uri] for uri in self._listed if uri in self._numbers], self._lists)
@@ -263,8 +252,9 @@ class ChangeListReader:
             return False
         with self._database.read() as t:
             held = None if self._fresh else validators(t, self._set_id, told.uri)
-        known = KnownChanges(self._start, self._failing, self._before)
-        staged = ChangeListStaging(self._context, self._intake, known, self._lists, told.uri, whole=False)
+        staged = ChangeListStaging(
+            self._context, self._intake, self._start, self._before, self._lists, told.uri, whole=False
+        )
         try:
             answer = self._documents.read(told.uri, staged, held, objection=self._scope.objection)
         except SourceFault:
@@ -274,6 +264,9 @@ class ChangeListReader:
         if not isinstance(answer, DocumentRead) or answer.document.kind is not Kind.CHANGE_LIST:
             return False
         return self._is_elsewhere(answer, staged)
+
+    def _staging(self, uri: str, *, whole: bool) -> ChangeListStaging:
+        return ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri, whole=whole)
 
     def _check_reading_on(self) -> None:
         """Lists that are all others than before have to tell of the last changes that were done."""
@@ -308,8 +301,9 @@ class ChangeListReader:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.read() as t:
             held = validators(t, self._set_id, uri)
-        known = KnownChanges(self._start, self._failing, self._before)
-        staged = ChangeListStaging(self._context, self._intake, known, self._lists, uri, whole=self._pending)
+        staged = ChangeListStaging(
+            self._context, self._intake, self._start, self._before, self._lists, uri, whole=self._pending
+        )
         staged.may_have_rows = self._in_vain
         try:
             answer = self._documents.read(
@@ -506,10 +500,10 @@ class ChangeListReader:
         for rule, remark in passed.remarks:
             self._documents.warn(rule, remark, answer.final)
         if staged.rows:
-            pending = {*passed.pending, *staged.corrected}
+            pending = set(passed.pending)
             with self._database.write() as t:
                 staged.mark(t, passed.intervals, pending)
-                self._done_at_t.extend(staged.drop_done(t))
+                staged.drop_done(t)
             self._pending = self._pending or bool(pending)
         reading.position = passed.position
         self._promised = passed.position.closed_at if passed.position.open else None

@@ -157,14 +157,15 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
         if span is not None and span[0] > read_at + FUTURE:
             odd.append(ordinal)
             span = None
+        begins = None if span is None else span[0]
         if span is not None and from_ is not None and span[0] < from_ <= span[1]:
             span = from_, span[1]  # a day, of which the list tells the rest
         if span is not None and from_ is not None and span[1] < from_:
             if is_past(span[1], from_):
                 odd.append(ordinal)
             span = None
-        if span is not None:
-            newest = max(newest, span[0]) if newest is not None else span[0]
+        if span is not None and begins is not None:
+            newest = max(newest, begins) if newest is not None else begins
         stated.append(span)
     return ChangeTimes(_bounded(stated, from_, until, read_at), odd, fallen)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
-
-import msgspec
+from collections.abc import Collection, Sequence
 
 from headwater.errors import SourceFault
 from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
@@ -24,31 +22,10 @@ _INSERT = (
     f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
 )
 _MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
-_DROP_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending AND at IS NOT ?"
-_DONE_AT_T = "SELECT n FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
+_DROP_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
-
-
-class FailedChange(msgspec.Struct, frozen=True):
-    """The metadata of a change whose transfer failed."""
-
-    hash: str | None
-    length: int | None
-    changed_at: int
-
-
-class KnownChanges(msgspec.Struct, frozen=True):
-    """What is known of the changes before they are read: the position, and those that could not be done.
-
-    Where one of these is told otherwise by now, it is to be done so.
-    """
-
-    position: Position
-    failing: Mapping[str, FailedChange]
-    before: Position
-    """How far the copy was, where changes are read again from `position` on."""
 
 
 class ChangeListStaging:
@@ -59,15 +36,25 @@ class ChangeListStaging:
     """
 
     def __init__(
-        self, context: ListContext, intake: EntryFilter, known: KnownChanges, number: int, uri: str, *, whole: bool
+        self,
+        context: ListContext,
+        intake: EntryFilter,
+        position: Position,
+        before: Position,
+        number: int,
+        uri: str,
+        *,
+        whole: bool,
     ) -> None:
-        """`whole`: every entry gets its row, because a list before has changes that are to be done."""
+        """`position`: from where changes are read; `before`: how far the copy was, where they are read again.
+
+        `whole`: every entry gets its row, because a list before has changes that are to be done.
+        """
         self._database = context.database
         self._listener = context.listener
         self._intake = intake
-        self._position = known.position
-        self._before = known.before
-        self._failing = known.failing
+        self._position = position
+        self._before = before
         self._number = number
         self._uri = uri
         self._whole = whole
@@ -80,7 +67,6 @@ class ChangeListStaging:
         self.parts: list[IndexedList] = []
         self.marks: list[str] = []
         self.rows = array("q")
-        self.corrected: list[int] = []
         self.print = ChangeListFingerprint(self._before, self._uri, None)
         self.style: Style10 | None = None
         self._lows = array("q")
@@ -144,9 +130,6 @@ class ChangeListStaging:
         if not self._of_dataset:
             self._of_dataset = _is_of_dataset(entry)
         done = self._is_done(low, high)
-        if self._failing and self._is_corrected(entry, low):
-            self.corrected.append(ordinal)
-            done = False
         self.print.see(entry.loc, change, low, lastmod, entry.hash)
         if done and not self._any_open:
             self.marks.append("")
@@ -165,16 +148,6 @@ class ChangeListStaging:
         self._newest = low
         since = self._position.done_until
         return since is not None and is_past(low, since) and not self.print.beyond
-
-    def _is_corrected(self, entry: Entry, low: int | None) -> bool:
-        """Whether this is a change that could not be done, and is told otherwise by now (AMB-87, DST-F6).
-
-        Its hash or length has been mended, or it is a deletion: that fetches nothing, so it was none when it failed.
-        """
-        expected = self._failing.get(self._intake.uri(entry.loc))
-        if expected is None or low != expected.changed_at:
-            return False
-        return entry.change is ChangeKind.DELETED or (entry.hash, entry.length) != (expected.hash, expected.length)
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
@@ -212,16 +185,10 @@ class ChangeListStaging:
             ),
         )
 
-    def drop_done(self, t: Transaction) -> list[int]:
-        """Drop what is done by the fingerprint: only of what times alone decide something may have been missed.
-
-        Returns the numbers of the rows of changes at T, which stay until all lists are read (`settle_done`): another
-        list may tell of that time, and what of it is done again may be overtaken by one of them.
-        """
-        if not self._position.lists or not self.print.done:
-            return []
-        t.run(_DROP_DONE, (self._number, self.print.done, self._position.time))
-        return [n for (n,) in t.rows(_DONE_AT_T, (self._number, self.print.done))]
+    def drop_done(self, t: Transaction) -> None:
+        """Drop what is done by the fingerprint: only of what times alone decide something may have been missed."""
+        if self._position.lists and self.print.done:
+            t.run(_DROP_DONE, (self._number, self.print.done))
 
 
 def _is_of_dataset(entry: Entry) -> bool:
@@ -260,27 +227,6 @@ def keep_dataset_flags(t: Transaction, set_id: int) -> None:
 
 
 _BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
-_BY_TIME = "CREATE INDEX IF NOT EXISTS temp.changed_at ON changed(uri, at, list) WHERE pending"
-_OTHER_AT_IT = (
-    "SELECT 1 FROM temp.changed AS other WHERE other.uri = changed.uri AND other.pending AND other.at = changed.at"
-)
-_ALSO_AGAIN = (
-    "UPDATE temp.changed SET pending = 1 WHERE n = ?"  # noqa: S608  our own names
-    f" AND (EXISTS ({_OTHER_AT_IT} AND other.list < +changed.list)"
-    f" OR EXISTS ({_OTHER_AT_IT} AND other.list > +changed.list))"
-)
-_STILL_DONE = "DELETE FROM temp.changed WHERE n = ? AND NOT pending"
-
-
-def settle_done(t: Transaction, rows: Sequence[int]) -> None:
-    """Of changes at T that are done, do those again of which another list tells at T as well; drop the others."""
-    if rows:
-        t.run(_BY_TIME)
-        t.many(_ALSO_AGAIN, ((n,) for n in rows))
-        t.run("DROP INDEX temp.changed_at")
-        t.many(_STILL_DONE, ((n,) for n in rows))
-
-
 _AND_LATER = f"""
 UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
   SELECT n, pending, min(coalesce(at, {_NONE})) FILTER (WHERE pending) OVER (
