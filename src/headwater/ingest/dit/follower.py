@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import math
+import time
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,40 +38,80 @@ _FEWEST: Final = 50
 """… and so many documents of it at least, however many shards share a page."""
 
 
-class ShardPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard shows beyond its position: numbers of documents and, of changes, when they happened.
+MARGIN_SECONDS: Final = 1.0
+"""Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
+LONGEST_SECONDS: Final = 60.0
+"""A change is held back for so long at most, whatever the interval is."""
+_HELD_PAUSE: Final = 0.2
+_seconds: Final = time.monotonic
+_EVERYTHING: Final = 1 << 63
 
-    Numbers below `next` were late to be seen. `is_full`: there may be more after them.
+
+class ShardPage:
+    """What one shard shows beyond the position that was read before, in the order of its operations.
+
+    What has numbers up to `mark` has been to be seen for long enough. `is_full`: there may be more after it.
     """
 
-    numbers: Sequence[int]
-    times: Sequence[dt.datetime | None]
-    next: int
-    is_full: bool
+    def __init__(
+        self, shard: Shard, position: ShardPosition, found: Sequence[IndexDocument], *, is_full: bool = False
+    ) -> None:
+        self.shard = shard
+        self.position = position
+        self.found = found
+        self.parsed = [parse(one.wrapped) for one in found]
+        """The documents, or why they are none."""
+        times = (one.at if isinstance(one, ChangeDocument) else None for one in self.parsed)
+        self.order = list(zip((one.number for one in found), times, strict=True))
+        """The number of each and, of a change, when it happened."""
+        self.newest = max(position.next - 1, found[-1].number if found else -1)
+        self.is_full = is_full and bool(found)
+        self.mark = -1
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there may be more that has been to be seen for long enough."""
+        return self.is_full and self.newest <= self.mark
 
     @property
     def end(self) -> dt.datetime:
         """The time up to which most of its changes lie: what comes after the page is hardly earlier."""
-        times = sorted(at for at in self.times if at is not None)
+        times = sorted(at for _, at in self.order if at is not None)
         return times[max(0, int(_SHARE * len(times)) - 1)] if times else _FIRST
 
 
 def ready(pages: Sequence[ShardPage]) -> list[int]:
     """How many documents of each page are taken, from its beginning, to merge the shards in the order of time."""
-    full = [page for page in pages if page.is_full]
-    end = min((page.end for page in full), default=_LAST)
-    counts = [_until(page, end) for page in pages]
-    if full and not any(counts):  # the first change of every page is out of order
-        first = min(full, key=lambda page: page.end)
-        return [len(page.numbers) if page is first else 0 for page in pages]
+    cut = [page for page in pages if page.is_cut]
+    end = min((page.end for page in cut), default=_LAST)
+    old = (at for page in pages for number, at in page.order if number <= page.mark and at is not None)
+    shown = max(old, default=_FIRST)
+    counts = [_ready(page, end, shown) for page in pages]
+    if cut and not any(counts):  # the first change of every page is out of order
+        first = min(cut, key=lambda page: page.end)
+        return [len(page.found) if page is first else 0 for page in pages]
     return counts
 
 
-def _until(page: ShardPage, end: dt.datetime) -> int:
-    """How many documents come before the first new change after `end`; a resource has no place in the order."""
-    found = enumerate(zip(page.numbers, page.times, strict=True))
-    later = (place for place, (number, at) in found if number >= page.next and at is not None and at > end)
-    return next(later, len(page.numbers))
+def _ready(page: ShardPage, end: dt.datetime, shown: dt.datetime) -> int:
+    count = 0
+    for place, (number, at) in enumerate(page.order, 1):
+        is_late = number < page.position.next
+        if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
+            count = place if is_late or number <= page.mark else count
+        elif is_late or (at <= end and (number <= page.mark or at <= shown)):
+            count = place
+        else:
+            break
+    return count
+
+
+def held_seconds(refresh_seconds: Sequence[float]) -> float:
+    """How long a change is held back, by the intervals at which the shards show what is new (0: all at once)."""
+    longest = max(refresh_seconds, default=0.0)
+    if len(refresh_seconds) < 2 or not longest:
+        return 0.0
+    return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
 
 
 class DitFollower:
@@ -91,6 +132,10 @@ class DitFollower:
         self.resource_sets = resource_sets
         self._listener = listener
         self._stop = stop
+        self._shown: list[tuple[float, dict[Shard, int]]] = []
+        """The newest number of each shard at the last looks, and when they were answered (monotonic seconds)."""
+        self.read_until = -math.inf
+        """What could be seen then was taken."""
 
     def poll(self) -> int:
         """Take what is new, the snapshot first when the set is loading; returns how many documents were taken.
@@ -99,19 +144,28 @@ class DitFollower:
         in between: poll until nothing is found. May be ended at any moment and called again. Raises what the search
         server and the catalog raise.
         """
-        shards = self.index.shards()
-        before = self.tally.lines
-        if not self.feed.is_open:
-            self._load(shards)
-        if self.feed.is_open:
-            self._follow(shards)
+        began, before = _seconds(), self.tally.lines
+        try:
+            shards = self.index.shards()
+            if not self.feed.is_open:
+                self._load(shards)
+            if self.feed.is_open:
+                self._follow(shards, began)
+        except BaseException:
+            self._shown.clear()  # an engine that stands still shows nothing new meanwhile
+            raise
         return self.tally.lines - before
 
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
-        while self.poll() and not self._stop():
-            pass
-        settle(self.feed, self.feed.clock())
+        began = _seconds()
+        while not self._stop():
+            found = self.poll()
+            if self.read_until >= began:
+                settle(self.feed, self.feed.clock())
+                return
+            if not found:
+                time.sleep(_HELD_PAUSE)
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
@@ -136,32 +190,52 @@ class DitFollower:
         """Take a shard's part of the snapshot."""
         position = read_position(self.feed.position(shard.feed))
         for found in self.index.pages(shard, position, until, self.resource_sets):
-            self._take([_Read(shard, position, found)], [len(found)])
+            self._take([ShardPage(shard, position, found)], [len(found)])
             if self._stop():
                 return
 
-    def _follow(self, shards: Sequence[Shard]) -> None:
-        """Take what is new from all shards, in the order of `datetime` as far as they show it."""
+    def _follow(self, shards: Sequence[Shard], began: float) -> None:
+        """Take what is new from all shards, in the order of `datetime`.
+
+        Each shows it at moments of its own: a change is held back until all have shown what came before it.
+        """
         most = max(_FEWEST, PAGE // max(1, len(shards)))
         positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
-        for _ in range(MOST_PAGES):
-            read = [self._look(shard, position, most) for shard, position in positions.items()]
-            pages = [one.page() for one in read]
-            if any(page.numbers for page in pages):
-                self._take(read, ready(pages))
-            if self._stop() or not any(page.is_full for page in pages):
+        held = held_seconds([shard.refresh_seconds for shard in shards])
+        shown_at: float = began
+        marks: Mapping[Shard, int] = dict.fromkeys(shards, _EVERYTHING)
+        for number in range(MOST_PAGES):
+            pages = [self._look(shard, position, most) for shard, position in positions.items()]
+            if held and not number:
+                shown_at, marks = self._marks(pages, began - held)
+            for page in pages:
+                page.mark = marks.get(page.shard, -1)
+            if any(counts := ready(pages)):
+                self._take(pages, counts)
+            if self._stop():
+                return
+            if not any(page.is_cut for page in pages):
+                self.read_until = shown_at
                 return
 
-    def _look(self, shard: Shard, position: ShardPosition, most: int) -> _Read:
+    def _marks(self, pages: Sequence[ShardPage], until: float) -> tuple[float, Mapping[Shard, int]]:
+        """What could be seen until then, and when; what can be seen now is kept in mind."""
+        now = {one.shard: self.index.newest(one.shard) if one.is_full else one.newest for one in pages}
+        self._shown.append((_seconds(), now))
+        place = bisect_right(self._shown, until, key=lambda one: one[0])
+        self._shown = self._shown[max(0, place - 1) :]
+        return self._shown[0] if place else (-math.inf, {})
+
+    def _look(self, shard: Shard, position: ShardPosition, most: int) -> ShardPage:
         """What a shard has beyond its position; the position moves when it is taken."""
         found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
-        return _Read(shard, position, found, is_full=is_full)
+        return ShardPage(shard, position, found, is_full=is_full)
 
     def documents(self, found: Sequence[IndexDocument]) -> list[tuple[int, DitDocument]]:
         """The documents of the set among those found."""
         return sort_out([parse(one.wrapped) for one in found], self.resource_sets)[0]
 
-    def _take(self, read: Sequence[_Read], counts: Sequence[int]) -> None:
+    def _take(self, read: Sequence[ShardPage], counts: Sequence[int]) -> None:
         """Take so many documents of each shard as one batch."""
         second = int(self.feed.clock().timestamp())
         positions: dict[str, bytes] = {}
@@ -186,32 +260,6 @@ class DitFollower:
                 self._listener(Notice(outcome.code or "HW-ING-50", text, where))
         tell(taken, self._listener)
         self._listener(Progress("documents", self.tally.lines))
-
-
-class _Read:
-    """What one shard has shown, beyond the position that was read before."""
-
-    def __init__(
-        self, shard: Shard, position: ShardPosition, found: list[IndexDocument], *, is_full: bool = False
-    ) -> None:
-        self.shard = shard
-        self.position = position
-        self.found = found
-        self.is_full = is_full
-
-    @cached_property
-    def parsed(self) -> list[DitDocument | UsageFault]:
-        """The documents, or why they are none."""
-        return [parse(one.wrapped) for one in self.found]
-
-    def page(self) -> ShardPage:
-        """As those see it who decide how much of it to take."""
-        return ShardPage(
-            numbers=[one.number for one in self.found],
-            times=[one.at if isinstance(one, ChangeDocument) else None for one in self.parsed],
-            next=self.position.next,
-            is_full=self.is_full and bool(self.found),
-        )
 
 
 def parse(wrapped: Wrapped) -> DitDocument | UsageFault:

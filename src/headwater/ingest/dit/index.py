@@ -78,6 +78,11 @@ PAGE: Final = 1_000
 PAGE_OCTETS: Final = 16 << 20
 """… and what its answer should not be much longer than."""
 
+REFRESH_SECONDS: Final = 1.0
+"""How often a shard shows what is new, unless the index has an interval of its own."""
+
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _NAME = re.compile(r"[^\\/*?\"<>| #A-Z:_+-][^\\/?\"<>| #A-Z:]{0,254}\Z")
 
 
@@ -89,6 +94,8 @@ class Shard(msgspec.Struct, frozen=True):
     number: int
     set_field: str | None = None
     """The field by which the engine knows a document's resource_set, where the mapping has one that it can search."""
+    refresh_seconds: float = REFRESH_SECONDS
+    """How often it shows what is new; 0 when somebody else has all shards do so at once."""
 
     @property
     def feed(self) -> str:
@@ -116,7 +123,8 @@ class Index:
     def shards(self) -> list[Shard]:
         """Every shard of every index behind the name. Raises UsageFault when there is none."""
         filters = (
-            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.mappings.properties.resource_set"
+            "filter_path=*.settings.index.uuid,*.settings.index.number_of_shards,*.settings.index.refresh_interval,"
+            "*.mappings.properties.resource_set"
         )
         answer = self._server.ask("GET", f"/{quote(self._name, safe=',*')}?{filters}", accept=(404,))
         if answer.status == 404:
@@ -130,8 +138,8 @@ class Index:
                 raise SourceFault(
                     "the settings of an index say neither uuid nor shards", code="HW-ING-47", where=index
                 ) from cause
-            field = _set_field(told)
-            found += [Shard(index, uuid, number, field) for number in range(count)]
+            field, pause = _set_field(told), _seconds(settings.get("refresh_interval"))
+            found += [Shard(index, uuid, number, field, pause) for number in range(count)]
         if not found:
             raise UsageFault("there is no such index", code="HW-ING-46", where=self._name)
         return found
@@ -193,6 +201,14 @@ def fitting(size: int, octets: int) -> int:
 def _sorted(order: str) -> list[dict[str, Any]]:
     """By number; an index without mappings, because it has no document yet, does not even know its own fields."""
     return [{"_seq_no": {"order": order, "unmapped_type": "long"}}]
+
+
+def _seconds(interval: object) -> float:
+    """The `refresh_interval` of an index: 0 for one that does nothing of itself."""
+    if interval is None:
+        return REFRESH_SECONDS
+    found = _INTERVAL.match(str(interval))
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
 
 
 def _set_field(told: dict[str, Any]) -> str | None:
