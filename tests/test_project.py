@@ -36,7 +36,7 @@ LINES = {
     "datasets": 590,
     "files": 1_226,
     "http": 5_787,
-    "ingest": 8_466,
+    "ingest": 8_461,
     "notify": 4_199,
     "packages": 1_528,
     "patches": 861,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -61,15 +60,11 @@ class ResourceFolder:
             raise
         return OpenFile(descriptor, state)
 
-    def path_of(self, path: bytes) -> bytes:
-        """The absolute path of a file at the relative `path`."""
-        return self._folder + b"/" + path
-
     def _open(self, path: bytes) -> int:
         """One call for a file that no link leads to, as nearly all are."""
         if not self._has_links:
             try:
-                return open_unlinked(self.path_of(path), READ_FLAGS)
+                return open_unlinked(self._folder + b"/" + path, READ_FLAGS)
             except OSError as cause:
                 if cause.errno != errno.ELOOP:
                     raise
@@ -164,10 +159,6 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, 
 """What the system says of a path where no file is that could be a resource."""
 
 
-_plain = re.compile(r"[0-9A-Za-z_~\-][0-9A-Za-z_.~\-]*(?:/[0-9A-Za-z_~\-][0-9A-Za-z_.~\-]*)*").fullmatch
-"""Matches what most relative URIs are: names that need no escapes and do not begin with a dot."""
-
-
 class ContentRoot(msgspec.Struct, frozen=True):
     """Where the resources of one set lie: `prefix` is the address that relative URIs are below.
 
@@ -225,8 +216,6 @@ def _taken(root: ContentRoot, uri: str) -> bytes | None:
 
 def _path_of(uri: str) -> bytes | None:
     """The path of a file with this relative URI: whole names, none of which leads up. None when no file has it."""
-    if _plain(uri):
-        return uri.encode("ascii")
     path = unquote_to_bytes(uri)
     is_one = quote_path(path) == uri and b"\0" not in path and {b"", b".", b".."}.isdisjoint(path.split(b"/"))
     return path if is_one else None

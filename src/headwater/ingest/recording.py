@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.content import ContentReader
+from headwater.catalog.entry_size import weight
+from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import StateUpdate
 from headwater.progress import Listener
@@ -40,6 +42,15 @@ class KeptChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING_KEPT = KeptChanges()
+
+
+def is_acceptable(uri: str, metadata: Metadata) -> bool:
+    """Whether a catalog takes it: one that it refuses would take the whole batch with it."""
+    try:
+        weight(uri, metadata)
+    except Unacceptable:
+        return False
+    return True
 
 
 class ChangeRecorder:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -37,6 +36,7 @@ from headwater.copies.copy_state import (
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.ingest.copy.statement import acceptable, leads_home, metadata_of, relative_path, relative_uri
 from headwater.ingest.folder.comparison import note
+from headwater.ingest.folder.walk import path_of
 from headwater.ingest.recording import ChangeRecorder
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
@@ -395,7 +395,7 @@ class CopyIntake(ChangeRecorder):
         while rows := self.catalog.resources(self.name, after, BATCH):
             self._pause()
             after = rows[-1].uri
-            paths = {prefix + _path_of(row.uri): row.uri for row in rows}
+            paths = {prefix + path_of(row.uri): row.uri for row in rows}
             held: dict[bytes, CopiedFile] = {}
             if copied is not None:
                 with state.read() as t:
@@ -477,7 +477,3 @@ def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: C
         names = ", ".join(islice(by_name, 5))
         raise StoreFault(f"the copy holds several sets ({names} …), and none is named {name!r}", code="HW-CPY-03")
     return held[0]
-
-
-def _path_of(uri: str) -> bytes:
-    return unquote_to_bytes(uri)

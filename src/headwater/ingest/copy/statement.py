@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.entry_size import LONGEST_URI, weight
-from headwater.catalog.faults import Unacceptable
+from headwater.catalog.entry_size import LONGEST_URI
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.copies.copy_state import CopiedFile
 from headwater.files.folder_marks import leads_inside
+from headwater.ingest.recording import is_acceptable
 from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Extra, Link
@@ -120,27 +120,15 @@ def metadata_of(file: CopiedFile, own_uri: str) -> Metadata:
         length=file.size,
         type=file.type,
         encoding=file.encoding,
-        links=passed_on(links_of(file), came_from, own_uri),
-        extra=_extra_of(file),
+        links=passed_on(_stated(file.links, _links), came_from, own_uri),
+        extra=_stated(file.extra, _extra),
     )
 
 
-def links_of(file: CopiedFile) -> tuple[Link, ...]:
-    """The links that the origin's entry had; none where they cannot be read."""
-    if not file.links:
-        return ()
+def _stated(text: str | None, decode: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    """What the origin's entry had, links or attributes of other namespaces (RS-DOC-13); nothing if it is unreadable."""
     try:
-        return _links(file.links)
-    except (msgspec.DecodeError, UnicodeError):
-        return ()
-
-
-def _extra_of(file: CopiedFile) -> Extra:
-    """The attributes of other namespaces that the origin's entry had; none where they cannot be read (RS-DOC-13)."""
-    if not file.extra:
-        return ()
-    try:
-        return _extra(file.extra)
+        return decode(text) if text else ()
     except (msgspec.DecodeError, UnicodeError):
         return ()
 
@@ -169,29 +157,21 @@ def acceptable(event: Upsert) -> Upsert | None:
         type=_if_taken(stated.type, Metadata(type=stated.type)),
         encoding=_if_taken(stated.encoding, Metadata(encoding=stated.encoding)),
         links=links,
-        extra=stated.extra if _is_taken("a", Metadata(extra=stated.extra)) else (),
+        extra=stated.extra if is_acceptable("a", Metadata(extra=stated.extra)) else (),
     )
     taken = msgspec.structs.replace(event, metadata=metadata)
-    return taken if _is_taken(event.uri, metadata) else None
+    return taken if is_acceptable(event.uri, metadata) else None
 
 
 def _acceptable_link(link: Link) -> Link | None:
-    if _is_taken("a", Metadata(links=(link,))):
+    if is_acceptable("a", Metadata(links=(link,))):
         return link
     plain = Link(rel=link.rel, href=link.href)  # an attribute is in the way, or else nothing can be done
-    return plain if _is_taken("a", Metadata(links=(plain,))) else None
+    return plain if is_acceptable("a", Metadata(links=(plain,))) else None
 
 
 def _if_taken(value: T, metadata: Metadata) -> T | None:
-    return value if _is_taken("a", metadata) else None
-
-
-def _is_taken(uri: str, metadata: Metadata) -> bool:
-    try:
-        weight(uri, metadata)
-    except Unacceptable:
-        return False
-    return True
+    return value if is_acceptable("a", metadata) else None
 
 
 def _moment(microseconds: int | None) -> dt.datetime | None:

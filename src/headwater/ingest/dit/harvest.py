@@ -8,7 +8,6 @@ written comes once more, with its change, and whoever takes the lines in their o
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -23,9 +22,6 @@ from headwater.spec.records import ChangeKind, Link
 
 _BATCH: Final = 1_000
 _MD5: Final = "md5:"
-_SEGMENT: Final = r"(?!\.{1,2}(?:/|\Z))[0-9A-Za-z_.~\-]+"
-_PLAIN_PATH = re.compile(f"{_SEGMENT}(?:/{_SEGMENT})*").fullmatch
-"""A relative URI that is its own path, as nearly all are."""
 
 Source = dict[str, Any]
 """One document as it is encoded."""
@@ -56,8 +52,6 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
             return {"value": uri, "type": URL}
         if self.prefix is not None:
             return {"value": self.prefix.rstrip("/") + "/" + uri, "type": URL}
-        if _PLAIN_PATH(uri):
-            return {"value": uri, "type": REL_PATH}
         try:
             path = unquote_to_bytes(uri).decode()
             if _PATHS.resolve(Location(path, REL_PATH)) == uri:

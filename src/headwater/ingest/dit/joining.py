@@ -23,7 +23,7 @@ from enum import Enum
 from itertools import groupby
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.push.ingest_state import AsideRow, Effects, RememberedRows, ResourceChange, ResourceState
@@ -557,16 +557,9 @@ def _replaced_until(present: Present | None, gone_us: int, lastmod: dt.datetime 
 
 def _both(first: ResourceState, second: ResourceState) -> ResourceState:
     """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
-    one, two = first.metadata, second.metadata
-    metadata = Metadata(
-        lastmod=two.lastmod or one.lastmod,
-        hash=two.hash or one.hash,
-        length=one.length if two.length is None else two.length,
-        type=two.type or one.type,
-        encoding=two.encoding or one.encoding,
-        changefreq=two.changefreq or one.changefreq,
-        links=tuple(dict.fromkeys((*one.links, *two.links))),
-    )
+    one, two = asdict(first.metadata), asdict(second.metadata)
+    whole = Metadata(**one | {name: value for name, value in two.items() if value is not None})
+    metadata = replace(whole, links=tuple(dict.fromkeys((*first.metadata.links, *second.metadata.links))))
     statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
     return replace(second, metadata=metadata, statements=statements, kept=second.kept or first.kept)
 

@@ -17,11 +17,11 @@ from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.files.nofollow import FileState
-from headwater.files.version_copy import ALGORITHM
 from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
 from headwater.ingest.folder.media_types import media_type
 from headwater.ingest.folder.walk import Folder, ScanWarning, path_of
 from headwater.spec.times import SECOND, from_microseconds
+from headwater.versions.history import sha256_of
 from headwater.versions.keeping import BatchVersions
 from headwater.versions.store import SetAside
 
@@ -61,8 +61,6 @@ def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datet
 
 BATCH = 2_000
 """Events of one transaction: enough to be fast, few enough that a change is seen soon."""
-
-_SHA256 = ALGORITHM + ":"
 
 RULES = "1"
 """Raise it when the metadata of the same file become others: every file is then read again."""
@@ -228,7 +226,7 @@ class EventBuilder:
 
     def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
         """Have the octets of one file kept that were set aside."""
-        error, digest = found[1], _sha256(found[5])
+        error, digest = found[1], sha256_of(found[5])
         if batch.versions is None or not self._keeps(event.metadata):
             return
         if error:
@@ -251,12 +249,6 @@ class EventBuilder:
             self._warn(ScanWarning("HW-ING-22", "changed while it was read: it is read again", one.path))
         if outcome in (hashing.UNFINISHED, hashing.CHANGED) or (is_known and outcome != hashing.UNREADABLE):
             result.unsettled.append(path_of(one.uri))  # one that has gone since it was found: a deletion is judged anew
-
-
-def _sha256(digests: str) -> str:
-    """The hex digits of a `hash` attribute's SHA-256; empty where it has none."""
-    start = digests.find(_SHA256)
-    return "" if start < 0 else digests[start + len(_SHA256) :].partition(" ")[0]
 
 
 def unreadable(path: bytes, error: str) -> ScanWarning:

@@ -24,8 +24,7 @@ from itertools import chain, takewhile
 
 import msgspec
 
-from headwater.catalog.entry_size import weight
-from headwater.catalog.faults import Moved, Unacceptable
+from headwater.catalog.faults import Moved
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.errors import UsageFault
@@ -51,7 +50,7 @@ from headwater.ingest.folder.walk import (
     path_of,
     quote,
 )
-from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
+from headwater.ingest.recording import NOTHING_KEPT, KeptChanges, is_acceptable
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
@@ -322,7 +321,7 @@ class FolderScanner:
     def _fits(self, one: Candidate) -> bool:
         """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
-        if length > LONGEST_URI or not _is_acceptable(one.uri):
+        if length > LONGEST_URI or not is_acceptable(one.uri, Metadata()):
             self._warnings.add(
                 ScanWarning("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path)
             )
@@ -507,15 +506,6 @@ def dry_run(
 
 def _unusable(folder: Folder, why: str) -> UsageFault:
     return UsageFault(f"cannot be published: {why}", code="HW-ING-02", where=os.fsdecode(folder.root))
-
-
-def _is_acceptable(uri: str) -> bool:
-    """Whether a catalog takes it: one that it refuses would take the whole batch with it."""
-    try:
-        weight(uri, Metadata())
-    except Unacceptable:
-        return False
-    return True
 
 
 def _nothing_known(_uris: list[str]) -> dict[str, Resource]:

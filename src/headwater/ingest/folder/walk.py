@@ -119,7 +119,6 @@ _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _DOT = ord(".")
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
-_PLAIN_NAMES = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
@@ -156,14 +155,6 @@ class RootFault(Exception):
 def quote(name: bytes) -> str:
     """The percent-encoded form of one name or relative path."""
     return name.decode("ascii") if _PLAIN.match(name) else quote_path(name)
-
-
-def _quoted(names: list[bytes]) -> list[str]:
-    """The percent-encoded forms of many names: one look at all of them tells that none needs it."""
-    together = b"/".join(names)
-    if _PLAIN_NAMES.match(together):
-        return together.decode("ascii").split("/")
-    return [quote(name) for name in names]
 
 
 def path_of(uri: str) -> bytes:
@@ -280,14 +271,11 @@ class Walk:
         try:
             with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
                 listed = self._publishable(folder, list(entries))
-            names = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
-            others = (
-                [one for one in listed if not one.is_file(follow_symlinks=False)] if len(names) < len(listed) else []
-            )
-            keys = [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+            keys = [quote(one.name) for one in listed if one.is_file(follow_symlinks=False)]
+            others = [one for one in listed if not one.is_file(follow_symlinks=False)]
+            keys += [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
         finally:
             os.close(descriptor)
-        keys += _quoted(names)
         keys.sort(reverse=True)
         return keys
 

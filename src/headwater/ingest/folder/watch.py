@@ -52,10 +52,6 @@ class Coverage(Protocol):
     unwatched: int
 
 
-class _Untold:
-    unwatched = 0
-
-
 def hints(
     root: bytes, stop: Callable[[], bool], coverage: Coverage | None = None, wake: int | None = None
 ) -> Iterator[frozenset[bytes]]:
@@ -66,7 +62,6 @@ def hints(
     looked at without delay, where the system allows for that. Raises CannotWatch.
     """
     base = os.path.realpath(root)
-    told = _Untold() if coverage is None else coverage
     begun = False
     if not _HAS_INOTIFY:
         raise CannotWatch("this system has no inotify: the folder is scanned now and then", where=os.fsdecode(root))
@@ -75,7 +70,7 @@ def hints(
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         watched = _identity(root)
         try:
-            for found in _changes(base, stop, told, wake):
+            for found in _changes(base, stop, coverage, wake):
                 if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
                     yield EVERYTHING
                     raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
@@ -93,13 +88,16 @@ def hints(
             raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
 
 
-def _changes(base: bytes, stop: Callable[[], bool], coverage: Coverage, wake: int | None) -> Iterator[frozenset[bytes]]:
+def _changes(
+    base: bytes, stop: Callable[[], bool], coverage: Coverage | None, wake: int | None
+) -> Iterator[frozenset[bytes]]:
     """What has changed, as relative paths; an empty set now and then."""
     seconds = 0.0  # the first says that watching has begun
     hinted_at = 0.0
     with FolderWatch(base, stop, wake) as watched:
         while not stop():
-            coverage.unwatched = len(watched.closed)
+            if coverage is not None:
+                coverage.unwatched = len(watched.closed)
             found = watched.changes(seconds)
             if found:
                 found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
