@@ -67,18 +67,18 @@ class ContentChanged(Exception):
     """What was read is not what was recorded: the resource has changed meanwhile."""
 
 
-def recorded_blocks(content: OpenContent, metadata: Metadata) -> Iterator[bytes]:
+def recorded_blocks(content: OpenContent, metadata: Metadata, *, by_digest: bool = False) -> Iterator[bytes]:
     """The octets of an open content in blocks. Raises ContentChanged if they are not the recorded ones.
 
     It is raised after the last block; before the first one where the number of octets tells as much, so that whoever
     holds a small resource in memory never reads a large one. That they are is told by their number and, where nothing
-    vouches for what was opened, by the strongest digest that is stated; else by the state that was opened, which counts
-    as another one once the file has been replaced. Raises OSError.
+    vouches for what was opened or with `by_digest`, by the strongest digest that is stated; else by the state that was
+    opened, which counts as another one once the file has been replaced. Raises OSError.
     """
     expected = content.octets if metadata.length is None else metadata.length
     if content.octets != expected:
         raise ContentChanged("the resource has another length")
-    digest = None if content.is_vouched else strongest_digest(metadata)
+    digest = None if content.is_vouched and not by_digest else strongest_digest(metadata)
     hasher = None if digest is None else HASHERS[digest.algorithm]()
     octets = 0
     for block in octets_of(content, 0, content.octets):
@@ -95,14 +95,10 @@ def recorded_blocks(content: OpenContent, metadata: Metadata) -> Iterator[bytes]
         raise ContentChanged("the resource has changed while it was read")
 
 
-def read_and_close(content: OpenContent, metadata: Metadata) -> bytes | NoContent:
+def read_and_close(content: OpenContent, metadata: Metadata, *, by_digest: bool = False) -> bytes | NoContent:
     """All the octets of a small content that has been opened, or why they are not the recorded ones."""
     try:
-        if content.is_vouched:
-            octets = content.read(0, content.octets)
-            if len(octets) == content.octets and metadata.length in (None, len(octets)) and content.is_unchanged():
-                return octets
-        return b"".join(recorded_blocks(content, metadata))
+        return b"".join(recorded_blocks(content, metadata, by_digest=by_digest))
     except ContentChanged:
         return NoContent(Absence.CHANGED)
     except OSError as cause:

@@ -62,13 +62,16 @@ def bounds_of(settings: SetSettings) -> PackageBounds:
 
 
 class PackageBuilder:
-    """The members of one package. With `deflates` those are deflated for which that pays.
+    """The members of one package. With `deflates` those are deflated for which that pays; with `by_digest` only a
+    digest tells whether octets are the recorded ones.
 
     If a member turns out wrong while it is given, a package that `is_stream` goes on with what has been given of it,
     which its manifest does not name; of any other the caller takes it back: the package ends at `zip.octets` again.
     """
 
-    def __init__(self, bounds: PackageBounds, *, deflates: bool = True, is_stream: bool = False) -> None:
+    def __init__(
+        self, bounds: PackageBounds, *, deflates: bool = True, is_stream: bool = False, by_digest: bool = False
+    ) -> None:
         self.zip = ZipWriter()
         self.entries = 0
         self.manifest_octets = 0
@@ -77,6 +80,7 @@ class PackageBuilder:
         self._octets = 0
         self._deflates = deflates
         self._is_stream = is_stream
+        self._by_digest = by_digest
 
     def reserve(self, octets: int, manifest_octets: int) -> bool:
         """Take the room of one more entry, of so many octets in the package and in the manifest; False: there is none.
@@ -107,12 +111,13 @@ class PackageBuilder:
             yield self.zip.member(path, content, deflate=self._pays(stated, len(content)))
             return None
         if content.octets <= SMALL_OCTETS:
-            found = read_and_close(content, stated)
+            found = read_and_close(content, stated, by_digest=self._by_digest)
             if isinstance(found, NoContent):
                 return found.why
             yield self.zip.member(path, found, deflate=self._pays(stated, len(found)))
             return None
-        reading = _Reading(content, stated, is_stream=self._is_stream)
+        blocks = recorded_blocks(content, stated, by_digest=self._by_digest)
+        reading = _Reading(blocks, is_stream=self._is_stream)
         octets = None if self._is_stream else content.octets
         try:
             yield from self.zip.stream(path, reading, octets=octets, deflate=self._pays(stated, content.octets))
@@ -131,14 +136,13 @@ class _Reading:
 
     fault: Absence | None = None
 
-    def __init__(self, content: OpenContent, stated: Metadata, *, is_stream: bool) -> None:
-        self._content = content
-        self._stated = stated
+    def __init__(self, blocks: Iterator[bytes], *, is_stream: bool) -> None:
+        self._blocks = blocks
         self._is_stream = is_stream
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from recorded_blocks(self._content, self._stated)
+            yield from self._blocks
         except ContentChanged:
             self.fault = Absence.CHANGED
         except OSError:

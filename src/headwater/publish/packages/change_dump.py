@@ -221,7 +221,8 @@ class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
     ) -> Made[ChangeDumpState]:
         """Make the package; a dump begins anew after a first change whose octets cannot be had (RS-CDM-10)."""
         context, name = self._context, settings.name
-        with closing(SpooledPackage[Change](context, settings, store_writer, self._spool, stop)) as package:
+        place = EntryPlace.CHANGE_DUMP_MANIFEST
+        with closing(SpooledPackage[Change](context, settings, store_writer, self._spool, stop, place)) as package:
             for change in changes_between(context.catalog, name, due.first - 1, due.last):
                 stop()
                 if not self._take(package, settings, change):
@@ -239,7 +240,6 @@ class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
             )
             octets, sha256 = package.put(
                 documents.change_dump_manifest(context.site, name, one.from_, one.until),
-                EntryPlace.CHANGE_DUMP_MANIFEST,
                 lambda rows: documents.change_entries(rows, prefix, context.site.profile),
                 names,
                 DocumentMark(
@@ -335,28 +335,7 @@ class KeptContents:
         held = self._catalog.get(set_name, [change.uri]).get(change.uri)
         if held is None or held.seq != change.seq:
             return NoContent(Absence.CHANGED)
-        found = self._contents.open(set_name, held)
-        return found if isinstance(found, NoContent) else _Unvouched(found)
-
-
-class _Unvouched(msgspec.Struct, frozen=True, gc=False):
-    """An open content of which only the digest tells what it is: a package is for good."""
-
-    content: OpenContent
-    is_vouched: bool = False
-
-    @property
-    def octets(self) -> int:
-        return self.content.octets
-
-    def read(self, start: int, octets: int) -> bytes:
-        return self.content.read(start, octets)
-
-    def is_unchanged(self) -> bool:
-        return self.content.is_unchanged()
-
-    def close(self) -> None:
-        self.content.close()
+        return self._contents.open(set_name, held)
 
 
 def needed_versions(catalog: Catalog) -> DigestSet:

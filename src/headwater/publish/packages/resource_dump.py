@@ -230,7 +230,8 @@ class ResourceDumpPacker(DumpPacker[ResourceDumpState, PackingPlan]):
         assert self._contents is not None
 
         def new_package() -> SpooledPackage[Resource]:
-            return SpooledPackage(self._context, settings, store_writer, self._spool, stop)
+            place = EntryPlace.RESOURCE_DUMP_MANIFEST
+            return SpooledPackage(self._context, settings, store_writer, self._spool, stop, place)
 
         packing = _PagePacking(self._context, settings, self._contents, store_writer.generation, new_package)
         packages = packing.pack(due, page)
@@ -349,7 +350,6 @@ class _PagePacking:
         site, name = self._context.site, self._name
         octets, sha256 = package.put(
             documents.resource_dump_manifest(site, name, plan.at),
-            EntryPlace.RESOURCE_DUMP_MANIFEST,
             lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
             functools.partial(resource_package_names, name, number, part),
             DocumentMark(generation=self._generation, latest=plan.at, is_closed=True),  # packages never change

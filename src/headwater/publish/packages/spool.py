@@ -48,11 +48,13 @@ class SpooledPackage(Generic[Row]):
         store_writer: StoreWriter,
         folder: Path | None,
         stop: Callable[[], None],
+        place: EntryPlace,
     ) -> None:
-        """The spool lies in `folder`, or where temporary files lie."""
+        """The spool lies in `folder`, or where temporary files lie; `place` is the kind of manifest."""
         self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
         """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
-        self.builder = PackageBuilder(bounds_of(settings))
+        self.builder = PackageBuilder(bounds_of(settings), by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST)
+        self._place = place
         self._context = context
         self._settings = settings
         self._store_writer = store_writer
@@ -88,7 +90,6 @@ class SpooledPackage(Generic[Row]):
     def put(
         self,
         head: Document,
-        place: EntryPlace,
         entries_of: Callable[[Iterable[Row]], Iterable[Entry]],
         names: Callable[[str], tuple[str, str]],
         mark: DocumentMark,
@@ -101,7 +102,7 @@ class SpooledPackage(Generic[Row]):
         added = AddedLinks(self._context.site, self._settings, self._context.catalog)
         room = added.room(self.builder.manifest_octets, len(self.packed))
         more = [(stated, links) for _row, stated, links in self.packed]
-        rows = added.to((row for row, _stated, _links in self.packed), place, room)
+        rows = added.to((row for row, _stated, _links in self.packed), self._place, room)
         manifest = b"".join(render_document(head, _completed(entries_of(rows), more), self._store_writer.profile))
         self._file.flush()
         members = self.builder.zip.octets
