@@ -28,10 +28,9 @@ from headwater.publish.link_rules import (
     partners,
     variants_of,
 )
-from headwater.publish.patches import patches_of
+from headwater.publish.patches import patch_link, patches_of
 from headwater.publish.site import SetSettings, Site, dataset_patch_name
 from headwater.spec.checks import escape
-from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
@@ -138,22 +137,14 @@ def patch_links(site: Site, name: str, catalog: Catalog, changes: Sequence[Chang
 
 
 def dataset_patch_links(site: Site, name: str, catalog: Catalog, changes: Sequence[Change]) -> dict[int, Link]:
-    """The links of changes of a dataset to their patches; the first leads from nothing (TIM-A3).
-
-    Hash and length are those of the patch (TIM-A15).
-    """
+    """The links of changes of a dataset to their patches; the first leads from nothing (TIM-A3)."""
     patches = patches_at(catalog, name, [one.seq for one in changes])
+    named = ((one, patches[one.seq]) for one in changes if one.seq in patches)
     return {
-        one.seq: Link(
-            rel=PATCH,
-            href=site.url(dataset_patch_name(name, one.seq, patches[one.seq].sha256)),
-            hash=f"sha-256:{patches[one.seq].sha256}",
-            length=patches[one.seq].octets,
-            modified=one.at,
-            type=PATCH_TYPE,
+        one.seq: patch_link(
+            site.url(dataset_patch_name(name, one.seq, patch.sha256)), patch.sha256, patch.octets, one, PATCH_TYPE
         )
-        for one in changes
-        if one.seq in patches
+        for one, patch in named
     }
 
 

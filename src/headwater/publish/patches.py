@@ -65,14 +65,12 @@ class PublishedPatch(msgspec.Struct, frozen=True, array_like=True):
 
     def link(self, site: Site, set_name: str, change: Change) -> Link:
         """The link of an entry of a Change List."""
-        return Link(
-            rel=PATCH,
-            href=site.url(self.name(set_name)),
-            hash=f"sha-256:{self.hash}",
-            length=self.octets,
-            modified=change.at,
-            type=self.media_type,
-        )
+        return patch_link(site.url(self.name(set_name)), self.hash, self.octets, change, self.media_type)
+
+
+def patch_link(href: str, sha256: str, octets: int, change: Change, media_type: str) -> Link:
+    """The link of a change to its patch, whose hash and length it states (RS-REL-04, TIM-A15)."""
+    return Link(rel=PATCH, href=href, hash=f"sha-256:{sha256}", length=octets, modified=change.at, type=media_type)
 
 
 def patches_of(catalog: Catalog, name: str, changes: Iterable[Change]) -> dict[int, PublishedPatch]:

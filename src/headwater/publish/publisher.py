@@ -172,8 +172,6 @@ class Publisher:
         """Others may have published since: the next publication of each set looks at its documents again."""
         self._integrity.forget()
         self._checked.clear()
-        self._resource_packer.forget()
-        self._change_packer.forget()
 
     def publish(
         self,

@@ -71,12 +71,6 @@ class DumpPacker(Generic[S, D]):
         self._locks = locks
         self._etags = etags
         self._spool = spool
-        self._swept: set[str] = set()
-        """Sets in whose store all packages are known."""
-
-    def forget(self) -> None:
-        """Others may have packed since, and left or cleaned away what nothing names."""
-        self._swept.clear()
 
     def pack(self, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
         """Make the packages that are due, and name them. With `at_once` what waits its time does not.
@@ -95,7 +89,6 @@ class DumpPacker(Generic[S, D]):
             return PackResult(is_done=False)
         made = self._make(settings, state, due, self._writer(publication.generation, {}), stop)
         if made.state is None:
-            self._swept.discard(name)
             return PackResult(is_done=False)
         with self._locks[name]:
             self._name(settings, publication.generation, state, made.state, made.names)
@@ -121,15 +114,11 @@ class DumpPacker(Generic[S, D]):
         snapshot = context.catalog.snapshot_of(name)
         publication = decode_publication(snapshot.state.notes)
         if getattr(publication, self.field) != before or publication.generation != generation:
-            self._swept.discard(name)  # what was packed is to be cleaned away
-            return
+            return  # what was packed is to be cleaned away
         if any(context.store.stat(one) is None for one in packed):
             return  # packed so long that it was taken for what a killed process has left: it is packed again
         self._write(self._writer(generation, self._etags), settings, before, state)
-        known = set(self.renderer.published(name, publication))
-        if name not in self._swept:
-            known.update(context.store.names(f"{name}/{self.folder}"))
-            self._swept.add(name)
+        known = {*self.renderer.published(name, publication), *context.store.names(f"{name}/{self.folder}")}
         publication = msgspec.structs.replace(publication, **{self.field: state})
         live = {*self.renderer.published(name, publication), *archive_names(name, publication.archive)}
         retired = with_retired(publication, known, live, context.clock())
