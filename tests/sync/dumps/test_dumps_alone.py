@@ -322,8 +322,8 @@ def test_a_set_without_any_of_them_says_so(dumps: Dumps, dest: Path) -> None:
     assert "no dump" in str(ran.error)
 
 
-def test_the_manifest_beside_a_package_saves_its_octets(dumps: Dumps, dest: Path) -> None:
-    """RS-RD-08, RS-DST-13: an audit takes the manifests, and no more of the packages than their beginning."""
+def test_an_audit_of_a_package_with_a_manifest_beside_it(dumps: Dumps, dest: Path) -> None:
+    """RS-RD-08, RS-DST-13: the manifest inside is what counts, and of the moment that it says."""
     site = dumps.site
     site.put("large.bin", bytes(range(256)) * 40_000)
     octets = dumps.package(deflate=False)
