@@ -48,8 +48,8 @@ def test_a_copy_is_served_as_it_was_and_in_packages(tmp_path: Path) -> None:
         site = Site(origin)
         for number in range(15):
             site.put(f"f{number}.txt", b"first %d" % number)
-        site.clock = 10.0
-        site.publish(since=10.0)
+        site.clock = 20.0
+        site.publish(since=20.0)
         assert go(origin.base, dest).status == DONE
         options = ("--versions", "--dump", "--change-dump", "--archive")
         with Process(
@@ -60,7 +60,7 @@ def test_a_copy_is_served_as_it_was_and_in_packages(tmp_path: Path) -> None:
             for name in ("f0.txt", "f1.txt"):
                 site.put(name, b"second of " + name.encode())
             site.drop("f2.txt")
-            site.publish(since=10.0)
+            site.publish(since=20.0)
             assert go(origin.base, dest, max_delete=1.0).status == DONE
             until(lambda: states(url, "f0.txt", "set") == [b"first 0", b"second of f0.txt"], what="both states")
             until(lambda: states(url, "f2.txt", "set") == [b"first 2"], what="the state before the deletion")
