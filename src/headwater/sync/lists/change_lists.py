@@ -252,9 +252,7 @@ class ChangeListReader:
             return False
         with self._database.read() as t:
             held = None if self._fresh else validators(t, self._set_id, told.uri)
-        staged = ChangeListStaging(
-            self._context, self._intake, self._start, self._before, self._lists, told.uri, whole=False
-        )
+        staged = self._staging(told.uri, whole=False)
         try:
             answer = self._documents.read(told.uri, staged, held, objection=self._scope.objection)
         except SourceFault:
@@ -301,9 +299,7 @@ class ChangeListReader:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.read() as t:
             held = validators(t, self._set_id, uri)
-        staged = ChangeListStaging(
-            self._context, self._intake, self._start, self._before, self._lists, uri, whole=self._pending
-        )
+        staged = self._staging(uri, whole=self._pending)
         staged.may_have_rows = self._in_vain
         try:
             answer = self._documents.read(

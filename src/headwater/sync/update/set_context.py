@@ -49,6 +49,7 @@ class SetContext:
         self.move = row.move
         """Where the set was, as long as what is held has not been taken along to where it is offered (DST-F10)."""
 
+        self._scope_before = row.scope
         self.choice = context.options.choice
         self.signature = signature_of(context.options)
         self.statuses: list[int] = []
@@ -145,10 +146,11 @@ class SetContext:
             self.row = one_set(t, self.row.id)
 
     def keep_before(self) -> None:
-        """Remember how far the copy was, where a baseline for another choice has led: no later run may pass over it."""
+        """Remember how far the copy was, and for which choice: no later run may pass over what was not read on from."""
         if self.before is not None and not self.run.options.dry_run:
             with self.run.database.write() as t:
                 keep_position(t, self.row.id, self.before)
+                t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._scope_before, self.row.id))
             self.reload()
 
     def start_over(self) -> None:
