@@ -48,7 +48,7 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 24_709,
+    "sync": 24_708,
     "top": 1_083,
     "triplestores": 917,
     "versions": 1_279,

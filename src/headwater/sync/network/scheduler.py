@@ -18,8 +18,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import msgspec
-
 from headwater.retry import Backoff
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
@@ -198,13 +196,6 @@ class ScheduledFetch:
         return self.apart and (self.tries > 1 or self.hops > 0)
 
 
-class HostMeasures(msgspec.Struct, frozen=True):
-    """How quickly a host has answered at best, and the octets a second of its quickest body; 0: not known."""
-
-    request_seconds: float = 0.0
-    octets_per_second: float = 0.0
-
-
 class RequestScheduler:
     """Holds all jobs that are not in flight and decides which one starts next."""
 
@@ -247,12 +238,10 @@ class RequestScheduler:
         if len(self._hosts) >= _MANY_HOSTS:
             self._hosts = {site: host for site, host in self._hosts.items() if host.active or host.waiting}
 
-    def measures(self, uri: str) -> HostMeasures:
-        """What has been measured of the host of a URI so far."""
+    def octets_per_second(self, uri: str) -> float:
+        """Of the quickest body that the host of a URI has sent so far; 0: not known."""
         host = self._hosts.get(site_of(uri) or "")
-        if host is None or not host.limit.usual_seconds:
-            return HostMeasures()
-        return HostMeasures(host.limit.best_seconds, host.octets_per_second)
+        return 0.0 if host is None or not host.limit.usual_seconds else host.octets_per_second
 
     def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.

@@ -40,7 +40,7 @@ from headwater.sync.network.curl_handles import (
 )
 from headwater.sync.network.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.sync.network.response import PartialBody, ResponseReceiver
-from headwater.sync.network.scheduler import FetchBatch, HostMeasures, RequestScheduler, ScheduledFetch, site_of
+from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch, site_of
 from headwater.sync.network.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
 
 PAUSE_OCTETS = 256 * 1024
@@ -276,9 +276,9 @@ class Transport:
         self._idle.clear()
         self._multi.close()
 
-    def measures(self, uri: str) -> HostMeasures:
-        """What has been measured of the host of a URI so far."""
-        return self._queue.measures(uri)
+    def octets_per_second(self, uri: str) -> float:
+        """Of the quickest body that the host of a URI has sent so far; 0: not known."""
+        return self._queue.octets_per_second(uri)
 
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""

@@ -203,7 +203,7 @@ class TransferPlan:
         choice = choose_demand(wanted, self.prefer)
         if not choice.compared:
             return None
-        measured = self._context.transport.measures(self.offer.identity).octets_per_second or _USUAL_OCTETS_PER_SECOND
+        measured = self._context.transport.octets_per_second(self.offer.identity) or _USUAL_OCTETS_PER_SECOND
         line = measured if options.bwlimit is None else min(measured, options.bwlimit)
         is_near = self._context.transport.guard.source_is_near or measured >= _FAST_OCTETS_PER_SECOND
         overlapping = ceil(wanted.resources / max(1, limits.requests))

@@ -7,7 +7,7 @@ and can be computed decides; only where none was listed do length and time stand
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 
 import msgspec
@@ -17,10 +17,6 @@ from headwater.sync.source_times import SECOND, http_date_micros
 
 _USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
 """What most lists state, as the standard writes it."""
-
-_USUAL_LINES = re.compile(r"(?:(?:md5:[0-9a-f]{32} )?sha-256:[0-9a-f]{64}\n)+\Z")
-
-_USUAL_LENGTH = len("sha-256:") + 64
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
@@ -89,15 +85,8 @@ def strongest_of(text: str | None) -> Digest | None:
 
 def strongest_text(text: str | None) -> str | None:
     """The same as it is recorded: the algorithm, a colon, lower-case hex."""
-    if text is not None and _USUAL.match(text):
-        return text[-_USUAL_LENGTH:]
     digest = strongest_of(text)
     return None if digest is None else str(digest)
-
-
-def all_verifiable(texts: Sequence[str]) -> bool:
-    """Whether each of these `hash` attributes has a digest that can be computed."""
-    return _USUAL_LINES.match("\n".join((*texts, ""))) is not None or None not in map(strongest_text, texts)
 
 
 def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:

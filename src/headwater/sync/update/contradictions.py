@@ -13,10 +13,15 @@ from typing import Final
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.state.schema import LISTED_COLUMNS
+from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 
 ASKED: Final = 2
 """The value of `temp.changed.pending` of a resource that is asked for although what is held is what is listed."""
+
+_CONTRADICTED: Final = 3
+"""The same of a resource that is asked for by a change that the Resource List does not have."""
 
 _LAST: Final = """
 SELECT *, row_number() OVER (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) = 1 AS is_latest,
@@ -70,6 +75,12 @@ _GONE: Final = (
     "INSERT OR REPLACE INTO temp.deletions(id, at) SELECT r.id, c.at FROM temp.changed c"  # noqa: S608
     f" JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending = {ASKED} AND c.uri IN ({_NOT_THERE})"
 )
+_LISTED_INSTEAD: Final = (
+    f"SELECT {listed_columns('l')}, r.path, r.id, f.tries FROM temp.changed c JOIN temp.listed l ON l.uri = c.uri"  # noqa: S608
+    " JOIN failures f ON f.set_id = ? AND f.uri = c.uri AND f.status IN (200, 203)"
+    " JOIN resources r ON r.set_id = f.set_id AND r.uri = c.uri AND r.path IS NOT NULL"
+    f" WHERE c.pending = {_CONTRADICTED} AND l.hash IS NOT NULL"
+)
 _NO_FAILURE: Final = f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})"  # noqa: S608
 
 
@@ -92,7 +103,7 @@ def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
 def do_contradicted(t: Transaction, since: int) -> int:
     """Have such changes done: the source is asked (DST-4.5); how many there are."""
     found = array("q", (n for n, _ in contradicted(t, since)))
-    t.many("UPDATE temp.changed SET pending = 1 WHERE n = ?", ((n,) for n in found))
+    t.many(f"UPDATE temp.changed SET pending = {_CONTRADICTED} WHERE n = ?", ((n,) for n in found))  # noqa: S608
     return len(found)
 
 
@@ -119,8 +130,16 @@ def any_unconfirmed(t: Transaction, set_id: int) -> bool:
 
 
 def any_asked(t: Transaction) -> bool:
-    """Whether the source is asked for something because of its deletion."""
-    return t.one(f"SELECT 1 FROM temp.changed WHERE pending = {ASKED} LIMIT 1") is not None  # noqa: S608
+    """Whether the source is asked for something that the Resource List contradicts."""
+    return t.one(f"SELECT 1 FROM temp.changed WHERE pending >= {ASKED} LIMIT 1") is not None  # noqa: S608
+
+
+def plan_as_listed(t: Transaction, row: SetRow, counts: PlanCounts) -> None:
+    """Plan what came otherwise than such a change says to be taken as the Resource List has it, if it is that."""
+    for *listed, path, held, tries in list(t.rows(_LISTED_INSTEAD, (row.id,))):
+        work = ListedColumns(*listed).planned(path, held, changed_at=None, known_at=row.baseline_at, tries=tries)
+        t.run(ADD_WORK, work)
+        counts.updated += 1
 
 
 def delete_what_is_gone(t: Transaction, set_id: int) -> None:

@@ -468,9 +468,8 @@ class Difference:
                 confirmed.add(row, known, row.at, failed=row.tries is not None)
                 continue
             self.counts.updated += 1
-            ask = (
-                (row.hash is None or row.is_asked) and not row.newer and present
-            )  # else 304 confirms what is not there
+            may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there
+            ask = may_ask and not row.newer and present
             patches = self._patches(t, row) if present and self._objection is not None else None
             fetch = row.planned(
                 path, row.key, changed_at=known, known_at=row.at, tries=row.tries,

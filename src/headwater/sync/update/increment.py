@@ -17,7 +17,7 @@ from headwater.sync.state.pushed_changes import let_changes_decide
 from headwater.sync.state.set_rows import keep_position
 from headwater.sync.state.validators import keep_validators
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.contradictions import any_asked, delete_what_is_gone
+from headwater.sync.update.contradictions import any_asked, delete_what_is_gone, plan_as_listed
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 
@@ -50,7 +50,7 @@ class Increment:
         if reading.pending_count or self._is_refused(reading):
             self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
-            self._delete_what_is_gone()
+            self._settle_contradictions()
         else:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")
@@ -63,13 +63,16 @@ class Increment:
             self._keep_reading(reading)
         return reading
 
-    def _delete_what_is_gone(self) -> None:
-        """Do deletions that the Resource List contradicts, where the source has not what they name."""
+    def _settle_contradictions(self) -> None:
+        """Take what came as the Resource List has it, and do deletions of what the source has not (AMB-25)."""
         with self._run.database.write() as t:
             is_due = not self._run.options.dry_run and any_asked(t)
         if is_due:
-            number = self._set.row.id
-            self._applier.carry_out(lambda t, _: delete_what_is_gone(t, number), retry_queue=False)
+            self._applier.carry_out(self._plan_contradictions, retry_queue=False)
+
+    def _plan_contradictions(self, t: Transaction, difference: Difference) -> None:
+        plan_as_listed(t, self._set.row, difference.counts)
+        delete_what_is_gone(t, self._set.row.id)
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
