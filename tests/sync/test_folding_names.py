@@ -254,8 +254,9 @@ def test_a_state_that_leads_out(source: Source, site: Site, dest: Path, tmp_path
             database.execute("UPDATE resources SET path = ? WHERE uri = ?", (path, site.uri(name)))
     site.drop("f0.txt")
     site.put("f1.txt", b"of a stranger")
-    site.publish_changes(10)
+    site.publish_changes(site.clock - 1.5)
     assert {one.path for one in check(source.base, dest).sets[0].findings} >= {"../precious", "../written"}
+    site.publish_changes(10)
     ran = go(source.base, dest, max_delete=1.0)
     assert ran.status == STORE
     assert "leads out of the copy" in str(ran.error)
