@@ -35,7 +35,7 @@ class Edited:
         self.states: list[tuple[dt.datetime, dict[str, bytes]]] = []
         running.source.run_once()
         self._note(files)
-        time.sleep(1.0 - time.time() % 1)
+        time.sleep(2.0 - time.time() % 1)  # until the first state is due to be archived, too
         for number in range(rounds):
             settle()
             there = sorted(tree(files))
