@@ -181,7 +181,7 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
 
 
 def status_of(url: str) -> int:
-    from headwater.sync.network.transport import Fetch, Transport, TransportOptions
+    from headwater.transport.transport import Fetch, Transport, TransportOptions
 
     with Transport(TransportOptions(retries=0)) as transport:
         return transport.one(Fetch(url)).status
@@ -230,7 +230,7 @@ def edit(source: Path) -> int:
 
 def wait_until_announced(url: str, changes: int) -> None:
     """Wait until the source's open Change List names all the changes and has come to rest."""
-    from headwater.sync.network.transport import Fetch, Transport
+    from headwater.transport.transport import Fetch, Transport
 
     started = time.monotonic()
     with Transport() as transport:

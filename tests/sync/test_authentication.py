@@ -16,8 +16,8 @@ from tools.engines.certificates import Authority
 from headwater import SyncOptions, cli, sync_folder
 from headwater.errors import Exit, UsageFault
 from headwater.sync.connection import credentials_of
-from headwater.sync.network.access import challenged
-from headwater.sync.network.fetch import TransportOptions
+from headwater.transport.access import challenged
+from headwater.transport.fetch import TransportOptions
 from tests.support.copying import DONE, tree
 from tests.support.fake_source import Reply, Site, Source, redirect
 from tests.support.scripted_server import Behaviour, Request, answer, scripted

@@ -11,9 +11,9 @@ import pytest
 from headwater import SyncOptions, cli
 from headwater.cli.source_access import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
-from headwater.sync.network.fetch import Fetch, TransportOptions
-from headwater.sync.network.throttling import BandwidthLimit
-from headwater.sync.network.transport import Transport
+from headwater.transport.fetch import Fetch, TransportOptions
+from headwater.transport.throttling import BandwidthLimit
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, tree
 from tests.support.fake_source import Site, Source
 from tests.support.scripted_server import answer, scripted

@@ -21,10 +21,10 @@ from headwater.files.whole_writes import write_all
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.network import response as reception
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
+from headwater.transport import response as reception
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Site, Source, at, document, url
 

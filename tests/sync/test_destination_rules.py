@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from headwater.cli import run
-from headwater.sync.network.throttling import CLOSING_LIMIT
-from headwater.sync.network.transport import Transport
+from headwater.transport.throttling import CLOSING_LIMIT
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, IMPATIENT, check, go, run_over, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, ln, sha, url
 from tests.support.waiting import START

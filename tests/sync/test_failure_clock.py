@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.network.fetch import Fetch, TransportOptions
-from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
 from headwater.sync.transfer.result_log import failure_pause_seconds
+from headwater.transport.fetch import Fetch, TransportOptions
+from headwater.transport.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, go, run_over, tree
 from tests.support.fake_source import Reply, Site, Source
 from tests.support.waiting import START

@@ -10,9 +10,9 @@ from headwater import SyncOptions
 from headwater.sync.connection import credentials_of
 from headwater.sync.copy.file_names import path_of
 from headwater.sync.filters import Scope, bare_host, hosts_of, origin_of
-from headwater.sync.network.fetch import FailureKind, Fetch, TransportOptions
-from headwater.sync.network.scheduler import host_of, site_of, wire_uri
-from headwater.sync.network.transport import SignInCredentials, Transport
+from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
+from headwater.transport.scheduler import host_of, site_of, wire_uri
+from headwater.transport.transport import SignInCredentials, Transport
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source
 

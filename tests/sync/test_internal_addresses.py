@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.sync.network.access import AddressGuard
+from headwater.transport.access import AddressGuard
 
 SOURCE = "source.example"
 PUBLIC, PRIVATE, LOCAL = "93.184.216.34", "10.0.0.1", "127.0.0.1"

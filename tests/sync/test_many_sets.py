@@ -27,12 +27,12 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.explore.offer_tree import ExploreReport, explore
 from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
 from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
 from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
 from tests.support.failing import failing
 from tests.support.fake_source import Handler, Reply, Site, Source, document, redirect, reset, url

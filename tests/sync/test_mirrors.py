@@ -13,9 +13,9 @@ import pytest
 from headwater.errors import Exit
 from headwater.spec.records import Entry, Link
 from headwater.sync.lists.entries import KEPT_RELATIONS, kept_links, links_of
-from headwater.sync.network.fetch import FailureKind, FetchFailure
 from headwater.sync.transfer import way_choice as rules
 from headwater.sync.transfer.way_choice import Mirror, MirrorHealth, Turn
+from headwater.transport.fetch import FailureKind, FetchFailure
 from tests.support.copying import IMPATIENT, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, ln, redirect, reset, sha, url
 

@@ -10,8 +10,8 @@ import pytest
 
 from headwater.errors import Exit
 from headwater.progress import Notice
-from headwater.sync.network.transport import Transport
 from headwater.sync.reports import SyncReport
+from headwater.transport.transport import Transport
 from tests.support.copying import IMPATIENT, run_over, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url
 

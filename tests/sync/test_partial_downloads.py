@@ -21,8 +21,8 @@ from tools.engines.launch import free_port
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Interrupted
 from headwater.storage.database import Database, Durability
-from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.transfer import partial_downloads as parts
+from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, redirect
 from tests.support.serving import face

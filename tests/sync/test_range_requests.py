@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.network.fetch import Fetch, Fetched, TransportOptions
-from headwater.sync.network.response import StoredPart, strong_validator
-from headwater.sync.network.transport import Transport
+from headwater.transport.fetch import Fetch, Fetched, TransportOptions
+from headwater.transport.response import StoredPart, strong_validator
+from headwater.transport.transport import Transport
 from tests.support.scripted_server import answer, scripted
 
 BODY = random.Random(7).randbytes(3_000_000)

@@ -11,10 +11,10 @@ import pytest
 from headwater.address_levels import Level, level_of
 from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
-from headwater.sync.network.access import AddressGuard, proxy_places
-from headwater.sync.network.transport import FailureKind, Fetch, Transport, TransportOptions
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
+from headwater.transport.access import AddressGuard, proxy_places
+from headwater.transport.transport import FailureKind, Fetch, Transport, TransportOptions
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sha, url
 from tests.support.waiting import START

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.network.transport import Transport
 from headwater.sync.reports import SyncReport
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, check, run_over, tree
 from tests.support.fake_source import Site, Source, at, url
 

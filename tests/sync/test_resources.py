@@ -461,7 +461,7 @@ def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -
     with Source() as other:
         other.pages["/x"] = Reply(BODY)
         source.pages[PATH] = redirect(f"{other.base}/x")
-        from headwater.sync.network.transport import SignInCredentials, TransportOptions
+        from headwater.transport.transport import SignInCredentials, TransportOptions
 
         options = TransportOptions(retries=0, credentials=SignInCredentials(source.base, "Bearer secret"))
         assert go(source.base, dest, options, any_host=True).status == DONE

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.network import response as reception
-from headwater.sync.network.fetch import Fetch
-from headwater.sync.network.response import SMALL_OCTETS, ResponseReceiver
+from headwater.transport import response as reception
+from headwater.transport.fetch import Fetch
+from headwater.transport.response import SMALL_OCTETS, ResponseReceiver
 
 BIG = b"x" * (SMALL_OCTETS + 1)
 

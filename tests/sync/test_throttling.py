@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.retry import LONGEST_ASKED_SECONDS, Backoff, retry_after_seconds
-from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
-from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
-from headwater.sync.network.throttling import (
+from headwater.transport.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
+from headwater.transport.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
+from headwater.transport.throttling import (
     CLOSING_LIMIT,
     FIRST_LIMIT,
     LONGEST_BACKOFF_SECONDS,

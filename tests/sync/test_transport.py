@@ -24,8 +24,8 @@ from tools.engines.certificates import Authority
 
 from headwater.address_levels import Level, level_of
 from headwater.errors import UsageFault
-from headwater.sync.network.fetch import DeadlineMet
-from headwater.sync.network.transport import (
+from headwater.transport.fetch import DeadlineMet
+from headwater.transport.transport import (
     FailureKind,
     Fetch,
     SignInCredentials,
@@ -451,8 +451,8 @@ def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
 
 
 def test_dst_f10_https_is_never_left_for_http() -> None:
-    from headwater.sync.network.scheduler import redirect_target
-    from headwater.sync.network.transport import FetchFailure
+    from headwater.transport.scheduler import redirect_target
+    from headwater.transport.transport import FetchFailure
 
     assert isinstance(redirect_target("https://a/", "http://a/", 0), FetchFailure)
     assert redirect_target("https://a/", "https://b/", 0) == "https://b/"
@@ -809,7 +809,7 @@ def test_leaving_early_leaves_no_file(tmp_path) -> None:
 def test_an_interrupt_ends_it_and_leaves_no_file(tmp_path) -> None:
     code = """
 import sys
-from headwater.sync.network.transport import *
+from headwater.transport.transport import *
 try:
     with Transport() as transport:
         fetches = [Fetch(sys.argv[1] + "/", into=f"{sys.argv[2]}/{n}", max_octets=1 << 50) for n in range(8)]

@@ -17,9 +17,9 @@ from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollInterval, follow
-from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask
+from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, STORE, check, go, run_over
 from tests.support.fake_source import Site, Source
 

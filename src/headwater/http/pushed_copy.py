@@ -40,7 +40,6 @@ from headwater.retry import Backoff
 from headwater.spec.kinds import Kind
 from headwater.sync.faults import DestinationLocked
 from headwater.sync.follow import PollHistory, PollInterval, all_failed, is_busy, next_wait
-from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.push import (
     FollowedSet,
     LiveCopy,
@@ -54,6 +53,7 @@ from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import micros
+from headwater.transport.fetch import DeadlineMet
 
 _SLOWER: Final = 20.0
 _LEAST_SLOW_SECONDS: Final = 600.0

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headwater.errors import UsageFault
 from headwater.spec.uris import comparable_host, resolve
-from headwater.sync.network.access import FIELD_NAME, SignInCredentials
+from headwater.transport.access import FIELD_NAME, SignInCredentials
 
 if TYPE_CHECKING:
     from headwater.sync.options import SyncOptions

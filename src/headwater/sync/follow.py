@@ -15,10 +15,10 @@ import msgspec
 from headwater.errors import Exit, Interrupted, SourceFault
 from headwater.progress import Notice
 from headwater.sync.faults import DestinationLocked
-from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.sets.polling import PollingHints
+from headwater.transport.fetch import DeadlineMet
 
 LONGEST_SECONDS = 86_400.0
 JITTER = 0.1

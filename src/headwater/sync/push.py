@@ -43,7 +43,6 @@ from headwater.sync.lists.documents import (
 )
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
-from headwater.sync.network.fetch import Objection
 from headwater.sync.reports import SyncReport, gravest_status
 from headwater.sync.run import SyncTask, open_transport, recall_public, room_for
 from headwater.sync.run_context import RunContext
@@ -58,6 +57,7 @@ from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import summarise
+from headwater.transport.fetch import Objection
 
 _LIMITS: Final = ReadLimits(octets=64 << 20, compressed_octets=16 << 20, entries=MOST_ENTRIES, gzip_members=100)
 _SKEW: Final = dt.timedelta(hours=1)

@@ -25,7 +25,6 @@ from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.filters import bare_host
 from headwater.sync.lists.documents import Documents
-from headwater.sync.network.transport import Transport, TransportOptions
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.package_download import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status
@@ -39,6 +38,7 @@ from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import SetRow, sets
 from headwater.sync.transfer.partial_downloads import sweep
 from headwater.sync.update.set_sync import SetSync
+from headwater.transport.transport import Transport, TransportOptions
 
 _AHEAD = 128  # sets whose first requests are sent at a time
 

@@ -10,9 +10,9 @@ from headwater.progress import Done, Listener
 from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
 from headwater.sync.transfer.way_choice import MirrorHealth
+from headwater.transport.transport import Transport
 
 
 class RunContext(msgspec.Struct, kw_only=True):

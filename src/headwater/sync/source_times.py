@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 from headwater.spec.times import SECOND as SECOND
 from headwater.spec.times import Coarse, format_datetime, from_optional, to_microseconds
+from headwater.transport.response import http_date_micros as http_date_micros
 
 DAY = 86_400 * SECOND
 FUTURE = DAY
@@ -34,24 +33,6 @@ def format_micros(number: int | None) -> str | None:
     """The number as the standard writes it, or None."""
     at = from_optional(number)
     return None if at is None else format_datetime(at)
-
-
-_has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
-"""Finds a year before 100, which some servers send for want of a time; by the rules of mail it would be of our days."""
-
-
-@lru_cache(maxsize=1024)
-def http_date_micros(value: str | None) -> int | None:
-    """An HTTP date as a number, or None when it is absent, no date, or before the year 100."""
-    if not value or _has_early_year(value):
-        return None
-    from email.utils import parsedate_to_datetime  # imported here: slow to load, and not every run needs it
-
-    try:
-        at = parsedate_to_datetime(value)
-        return micros(at) if at.tzinfo is not None else None
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
 
 
 def mtime_ns(lastmod: int | None, last_modified: str | None = None) -> int | None:

@@ -11,8 +11,8 @@ import pytest
 
 from headwater.errors import Exit
 from headwater.progress import Done
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions
+from headwater.transport.transport import Transport
 from tests.support.copying import IMPATIENT, check, run_over, tree
 from tests.support.fake_source import Source
 from tests.sync.metadata.test_metadata_choice import Library

@@ -13,9 +13,9 @@ from headwater import cli
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
-from headwater.sync.network.access import SignInCredentials
 from headwater.sync.packages.package_transfer import merged_ways
 from headwater.sync.reports import TransferWay
+from headwater.transport.access import SignInCredentials
 from tests.support.copying import IMPATIENT, Ran, go
 from tests.support.fake_dumps import Dumps, zipped
 from tests.support.fake_source import Reply, Site, Source, at, document, sha, url

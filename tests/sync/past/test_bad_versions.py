@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater.address_levels import Level
-from headwater.sync.network.fetch import TransportOptions
+from headwater.transport.fetch import TransportOptions
 from tests.support.copying import DONE, FAILED, IMPATIENT, Ran, go, tree
 from tests.support.fake_source import Handler, Reply, Source, at, ln
 from tests.sync.past.history import History, moment_of

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headwater.cli import run
 from headwater.sync.copy_status import copy_status
-from headwater.sync.network.fetch import DeadlineMet
+from headwater.transport.fetch import DeadlineMet
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, go, tree
 from tests.support.fake_source import Reply, Source, at, drip
 from tests.sync.past.history import History, moment_of

@@ -91,7 +91,7 @@ def _tls(ca: str | None) -> ssl.SSLContext:
     """TLS that believes whom a destination would believe, too."""
     import ssl
 
-    from headwater.sync.network.access import ca_bundle
+    from headwater.transport.access import ca_bundle
 
     known = ca_bundle(ca)
     context = ssl.create_default_context(cafile=known.file, capath=known.folder)

@@ -17,8 +17,8 @@ from headwater.sync.archives.coverage import ListedDocument, covering
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, read_head
 from headwater.sync.lists.entries import ListContext, ListDocuments
-from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import format_micros, last_micros, micros
+from headwater.transport.fetch import Objection
 
 RESOURCE_LIST_ARCHIVE, CHANGE_LIST_ARCHIVE = "resourcelist-archive", "changelist-archive"
 RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE = "resourcedump-archive", "changedump-archive"

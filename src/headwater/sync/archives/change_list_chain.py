@@ -21,9 +21,9 @@ from headwater.sync.lists.documents import (
     UnchangedDocument,
 )
 from headwater.sync.lists.entries import DocumentsOver, ListDocuments
-from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import last_micros, micros
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import Objection
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 

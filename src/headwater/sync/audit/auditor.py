@@ -33,7 +33,6 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.lists.refused_entries import keep_listed, refused_entries
 from headwater.sync.moment import check_past
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, choice_of_signature, given_options
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.past.evidence import Evidence, EvidenceReader
@@ -59,6 +58,7 @@ from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.path_conflicts import first_base
+from headwater.transport.transport import Transport
 
 _DOUBTFUL = f"SELECT uri FROM temp.doubts WHERE state <> {WITHOUT_HASH}"  # noqa: S608  our own number
 _EXPECT = (

@@ -46,9 +46,9 @@ from headwater.sync.audit.inventory import Inventory
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.staging import any_patches_alone
-from headwater.sync.network.transport import Transport
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of, strongest_text
+from headwater.transport.transport import Transport
 
 _MOST_FINDINGS = 10_000
 

@@ -22,10 +22,10 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.network.fetch import Fetch, Fetched
-from headwater.sync.network.transport import Transport
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import octet_limit
+from headwater.transport.fetch import Fetch, Fetched
+from headwater.transport.transport import Transport
 
 _LARGEST: Final = 1 << 40
 _HELD: Final = (

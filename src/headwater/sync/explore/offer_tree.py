@@ -15,12 +15,12 @@ from headwater.spec.records import Document, Entry
 from headwater.spec.times import format_datetime
 from headwater.sync.connection import starting_uri
 from headwater.sync.lists.documents import DocumentRead, Documents, MissingDocument
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
+from headwater.transport.transport import Transport
 
 _MOST_PARTS = 100_000
 

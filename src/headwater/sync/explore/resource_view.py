@@ -22,7 +22,6 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.explore.offer_tree import wanted_offers
 from headwater.sync.lists.documents import DocumentRead, Documents
-from headwater.sync.network.transport import Transport
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.run import open_transport, utcnow
@@ -30,6 +29,7 @@ from headwater.sync.sets.discovery import Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection
 from headwater.sync.state.facts import fact
 from headwater.sync.state.set_rows import Offer
+from headwater.transport.transport import Transport
 
 _MOST_DOCUMENTS = 100_000
 _MOST_STATEMENTS = 1_000

@@ -39,10 +39,10 @@ from headwater.sync.lists.position import (
 )
 from headwater.sync.lists.reading_on import Break, ChangeListFingerprint
 from headwater.sync.lists.staging import ChangeListStaging, fold, set_apart
-from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import last_micros, micros, source_clock
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
+from headwater.transport.throttling import RETRIED_STATUSES
 
 _MOST_LISTS = 1_000
 """Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""

@@ -15,9 +15,9 @@ from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import origin
 from headwater.sync.faults import Unreachable, advice_for
-from headwater.sync.network.access import REFUSED, Presented, challenged
-from headwater.sync.network.transport import Fetched, StreamBroken, StreamedAnswer
 from headwater.sync.source_times import strong_last_modified
+from headwater.transport.access import REFUSED, Presented, challenged
+from headwater.transport.transport import Fetched, StreamBroken, StreamedAnswer
 
 PAGE_OCTETS = 1 << 20
 """How much of a page that is no ResourceSync document is kept to look for links."""

@@ -28,11 +28,11 @@ from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, c
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.lists.document_probe import Probe as Probe
 from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
-from headwater.sync.network.fetch import Objection
-from headwater.sync.network.throttling import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import Objection
+from headwater.transport.throttling import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
+from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 
 LARGEST_DOCUMENT = 4 << 30
 """Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""

@@ -28,9 +28,9 @@ from headwater.sync.lists.documents import (
     MissingDocument,
     UnchangedDocument,
 )
-from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import micros
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import Objection
 from headwater.typed_decoding import json_decoder
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")

@@ -15,9 +15,9 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, Documents
-from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import micros
 from headwater.sync.transfer.verification import strongest_of
+from headwater.transport.fetch import Objection
 
 MOST_PACKAGES = 100_000
 MOST_COMPONENTS = 10_000

@@ -24,10 +24,10 @@ from headwater.sync.lists.documents import (
     read_head,
 )
 from headwater.sync.lists.entries import DocumentsOver
-from headwater.sync.network.fetch import Objection
 from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
 from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import Objection
 
 _AS_LISTS = {
     Kind.RESOURCE_DUMP: Kind.RESOURCE_LIST_INDEX,

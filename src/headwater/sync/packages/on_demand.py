@@ -17,10 +17,10 @@ from headwater.packages.limits import PackageLimits
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row
-from headwater.sync.network.transport import Fetch, Fetched, Transport
 from headwater.sync.packages.package_choice import LARGE_OCTETS
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE
+from headwater.transport.transport import Fetch, Fetched, Transport
 from headwater.typed_decoding import from_json
 
 MOST_UNDER_WAY = 2

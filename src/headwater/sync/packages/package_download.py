@@ -12,11 +12,11 @@ from contextlib import suppress
 from headwater.errors import SourceFault
 from headwater.files.whole_writes import free_octets
 from headwater.quantities import human_octets
-from headwater.sync.network.fetch import FailureKind, Fetch, Objection
-from headwater.sync.network.transport import Transport
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.source_times import strong_last_modified
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import FailureKind, Fetch, Objection
+from headwater.transport.transport import Transport
 
 LARGEST_PACKAGE = 1 << 40
 """Octets of a package whose dump states no length."""

@@ -18,11 +18,11 @@ from headwater.packages.package import read_package
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer
-from headwater.sync.network.fetch import Objection
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.packages.package_content import MANIFESTS, tell_moments
 from headwater.sync.packages.package_download import PackageDownload
 from headwater.sync.state.validators import Validators
+from headwater.transport.fetch import Objection
 
 MOST_UNDECIDED = 20_000
 """Entries that come before the root's rs:md, against schema order, and must wait for it."""

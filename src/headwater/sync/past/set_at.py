@@ -6,7 +6,6 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined, Us
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.filters import Scope
-from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import ListingResult, fill_listed
 from headwater.sync.past.version_applier import VersionApplier
@@ -18,6 +17,7 @@ from headwater.sync.state.set_rows import SetRow
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import summarise
+from headwater.transport.fetch import DeadlineMet
 
 _FORGOTTEN = (
     "DELETE FROM failures WHERE set_id = ? AND coalesce(wait_until, 0) <= ? AND uri NOT IN (SELECT uri FROM temp.work)"

@@ -15,7 +15,6 @@ from headwater.spec.hashes import Digest, parse_hash
 from headwater.spec.times import from_microseconds
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.lists.entries import links_of
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.past.evidence import PRESENT, Evidence, EvidenceReader
 from headwater.sync.past.staging import EXISTED, UNKNOWN
 from headwater.sync.reports import UnverifiedVersion
@@ -37,6 +36,7 @@ from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
 from headwater.sync.transfer.work_queue import Attempt, PastAttempt, PlanCounts, Work, encode_attempt, octet_limit
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.set_context import SetContext
+from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
 
 LARGEST_TIMEMAP = 32 << 20
 """Octets of a TimeMap: some 200,000 versions. What is larger is not read; there may be a TimeGate."""

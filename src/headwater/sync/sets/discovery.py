@@ -32,11 +32,11 @@ from headwater.sync.lists.capability_lists import (
 )
 from headwater.sync.lists.document_probe import nothing_found
 from headwater.sync.lists.documents import Documents, Probe
-from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, own_entries, select_sets
 from headwater.sync.sets.set_names import names_of
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 from headwater.sync.state.validators import Validators
+from headwater.transport.throttling import RETRIED_STATUSES
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4

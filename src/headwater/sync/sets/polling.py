@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import ConditionalRequest
-from headwater.sync.network.fetch import Fetched
-from headwater.sync.network.transport import StreamedAnswer
 from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import SOURCE, validators
+from headwater.transport.fetch import Fetched
+from headwater.transport.transport import StreamedAnswer
 
 _MOST_DOCUMENTS = 400_000  # a first run asks for a few of each of many sets
 

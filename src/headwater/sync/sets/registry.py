@@ -25,7 +25,6 @@ from headwater.sync.lists.documents import Documents, MissingDocument, Probe
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
-from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.options import SyncOptions
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -50,6 +49,7 @@ from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
 from headwater.sync.state.validators import SOURCE, all_validators, keep_validators, moved_documents, validators
+from headwater.transport.throttling import RETRIED_STATUSES
 from headwater.typed_decoding import from_json
 
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named

@@ -1,6 +1,6 @@
 """Partial downloads kept over runs: `tmp/part-…`, listed in the state, bounded in number, size and age.
 
-They are not trusted: the whole is hashed when the rest has come (`network/response`). One is used only where the
+They are not trusted: the whole is hashed when the rest has come (`transport.response`). One is used only where the
 list still says what it said when the body began; where it gives no hash, only by a strong entity tag, and only as long
 as the machine has not gone down since, because these files are not flushed to disk.
 """
@@ -17,13 +17,13 @@ import msgspec
 
 from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import boot_id
-from headwater.sync.network.fetch import Fetch, Fetched
-from headwater.sync.network.response import StoredPart
-from headwater.sync.network.scheduler import site_of
-from headwater.sync.network.throttling import RETRIED_STATUSES
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.schema import PARTIAL_PREFIX
 from headwater.sync.transfer.work_queue import WAITING_ROUND, Work
+from headwater.transport.fetch import Fetch, Fetched
+from headwater.transport.response import StoredPart
+from headwater.transport.scheduler import site_of
+from headwater.transport.throttling import RETRIED_STATUSES
 
 MOST_PARTS = 1_000
 MOST_OCTETS = 64 << 30

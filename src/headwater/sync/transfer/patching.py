@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from headwater.files.hashing import HASHERS
 from headwater.patches.registry import LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.network.fetch import Objection
-from headwater.sync.network.transport import Fetch, Fetched
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, Work
+from headwater.transport.fetch import Objection
+from headwater.transport.transport import Fetch, Fetched
 
 LARGEST_OF_DATASET: Final = 256 << 20
 """Octets of a patch of an RDF dataset."""

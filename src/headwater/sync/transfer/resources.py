@@ -24,8 +24,6 @@ from headwater.sync.copy.local_files import LocalFiles
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.lists.entries import canonical_hash_of, links_of
-from headwater.sync.network.access import REFUSED, Presented
-from headwater.sync.network.transport import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state.set_rows import SetRow
@@ -57,6 +55,8 @@ from headwater.sync.transfer.work_queue import (
     Work,
     octet_limit,
 )
+from headwater.transport.access import REFUSED, Presented
+from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
 
 _GOOD = (200, 203)
 

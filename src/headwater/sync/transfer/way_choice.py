@@ -9,9 +9,6 @@ from functools import lru_cache
 
 import msgspec
 
-from headwater.sync.network.fetch import FailureKind, FetchFailure
-from headwater.sync.network.scheduler import site_of
-from headwater.sync.network.transport import Fetch, Fetched
 from headwater.sync.options import SyncOptions
 from headwater.sync.transfer.work_queue import (
     FIRST,
@@ -26,6 +23,9 @@ from headwater.sync.transfer.work_queue import (
     next_attempt,
     next_mirror,
 )
+from headwater.transport.fetch import FailureKind, FetchFailure
+from headwater.transport.scheduler import site_of
+from headwater.transport.transport import Fetch, Fetched
 
 UNPROVEN_AT_ONCE = 4
 """Requests at a time to a host that has not answered yet."""

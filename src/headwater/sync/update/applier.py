@@ -20,7 +20,6 @@ from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
-from headwater.sync.network.throttling import FIRST_LIMIT
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
@@ -33,6 +32,7 @@ from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCoun
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
+from headwater.transport.throttling import FIRST_LIMIT
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""

@@ -17,7 +17,6 @@ from headwater.sync.lists.entries import links_of
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
-from headwater.sync.network.fetch import Objection
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.state.validators import Validators
@@ -34,6 +33,7 @@ from headwater.sync.transfer.work_queue import (
 )
 from headwater.sync.update.contradictions import ASKED
 from headwater.sync.update.path_conflicts import PathConflicts
+from headwater.transport.fetch import Objection
 
 MOST_STEPS: Final = 20
 """So many patches, one after the other, are asked for at most: each is a request that waits for the one before. Of

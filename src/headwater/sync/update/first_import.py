@@ -25,13 +25,13 @@ from headwater.sync.datasets.held_datasets import listed_dataset, restate_patche
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position
-from headwater.sync.network.fetch import Fetch, Fetched, Objection
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
+from headwater.transport.fetch import Fetch, Fetched, Objection
 
 MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30

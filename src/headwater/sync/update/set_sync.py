@@ -17,7 +17,6 @@ from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused, refused_entries
-from headwater.sync.network.fetch import DeadlineMet
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
@@ -34,6 +33,7 @@ from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
 from headwater.sync.update.increment import Increment
 from headwater.sync.update.set_context import SetContext, SetRelocated
+from headwater.transport.fetch import DeadlineMet
 
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headwater.sync.network.curl_handles import EasyHandle
+    from headwater.transport.curl_handles import EasyHandle
 
 RETRIED_STATUSES = frozenset({408, 425, 429}) | frozenset(range(500, 600))
 """Answers that another try may change (DST-F1); every other 4xx is final."""

@@ -13,11 +13,11 @@ import msgspec
 from headwater.address_levels import Level, level_of
 from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
-from headwater.sync.network.access import Presented, SignInCredentials
+from headwater.transport.access import Presented, SignInCredentials
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.sync.network.response import PartStore
+    from headwater.transport.response import PartStore
 
 
 class DeadlineMet(HeadwaterError):

@@ -22,13 +22,13 @@ import msgspec
 from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room, write_all
 from headwater.spec.decoding import codec_of
-from headwater.sync.network.fetch import FailureKind, Fetch, FetchFailure
-from headwater.sync.source_times import http_date_micros
+from headwater.spec.times import to_microseconds
+from headwater.transport.fetch import FailureKind, Fetch, FetchFailure
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    from headwater.sync.network.fetch import Fetch
+    from headwater.transport.fetch import Fetch
 
 
 LEAST_PROGRESS_OCTETS = 64 * 1024
@@ -136,6 +136,24 @@ class PartialBody:
             return False
         self.rounds += 1
         return self.rounds <= MOST_ROUNDS
+
+
+_has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
+"""Finds a year before 100, which some servers send for want of a time; by the rules of mail it would be of our days."""
+
+
+@lru_cache(maxsize=1024)
+def http_date_micros(value: str | None) -> int | None:
+    """An HTTP date as a number, or None when it is absent, no date, or before the year 100."""
+    if not value or _has_early_year(value):
+        return None
+    from email.utils import parsedate_to_datetime  # imported here: slow to load, and not every run needs it
+
+    try:
+        at = parsedate_to_datetime(value)
+        return to_microseconds(at) if at.tzinfo is not None else None
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
 
 
 def strong_validator(headers: Mapping[str, str]) -> str | None:

@@ -18,8 +18,8 @@ from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room
 from headwater.quantities import human_seconds
 from headwater.retry import retry_after_seconds
-from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.access import (
+from headwater.transport import scheduler as dispatch
+from headwater.transport.access import (
     FIELD_NAME,
     AddressGuard,
     CaBundle,
@@ -28,7 +28,7 @@ from headwater.sync.network.access import (
     ca_bundle,
     proxy_places,
 )
-from headwater.sync.network.curl_handles import (
+from headwater.transport.curl_handles import (
     NOT_TAKEN,
     PAUSE,
     PLAIN_HEADERS,
@@ -38,10 +38,10 @@ from headwater.sync.network.curl_handles import (
     EasyHandle,
     MultiHandle,
 )
-from headwater.sync.network.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.sync.network.response import PartialBody, ResponseReceiver
-from headwater.sync.network.scheduler import FetchBatch, RequestScheduler, ScheduledFetch, site_of
-from headwater.sync.network.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
+from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
+from headwater.transport.response import PartialBody, ResponseReceiver
+from headwater.transport.scheduler import FetchBatch, RequestScheduler, ScheduledFetch, site_of
+from headwater.transport.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
 
 PAUSE_OCTETS = 256 * 1024
 """A stream whose reader is this far behind is paused."""

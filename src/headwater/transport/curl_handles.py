@@ -14,12 +14,12 @@ from typing import Any
 
 import pycurl
 
-from headwater.sync.network import scheduler as dispatch
-from headwater.sync.network.access import AddressGuard, CaBundle, SignInCredentials
-from headwater.sync.network.fetch import FailureKind, FetchFailure, TransportOptions
-from headwater.sync.network.response import ResponseReceiver
-from headwater.sync.network.scheduler import ScheduledFetch, host_of
-from headwater.sync.network.throttling import BandwidthLimit
+from headwater.transport import scheduler as dispatch
+from headwater.transport.access import AddressGuard, CaBundle, SignInCredentials
+from headwater.transport.fetch import FailureKind, FetchFailure, TransportOptions
+from headwater.transport.response import ResponseReceiver
+from headwater.transport.scheduler import ScheduledFetch, host_of
+from headwater.transport.throttling import BandwidthLimit
 
 SLOWEST_OCTETS_PER_SECOND = 32
 """Below this for `stall_timeout_seconds` an answer counts as stalled: a large file may come slowly."""

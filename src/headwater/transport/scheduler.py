@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from headwater.retry import Backoff
 from headwater.spec.uris import comparable_host, is_wire_host, resolve
-from headwater.sync.network.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.sync.network.throttling import (
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
+from headwater.transport.throttling import (
     LONGEST_BACKOFF_SECONDS,
     LONGEST_PACE_SECONDS,
     OVERLOADED_STATUSES,
@@ -32,7 +32,7 @@ from headwater.sync.network.throttling import (
 )
 
 if TYPE_CHECKING:
-    from headwater.sync.network.response import PartialBody
+    from headwater.transport.response import PartialBody
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
