@@ -41,7 +41,7 @@ LINES = {
     "packages": 1_528,
     "patches": 861,
     "processes": 403,
-    "publish": 7_087,
+    "publish": 6_983,
     "rdf": 2_560,
     "simulate": 994,
     "source": 5_275,

@@ -21,7 +21,7 @@ from headwater.deflate import FAST_LEVEL, deflate_whole
 from headwater.errors import UsageFault
 from headwater.http.mementos import past_resource
 from headwater.packages.member_paths import MANIFEST
-from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.packages.builder import PackageBounds, PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.publish.rendering.documents import resource_entries
 from headwater.spec import checks
@@ -332,7 +332,7 @@ class Package:
 
     def _pieces(self) -> Iterator[bytes]:
         source, zip_file = self._source, self._builder.zip
-        linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST, LinkRoom(DOCUMENT_OCTETS))
+        linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST)
         for row in linked:
             yield from self._member(row, source.contents.open(source.name, row))
         for uri in self._selection.deleted:

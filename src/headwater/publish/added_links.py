@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.entry_size import URI_PREFIX_OCTETS, link_octets
-from headwater.catalog.interface import Catalog, Change, Limits, Resource
+from headwater.catalog.entry_size import link_octets, weight
+from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
 from headwater.files.patterns import Selection
 from headwater.publish.link_rules import (
@@ -30,7 +30,6 @@ from headwater.publish.link_rules import (
 )
 from headwater.publish.patches import patch_link, patches_of
 from headwater.publish.site import SetSettings, Site, dataset_patch_name
-from headwater.spec.checks import escape
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
@@ -164,29 +163,13 @@ ROWS_AT_ONCE = 1_000
 """So many rows are looked at together: sources may have to ask the catalog for others."""
 
 
-class LinkRoom:
-    """What links may still add to one document: `octets`, of which `used` are taken."""
-
-    def __init__(self, octets: int) -> None:
-        self.octets = octets
-        self.used = 0
-
-    def take(self, octets: int) -> bool:
-        """Take so much, where there is as much."""
-        if self.used + octets > self.octets:
-            return False
-        self.used += octets
-        return True
-
-
 class AddedLinks:
     """What a set's settings and its patches add to its entries; without them all stays as it is, at no cost."""
 
     def __init__(self, site: Site, settings: SetSettings, catalog: Catalog, *, has_patches: bool = False) -> None:
         rules, name, prefix = settings.links, settings.name, site.resource_prefix(settings.name)
         self.is_on = rules != NO_RULES or has_patches or settings.dataset
-        self._margin = URI_PREFIX_OCTETS - len(escape(prefix))
-        self._segment_octets = settings.segment_octets
+        self._most_links = rules.links_of_entry + (has_patches or settings.dataset)
         self._sources: list[LinkSource] = []
         if rules.urls:
             self._sources.append(url_links(rules.urls, prefix))
@@ -200,39 +183,26 @@ class AddedLinks:
             self._sources.append(change_list_links(partial(dataset_patch_links, site, name, catalog)))
             self._sources.append(origin_links(name, catalog))
 
-    def room(self, weight: int, count: int) -> LinkRoom:
-        """The room of a document whose `count` entries weigh so much without added links."""
-        return LinkRoom(ROOM - weight + (count * self._margin if self.is_on else 0))
+    def to(self, rows: Iterable[Row], place: EntryPlace, octets: int = 0) -> Iterator[Row]:
+        """The rows of a document, with their links; those that a row has itself come first, and none comes twice.
 
-    def open_room(self, weight: int, count: int, used: int, limits: Limits) -> LinkRoom | None:
-        """The room of an open Change List, in which links take `used` octets already and to which changes will come.
-
-        None: so many have come that it has to be rendered anew, with fewer links.
-        """
-        room = self.room(max(weight, min(limits.segment_octets, self._segment_octets)), count)
-        if used > self.room(weight, count).octets:
-            return None
-        room.used = used
-        return room
-
-    def to(self, rows: Iterable[Row], place: EntryPlace, room: LinkRoom) -> Iterator[Row]:
-        """The rows, with their links; those that a row has itself come first, and none comes twice.
-
-        A deletion has none. Links for which there is no room are left out.
+        A deletion has none. `octets` is the weight of all rows of the document: where that is more than is allowed by
+        the rules, because it was filled before they came, each row has fewer links (RS-LIM-01).
         """
         if not self.is_on:
             yield from rows
             return
+        share = min(self._most_links, ROOM / max(octets, 1) - 1)
         remaining = iter(rows)
         while batch := list(islice(remaining, ROWS_AT_ONCE)):
-            yield from self._linked(batch, place, room)
+            yield from self._linked(batch, place, share)
 
-    def _linked(self, rows: list[Row], place: EntryPlace, room: LinkRoom) -> Iterator[Row]:
+    def _linked(self, rows: list[Row], place: EntryPlace, share: float) -> Iterator[Row]:
         living = [row for row in rows if not is_deletion(row)]
         columns = [source(living, place) for source in self._sources]
         added = iter(zip(*columns, strict=True) if columns else ((),) * len(living))
         for row in rows:
-            yield row if is_deletion(row) else _with(row, next(added), room)
+            yield row if is_deletion(row) else _with(row, next(added), share)
 
 
 def is_deletion(row: Resource | Change) -> bool:
@@ -240,19 +210,19 @@ def is_deletion(row: Resource | Change) -> bool:
     return isinstance(row, Change) and row.change is ChangeKind.DELETED
 
 
-def _with(row: Row, added: Sequence[Links], room: LinkRoom) -> Row:
-    links = _links(row.metadata.links, added, room)
-    return (
-        row if not links else msgspec.structs.replace(row, metadata=msgspec.structs.replace(row.metadata, links=links))
-    )
-
-
-def _links(own: Links, added: Sequence[Links], room: LinkRoom) -> Links:
-    """All links of a row; none where nothing comes to its own."""
+def _with(row: Row, added: Sequence[Links], share: float) -> Row:
+    """The row with its links, which take `share` times its weight at most."""
+    if not any(added):
+        return row
+    own: Links = row.metadata.links
     known = {(link.rel, link.href) for link in own}
     fresh: list[Link] = []
+    room = int(share * weight(row.uri, row.metadata))
     for link in (link for links in added for link in links):
-        if (link.rel, link.href) not in known and room.take(link_octets(link)):
+        if (link.rel, link.href) not in known and (octets := link_octets(link)) <= room:
+            room -= octets
             known.add((link.rel, link.href))
             fresh.append(link)
-    return (*own, *fresh) if fresh else ()
+    if not fresh:
+        return row
+    return msgspec.structs.replace(row, metadata=msgspec.structs.replace(row.metadata, links=(*own, *fresh)))

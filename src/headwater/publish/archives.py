@@ -131,11 +131,9 @@ class Archives:
         assert segment.until is not None
         one = ArchivedChangeList(number=segment.number, from_=segment.from_, until=segment.until, octets=0)
         added = AddedLinks(self._site, job.settings, catalog, has_patches=job.publication.has_patches)
-        room = added.room(segment.weight, segment.last - segment.first + 1)
         rows = changes_between(catalog, job.name, segment.first - 1, segment.last)
-        entries = change_entries(
-            added.to(rows, EntryPlace.CHANGE_LIST, room), self._site.resource_prefix(job.name), self._site.profile
-        )
+        linked = added.to(rows, EntryPlace.CHANGE_LIST, segment.weight)
+        entries = change_entries(linked, self._site.resource_prefix(job.name), self._site.profile)
         head = documents.change_list(self._site, job.name, one)
         stored = self._document(documents.archived_name(job.name, one), head, entries)
         patches = patches_between(catalog, job.name, segment.first, segment.last)

@@ -7,9 +7,8 @@ Some rules are about resources that belong together by their names: a metadata r
 RS-REL-06), and the representations of one generic URI (RS-REL-02, RS-REL-03).
 
 The catalog weighs entries without such links (`catalog/entry_size.py`), so that its weights stay what they are when
-the rules change. What the links take is bounded by the rules alone (`Allowance`): so many octets an entry and so many
-for each octet of its URI. Pages and segments of such a set are cut earlier. Those that were filled before the rules
-came are rendered with as many of the links as there is room for.
+the rules change. A link is counted like an entry: pages and segments of a set whose rules give n links to an entry
+weigh one (1 + n)th of a document, and the links of an entry take n times its weight at most.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from headwater.catalog.entry_size import FIXED_OCTETS, URI_PREFIX_OCTETS
-from headwater.catalog.interface import Change, Limits, Resource
+from headwater.catalog.entry_size import FIXED_OCTETS
+from headwater.catalog.interface import Change, Resource
 from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
 from headwater.spec.checks import WriteRefused
-from headwater.spec.kinds import DOCUMENT_ENTRIES, DOCUMENT_OCTETS, PATCH
+from headwater.spec.kinds import DOCUMENT_OCTETS, PATCH
 from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
@@ -38,43 +37,8 @@ HEAD_OCTETS: Final = 65_536
 """What the head and the end of a document take at most."""
 
 ROOM: Final = DOCUMENT_OCTETS - HEAD_OCTETS
-_LIMITS: Final = Limits()
-MOST_OCTETS: Final = min(_LIMITS.page_octets, _LIMITS.segment_octets)
-"""What pages and segments of any set weigh at most, so that nothing has to be cut for a small allowance."""
-
-
-class Allowance(NamedTuple):
-    """What is added to an entry at most: `octets`, and `uri_factor` for each octet of its URI."""
-
-    octets: int = 0
-    uri_factor: int = 0
-
-    def plus(self, other: Allowance) -> Allowance:
-        """Both."""
-        return Allowance(self.octets + other.octets, self.uri_factor + other.uri_factor)
-
-    def document_octets(self, entries: int = DOCUMENT_ENTRIES) -> int:
-        """What a page or segment of so many entries may weigh such that it has room for all that is added (RS-LIM-02).
-
-        An entry weighs `FIXED_OCTETS` and its URI at least. So of n entries that weigh W together the URIs have
-        W − n·FIXED_OCTETS octets at most, and the document W + n·octets + uri_factor·(W − n·FIXED_OCTETS).
-        """
-        growth = 1 + self.uri_factor
-        surplus = max(0, self.octets - self.uri_factor * FIXED_OCTETS)
-        by_count = (ROOM - entries * surplus) / growth
-        by_weight = ROOM / (growth + surplus / FIXED_OCTETS)
-        return min(MOST_OCTETS, int(max(by_count, by_weight)))
-
-
-NOTHING: Final = Allowance()
-
-
-PATCH_LINK: Final = Allowance(644)
-"""What the longest link to a patch takes of an entry: URLs of documents are bounded as those of resources are."""
 
 HOLE: Final = "{stem}"
-_LINK_OCTETS: Final = 460
-"""What a link takes besides URIs and media type, with two digests, a length and a time."""
 _suffix = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(?:\.[A-Za-z0-9][A-Za-z0-9_+-]{0,30})?").fullmatch
 _type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullmatch
 _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
@@ -106,12 +70,6 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 raise _bad_rule(cause.what, rule=cause.rule) from cause
             if not is_absolute(self.profile):
                 raise _bad_rule(f"profile is no absolute URI: {self.profile[:200]!r}", rule="RS-REL-07")
-
-    @property
-    def allowance(self) -> Allowance:
-        """What the rule adds to an entry at most: it may be the one and the other, and a profile."""
-        octets = 2 * (_LINK_OCTETS + URI_PREFIX_OCTETS + len(self.content) + len(self.record))
-        return Allowance(octets + len(self.profile or "") * 6 + 60, 2)
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -224,12 +182,6 @@ def _variant_links(
             )
 
 
-def variants_allowance(texts: tuple[str, ...]) -> Allowance:
-    """What links between variants add to an entry at most."""
-    each = _LINK_OCTETS + URI_PREFIX_OCTETS + 64 + 164
-    return Allowance(each * len(variants_of(texts)), len(variants_of(texts))) if texts else Allowance()
-
-
 def _other(ours: str, theirs: str, uri: str) -> str | None:
     """What stands at the other pattern for a URI that fits the one; None where it does not."""
     start, _hole, end = ours.partition(HOLE)
@@ -243,8 +195,6 @@ PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
 and the path without its last suffix."""
 
 LONGEST_PATTERN: Final = 2_000
-MEMENTO_OCTETS: Final = 600
-"""What a `memento` link takes at most, beside its URL: time, SHA-256, length, and a media type of 100 octets."""
 MOST_RULES: Final = 100
 """Rules of one kind in one set: each is looked at for each entry."""
 
@@ -287,12 +237,9 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         return Link(rel=self.rel, href=filled(self.href, path, uri), pri=self.pri, type=self.type)
 
     @property
-    def allowance(self) -> Allowance:
-        """What the link adds to an entry at most."""
-        holes = _HOLE.findall(self.href)
-        bare = Link(rel=self.rel, href=_HOLE.sub("", self.href), pri=self.pri, type=self.type)
-        octets = len(_markup.link(bare).encode()) + holes.count("uri") * URI_PREFIX_OCTETS
-        return Allowance(octets, len(holes))
+    def entry_count(self) -> int:
+        """How many entries weigh as much as the link does at most."""
+        return max(len(_HOLE.findall(self.href)), 1 + len(self.href) // FIXED_OCTETS)
 
 
 def filled(pattern: str, path: str, uri: str) -> str:
@@ -331,21 +278,19 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise _bad_rule(f"two links of the relation {doubled[0]} have pri {doubled[1]}", rule="RS-LN-03")
 
     @property
-    def allowance(self) -> Allowance:
-        """What all of them add to an entry at most."""
-        total = NOTHING
-        for rule in self.urls:
-            total = total.plus(rule.allowance)
-        for one in self.described:
-            total = total.plus(one.allowance)
-        if self.mementos:
-            total = total.plus(Allowance(len(self.mementos) + MEMENTO_OCTETS, 1))
-        return total.plus(variants_allowance(self.variants))
+    def links_of_entry(self) -> int:
+        """How many links they add to an entry at most, each no longer than an entry.
+
+        A resource may be record and content by one rule, and the rule may have a profile.
+        """
+        described = sum(2 + (one.profile is not None) for one in self.described)
+        urls = sum(one.entry_count for one in self.urls)
+        return urls + described + len(variants_of(self.variants)) + bool(self.mementos)
 
     @property
     def document_octets(self) -> int:
-        """What a document may weigh without these links such that it has room for all of them."""
-        return ROOM if self == NO_RULES else self.allowance.document_octets()
+        """What a document may weigh without these links such that it has room for all of them (RS-LIM-02)."""
+        return ROOM // (1 + self.links_of_entry)
 
 
 NO_RULES: Final = LinkRules()

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Catalog, Change
-from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
 from headwater.publish.rendering import documents
 from headwater.publish.rendering.documents import head_of
@@ -31,7 +31,6 @@ from headwater.spec.records import ChangeKind, Entry, Link
 
 PAYLOAD_OCTETS: Final = 1 << 20
 """No payload is longer."""
-_LINK_OCTETS: Final = PAYLOAD_OCTETS // 2
 
 
 class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +80,7 @@ def _entries(site: Site, catalog: Catalog, name: str, rows: list[Change]) -> lis
     """The entries as a Change List has them, with the links of the set's rules and to patches (RS-CN-10…14)."""
     settings = site.settings(name)
     added = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch))
-    linked = added.to(rows, EntryPlace.CHANGE_LIST, LinkRoom(_LINK_OCTETS))
+    linked = added.to(rows, EntryPlace.CHANGE_LIST)
     return list(documents.change_entries(linked, site.resource_prefix(name), site.profile))
 
 

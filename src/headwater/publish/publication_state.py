@@ -39,8 +39,6 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time of its last change; None when it lists none."""
     first: int = 0
     """The first segment that the index beside it names; those before it have left by retention."""
-    link_octets: int = 0
-    """What links that were added at rendering (`publish/added_links.py`) take of it at most."""
 
 
 class ChangePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

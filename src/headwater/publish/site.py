@@ -35,7 +35,7 @@ from headwater.publish.capabilities import (
     Channel,
     part_name,
 )
-from headwater.publish.link_rules import NO_RULES, PATCH_LINK, LinkRules
+from headwater.publish.link_rules import NO_RULES, ROOM, LinkRules
 from headwater.spec.checks import escape
 from headwater.spec.extensions import DumpLimits, DumpOffer
 from headwater.spec.writer import Profile
@@ -159,7 +159,7 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
     def segment_octets(self) -> int:
         """What a Change List may weigh without added links such that it has room for all of them (RS-LIM-02)."""
         has_patches = bool(self.patch) or self.dataset
-        return self.links.allowance.plus(PATCH_LINK).document_octets() if has_patches else self.links.document_octets
+        return ROOM // (1 + self.links.links_of_entry + has_patches)
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -150,7 +150,7 @@ def _documents(job: PublicationJob) -> Iterator[list[Resource]]:
     octets = 0
 
     def linked() -> list[Resource]:
-        return list(added.to(held, EntryPlace.RESOURCE_LIST, added.room(octets, len(held))))
+        return list(added.to(held, EntryPlace.RESOURCE_LIST, octets))
 
     for row in _rows(job):
         row_octets = weight(row.uri, row.metadata)

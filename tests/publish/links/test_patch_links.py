@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headwater.catalog.state import StateUpdate
-from headwater.publish import added_links, link_rules
+from headwater.publish import added_links, site
 from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.publish.patches import PublishedPatch
 from headwater.publish.site import SetSettings
@@ -51,7 +51,7 @@ def test_full_change_lists_have_room_for_the_patch_of_each_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: LinkRules
 ) -> None:
     """RS-LIM-01, RS-REL-04."""
-    for module in (link_rules, added_links):
+    for module in (site, added_links):
         monkeypatch.setattr(module, "ROOM", ROOM)
     found = updated(tmp_path, SetSettings(patch=("json",), links=rules), is_cut=True)
     assert len(found) > 1
@@ -64,7 +64,6 @@ def test_what_was_filled_before_names_as_many_patches_as_there_is_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RS-LIM-01: no list becomes too large, whatever it held when patches were switched on."""
-    monkeypatch.setattr(link_rules, "ROOM", ROOM)
     monkeypatch.setattr(added_links, "ROOM", 100_000)
     ((octets, entries, patches),) = updated(tmp_path, SetSettings(patch=("json",)), is_cut=False)
     assert octets <= 100_000

@@ -100,9 +100,8 @@ class SpooledPackage(Generic[Row]):
         gives both names for the SHA-256 of the package. Returns its octets and that. Raises the store's faults.
         """
         added = AddedLinks(self._context.site, self._settings, self._context.catalog)
-        room = added.room(self.builder.manifest_octets, len(self.packed))
         more = [(stated, links) for _row, stated, links in self.packed]
-        rows = added.to((row for row, _stated, _links in self.packed), self._place, room)
+        rows = added.to((row for row, _stated, _links in self.packed), self._place, self.builder.manifest_octets)
         manifest = b"".join(render_document(head, _completed(entries_of(rows), more), self._store_writer.profile))
         self._file.flush()
         members = self.builder.zip.octets

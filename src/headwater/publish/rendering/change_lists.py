@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.interface import Change, Segment
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
-from headwater.publish.added_links import AddedLinks, EntryPlace, LinkRoom
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
@@ -130,9 +130,6 @@ class ChangeLists:
         writer = self._store_writer.writer(stated)
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
-        room = self._room(segment, before.link_octets)
-        if room is None:
-            before, room = OpenList(), self._room(segment, 0) or LinkRoom(0)
         changed: dt.datetime | None = None
 
         def rows(after: int) -> Iterator[Change]:
@@ -144,13 +141,11 @@ class ChangeLists:
         def blocks(taken: OpenObject | None) -> Iterator[bytes]:
             nonlocal changed
             yield head
-            if taken is None:
-                room.used = 0
-            else:
+            if taken is not None:
                 changed = before.changed
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
-            linked = self._added.to(new, EntryPlace.CHANGE_LIST, room)
+            linked = self._added.to(new, EntryPlace.CHANGE_LIST, segment.weight)
             yield from render_entries(writer, documents.change_entries(linked, self._prefix, self._site.profile))
             yield tail
 
@@ -178,7 +173,6 @@ class ChangeLists:
                 tail_octets=len(tail),
                 seq=segment.last,
                 changed=changed,
-                link_octets=room.used,
             )
 
     def _stated(self, segment: Segment) -> Segment:
@@ -187,11 +181,6 @@ class ChangeLists:
         if dataset is None or not segment.first <= dataset.first <= segment.last:
             return segment
         return msgspec.structs.replace(segment, from_=next(self._rows(dataset.first - 1, dataset.first)).at)
-
-    def _room(self, segment: Segment, used: int) -> LinkRoom | None:
-        """What links may add to a segment, `used` octets of which are taken; None: more than it has room for."""
-        count = segment.last - segment.first + 1
-        return self._added.open_room(segment.weight, count, used, self._job.context.catalog.limits)
 
     def _rows(self, after: int, last: int) -> Iterator[Change]:
         return changes_between(self._job.context.catalog, self._name, after, last)

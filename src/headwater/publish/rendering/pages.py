@@ -99,9 +99,7 @@ def _linked(added: AddedLinks, rows: Iterable[Resource]) -> Iterable[Resource]:
     if not added.is_on:
         return rows
     held = list(rows)
-    return added.to(
-        held, EntryPlace.RESOURCE_LIST, added.room(sum(weight(row.uri, row.metadata) for row in held), len(held))
-    )
+    return added.to(held, EntryPlace.RESOURCE_LIST, sum(weight(row.uri, row.metadata) for row in held))
 
 
 def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:
