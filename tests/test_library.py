@@ -246,8 +246,8 @@ def test_options_take_a_list_for_a_tuple() -> None:
 def test_bounds_of_options_are_those_of_the_command() -> None:
     import click
 
-    from headwater.cli.destination.sync import command
     from headwater.cli.shared_options import Octets, WholeSeconds
+    from headwater.cli.sync import command
     from headwater.sync.options import BOUNDS
 
     fields = set(headwater.SyncOptions.__struct_fields__)

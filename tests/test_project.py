@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_543,
-    "cli": 7_198,
+    "cli": 7_195,
     "copies": 509,
     "datasets": 590,
     "files": 1_226,
@@ -56,7 +56,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 429
+MOST_MODULES = 426
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

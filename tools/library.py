@@ -18,7 +18,7 @@ import click
 import msgspec
 
 import headwater
-from headwater.cli.destination.sync import command as sync_command
+from headwater.cli.sync import command as sync_command
 from headwater.progress import PHASES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "library.md"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.cli.source.serve_options import default_state
+from headwater.cli.serve_options import default_state
 from headwater.errors import Exit
 from headwater.notify.hub.policy import HubLimits
 from headwater.notify.hub.store import HubStore

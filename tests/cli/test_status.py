@@ -140,7 +140,7 @@ def test_sets_that_wait_and_a_full_disk_are_told(
     assert "waiting for first records: w00, w01" in out
     assert "w09 and 2 more" in out
     assert "no room" not in out
-    monkeypatch.setattr("headwater.cli.source.catalog_argument.CatalogArgument.free_octets", 4096)
+    monkeypatch.setattr("headwater.cli.catalog_argument.CatalogArgument.free_octets", 4096)
     assert run(["status", str(config)]) == Exit.STORE
     assert "no room: 4.00 KiB left" in capsys.readouterr().out
     assert run(["status", str(config), "--json"]) == Exit.STORE

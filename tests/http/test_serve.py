@@ -14,7 +14,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.cli import run
-from headwater.cli.source.serve_options import default_state
+from headwater.cli.serve_options import default_state
 from headwater.source.source import Source
 from headwater.spec.records import ChangeKind
 from tests.support.documents import read_bytes

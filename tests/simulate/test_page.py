@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headwater.cli.source.simulate import command
+from headwater.cli.simulate import command
 from headwater.simulate.settings import PRESETS
 from tests.test_manual import blocks, check_console, scratch
 

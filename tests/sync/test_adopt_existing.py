@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headwater.cli.destination.sync import command
+from headwater.cli.sync import command
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source
 from tests.support.waiting import START

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.destination.audit import command as audit_command
-from headwater.cli.destination.sync import command as sync_command
+from headwater.cli.audit import command as audit_command
+from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
@@ -704,7 +704,7 @@ def told(command: Command, source: Source, dest: Path, status: int = DONE) -> li
 def test_what_is_told_of_many_sets_is_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets with something to tell come by name, up to a hundred (here five); all others are one line."""
     for module in ("run_output", "audit"):
-        monkeypatch.setattr(sys.modules[f"headwater.cli.destination.{module}"], "_MOST_SETS", 5)
+        monkeypatch.setattr(sys.modules[f"headwater.cli.{module}"], "_MOST_SETS", 5)
     sites = {}
     for name in names(8):
         site = sites[name] = Site(source, name)

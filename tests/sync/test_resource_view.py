@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from headwater.cli.destination.explore import command
+from headwater.cli.explore import command
 from tests.support.copying import go
 from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url
 

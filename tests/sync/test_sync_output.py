@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from headwater.cli import run
-from headwater.cli.destination.run_output import ChangesFile
 from headwater.cli.progress_output import Reminders
+from headwater.cli.run_output import ChangesFile
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.sqlite.transaction import Transaction
@@ -386,7 +386,7 @@ def test_changes_that_come_while_the_command_works_are_not_lost(
     report = sync(source.base, dest)
     with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         marks(t)
-    from headwater.cli.destination.run_output import RunHook
+    from headwater.cli.run_output import RunHook
 
     assert RunHook(told.command).tell(report, dest)
     assert run(["sync", "--exec", told.command, source.base, str(dest)]) == DONE

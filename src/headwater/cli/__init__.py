@@ -24,31 +24,31 @@ from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, Usag
 from headwater.version import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "sync": ("headwater.cli.destination.sync", "Copy a source into a folder, verified, and keep the copy current."),
-    "audit": ("headwater.cli.destination.audit", "Prove by hash whether a copy is in sync; changes nothing."),
-    "explore": ("headwater.cli.destination.explore", "Show what a source offers, as a tree."),
+    "sync": ("headwater.cli.sync", "Copy a source into a folder, verified, and keep the copy current."),
+    "audit": ("headwater.cli.audit", "Prove by hash whether a copy is in sync; changes nothing."),
+    "explore": ("headwater.cli.explore", "Show what a source offers, as a tree."),
     "inspect": ("headwater.cli.inspect", "Read one ResourceSync document or package and show what is in it."),
-    "publish": ("headwater.cli.source.publish", "Publish a folder as static files for any web server."),
-    "serve": ("headwater.cli.source.serve", "Publish folders over HTTP and follow their changes."),
+    "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
+    "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
     "hub": ("headwater.cli.hub", "Run a WebSub hub: subscribers are told what publishers hand in."),
-    "ingest": ("headwater.cli.source.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
+    "ingest": ("headwater.cli.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
     "status": ("headwater.cli.status", "Show the state of a source or a copy: counts, ages, what failed."),
     "allow-deletions": (
-        "headwater.cli.source.allow_deletions",
+        "headwater.cli.allow_deletions",
         "Consent, once, to deletions that a source holds back.",
     ),
-    "retry": ("headwater.cli.destination.retry", "Let the next run over a copy try again what failed."),
+    "retry": ("headwater.cli.retry", "Let the next run over a copy try again what failed."),
     "forget": (
-        "headwater.cli.destination.forget",
+        "headwater.cli.forget",
         "Drop failures, deletions held back or sets from what a copy remembers.",
     ),
-    "catalog": ("headwater.cli.source.catalog", "Export, import or verify the sets of a catalog."),
-    "versions": ("headwater.cli.source.versions", "List, verify or remove the versions that a source keeps."),
+    "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
+    "versions": ("headwater.cli.versions", "List, verify or remove the versions that a source keeps."),
     "simulate": (
-        "headwater.cli.source.simulate",
+        "headwater.cli.simulate",
         "Serve synthetic resources that change at a given rate, or fill a catalog.",
     ),
-    "rdf": ("headwater.cli.rdf.commands", "RDF datasets: canonical form, hash, difference, patches."),
+    "rdf": ("headwater.cli.rdf", "RDF datasets: canonical form, hash, difference, patches."),
     "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
 }
 """Every command: its module, which holds a click command named `command`, and its one line of help."""

@@ -13,15 +13,15 @@ from urllib.parse import unquote
 
 import click
 
+from headwater.cli.dump_lines import dump_lines
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, show_some
 from headwater.cli.shared_options import Duration, option
-from headwater.cli.source.dump_lines import dump_lines
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
-    from headwater.cli.source.catalog_argument import CatalogArgument
+    from headwater.cli.catalog_argument import CatalogArgument
     from headwater.datasets.rows import DatasetStatus
     from headwater.ingest.copy.intake import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
@@ -223,7 +223,7 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
     time.
     """
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.notify.hub.store import FILE as HUB
 
     if os.path.isfile(os.path.join(place, HUB)):
@@ -273,7 +273,7 @@ def _hub(folder: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
 def state_of(place: str) -> str:
     """The one state folder of a folder that is served, where nothing else is known to be at PLACE; or PLACE itself."""
-    from headwater.cli.source.serve_options import states_of
+    from headwater.cli.serve_options import states_of
     from headwater.copies.schema import FOLDER
     from headwater.source.configured_source import CATALOG
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.destination.sync import also_followed
+from headwater.cli.sync import also_followed
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import SyncTask
 from tests.notify.following.pushing import Hub, PushedSite, following, pushed_site, text

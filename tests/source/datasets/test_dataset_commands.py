@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.source.serve_options import configured
+from headwater.cli.serve_options import configured
 from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.errors import UsageFault
 from headwater.rdf.faults import BadRdf

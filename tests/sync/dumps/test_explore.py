@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from headwater.cli.destination.explore import command
+from headwater.cli.explore import command
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import at
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from headwater.cli.output import json_line, some_of
+from headwater.cli.serve_options import configured, own_url, with_new_sets
 from headwater.cli.shared_options import (
     EXISTING,
     FOLDER,
@@ -26,7 +27,6 @@ from headwater.cli.shared_options import (
     option,
     profile_option,
 )
-from headwater.cli.source.serve_options import configured, own_url, with_new_sets
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.typed_decoding import from_json
 

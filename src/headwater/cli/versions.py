@@ -72,7 +72,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
 
 def _state_of(place: Path) -> Path:
     """The state folder that is meant: that of the output of `publish`, or of a configuration. Raises UsageFault."""
-    from headwater.cli.source.catalog_argument import OUTPUT_STATE
+    from headwater.cli.catalog_argument import OUTPUT_STATE
     from headwater.files.folder_marks import is_state
     from headwater.source.configured_source import CATALOG, VERSIONS
 
@@ -186,7 +186,7 @@ def _prune(
     dry_run: bool,
     as_json: bool,
 ) -> Exit:
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.source.configured_source import utc_now
     from headwater.source.version_collection import collect_versions
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.destination.run_output import RunOutput
 from headwater.cli.output import complain, json_line, json_option
+from headwater.cli.run_output import RunOutput
 from headwater.cli.shared_options import (
     FOLDER,
     Duration,
@@ -29,7 +29,7 @@ from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_o
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.cli.destination.run_output import ChangesFile, RunHook, RunOutput
+    from headwater.cli.run_output import ChangesFile, RunHook, RunOutput
     from headwater.sync.options import SyncOptions
     from headwater.sync.run import SyncTask
 
@@ -240,7 +240,7 @@ def command(
     if verbose or changes is not None:
         task = replace(task, each=output.each)
     if push and follow is not None:
-        from headwater.cli.destination.sync import also_followed, follow_pushed
+        from headwater.cli.sync import also_followed, follow_pushed
 
         tasks = [task, *(also_followed(task, one, where) for one, where in also)]
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
@@ -258,7 +258,7 @@ def command(
 def _hook(command: str | None) -> RunHook | None:
     if command is None:
         return None
-    from headwater.cli.destination.run_output import (
+    from headwater.cli.run_output import (
         RunHook,  # takes `subprocess` along, which most runs have no use for
     )
 
@@ -268,7 +268,7 @@ def _hook(command: str | None) -> RunHook | None:
 def _changes_file(path: Path | None, destination: Path) -> ChangesFile | None:
     if path is None:
         return None
-    from headwater.cli.destination.run_output import ChangesFile
+    from headwater.cli.run_output import ChangesFile
 
     opened = ChangesFile(path, destination)
     click.get_current_context().call_on_close(opened.close)

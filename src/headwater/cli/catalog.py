@@ -77,7 +77,7 @@ def export_sets(
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
     from headwater.catalog.dump import CountingStream, written
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
 
     if output == "-" and (as_json or sys.stdout.isatty()):
         raise UsageFault("an export is not written to a terminal", advice="Name a file with -o FILE, or pipe it on.")
@@ -173,7 +173,7 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     again.
     """
     from headwater.catalog.dump import DumpInput, DumpReader
-    from headwater.cli.source.catalog_argument import CatalogArgument, restorable
+    from headwater.cli.catalog_argument import CatalogArgument, restorable
 
     began = time.monotonic()
     moved: list[SetTransfer] = []
@@ -214,7 +214,7 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     """
     from headwater.catalog.sqlite.catalog import SqliteCatalog
     from headwater.catalog.verify import verify
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
 
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:

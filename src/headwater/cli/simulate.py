@@ -79,7 +79,7 @@ def command(
     Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
     served until SIGTERM (status 0) or Ctrl-C (130). Options have priority over the preset.
     """
-    from headwater.cli.source.catalog_argument import CatalogArgument
+    from headwater.cli.catalog_argument import CatalogArgument
     from headwater.simulate.simulation import Simulation
     from headwater.source.configured_source import CATALOG
     from headwater.source.leadership import StateLock

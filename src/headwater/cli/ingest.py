@@ -12,9 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of, standard_input
-from headwater.cli.shared_options import FOLDER, Duration, Share, catalog_option, option, options
-from headwater.cli.source.announce import (
+from headwater.cli.announce import (
     CHANGES,
     DOCUMENTS,
     address,
@@ -26,6 +24,8 @@ from headwater.cli.source.announce import (
     new_key,
     sending,
 )
+from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of, standard_input
+from headwater.cli.shared_options import FOLDER, Duration, Share, catalog_option, option, options
 from headwater.errors import Exit, UsageFault, message
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetCon
 def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
     import msgspec
 
-    from headwater.cli.source.catalog_argument import CatalogArgument
+    from headwater.cli.catalog_argument import CatalogArgument
     from headwater.source.config_file import read_config
     from headwater.source.configured_source import open_catalog
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from headwater.cli.catalog_argument import OUTPUT_STATE
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
+from headwater.cli.serve_options import converted, sets_of
 from headwater.cli.shared_options import (
     DESCRIBING,
     EXISTING,
@@ -28,8 +30,6 @@ from headwater.cli.shared_options import (
     option,
     profile_option,
 )
-from headwater.cli.source.catalog_argument import OUTPUT_STATE
-from headwater.cli.source.serve_options import converted, sets_of
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
@@ -190,7 +190,7 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
 
 
 def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
-    from headwater.cli.source.dump_lines import dump_lines, withdrawn_offers
+    from headwater.cli.dump_lines import dump_lines, withdrawn_offers
     from headwater.publish.status import set_statuses
     from headwater.source.configured_source import utc_now
     from headwater.source.source import Source

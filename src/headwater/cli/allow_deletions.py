@@ -21,7 +21,7 @@ def command(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
     A source at work looks within some seconds; `publish` when it runs next; who announces to a push set sends the
     deletions again. The consent ends with the scan that has recorded the deletions, and after an hour.
     """
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.cli.status import state_of
     from headwater.ingest.set_problems import DeletionGuard, set_problems
     from headwater.source.configured_source import utc_now

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_document, json_option, listening, printable, show_some, standard_input
-from headwater.cli.rdf.streams import (
+from headwater.cli.rdf_files import (
     STANDARD,
     SYNTAX_NAMES,
     deliver,
@@ -170,7 +170,7 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
 def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]:
     """What the catalog has of a dataset. Raises UsageFault."""
     from headwater.catalog.faults import UnknownSet
-    from headwater.cli.source.catalog_argument import CatalogArgument, existing
+    from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.datasets.rows import patches_from, read_dataset
 
     with listening(bars=False) as listener, existing(CatalogArgument(str(place)), listener) as catalog:

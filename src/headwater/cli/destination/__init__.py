@@ -1,1 +1,0 @@
-"""Commands of a destination: what copies, proves, and looks after a copy."""

@@ -1,1 +1,0 @@
-"""`headwater rdf`: RDF datasets and the patches between them, as files."""
