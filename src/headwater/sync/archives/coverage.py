@@ -11,19 +11,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.sync.lists.position import IndexedList
 
-class ListedDocument(msgspec.Struct, frozen=True, kw_only=True):
+
+class ListedDocument(IndexedList, frozen=True, kw_only=True):
     """A Resource List, Change List or dump as an archive, an index or its own head tells of it.
 
     A snapshot has `at`, and `completed` where that is stated; a list of changes has `from_`, and `until` unless it is
     the open one, which is never in an archive (RS-ARC-26).
     """
 
-    uri: str
     at: int | None = None
     completed: int | None = None
-    from_: int | None = None
-    until: int | None = None
 
 
 class Hole(msgspec.Struct, frozen=True):

@@ -36,8 +36,7 @@ from headwater.sync.moment import check_past
 from headwater.sync.options import SyncOptions, choice_of_signature, given_options
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.listing import ListingResult, fill_listed
-from headwater.sync.past.staging import WITHOUT_HASH
+from headwater.sync.past.listing import EXISTED, UNKNOWN, ListingResult, fill_listed
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -60,7 +59,7 @@ from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
 
-_DOUBTFUL = f"SELECT uri FROM temp.doubts WHERE state <> {WITHOUT_HASH}"  # noqa: S608  our own number
+_DOUBTFUL = f"SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED})"  # noqa: S608  our own numbers
 _EXPECT = (
     "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
     " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"

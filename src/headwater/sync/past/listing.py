@@ -1,50 +1,67 @@
-"""The list of a moment: fills `temp.listed` with what a set had then, as far as the evidence tells.
+"""The list of a moment: fills `temp.listed` with what a set had then, and `temp.past` with what is known of each state.
 
-What did not change while the lists tell of it is taken over as a whole; the others are judged one by one (`state_at`).
+Each resource of which lists state anything is judged by all that they state of it (`state_at`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
+from headwater.spec.hashes import parse_hash
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of
-from headwater.sync.past.evidence import Evidence
-from headwater.sync.past.staging import EXISTED, UNKNOWN, WITHOUT_HASH
+from headwater.sync.past.evidence import PRESENT, Evidence
 from headwater.sync.past.state_at import (
     Absent,
     Changed,
+    Existed,
     Listed,
     Sighting,
+    StateAt,
     ToldChange,
     Unknown,
-    span_of,
     state_at,
 )
+from headwater.sync.transfer.past_ways import second_before
 from headwater.typed_decoding import from_json
 
-_UNCHANGED = f"""
-INSERT INTO temp.listed({STAGED_COLUMNS}) SELECT {STAGED_COLUMNS} FROM temp.seen s
-WHERE s.snapshot = ? AND s.at = ? AND s.through = ? AND NOT EXISTS (SELECT 1 FROM temp.told d WHERE d.uri = s.uri)
-  AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = s.uri) ORDER BY s.n"""  # noqa: S608  our own names
-_DOUBTFUL = (
-    "SELECT DISTINCT s.uri, s.refused FROM temp.seen s"
-    " WHERE NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = s.uri)"
-    " AND NOT EXISTS (SELECT 1 FROM temp.told d WHERE d.uri = s.uri)"
+UNKNOWN, EXISTED, LISTED, CHANGED = 0, 1, 2, 3
+"""Nobody can tell whether it was there; it was, and nobody can tell in which state; as a snapshot lists it; as the last
+change before has made it. Of the first two `temp.listed` has no metadata."""
+
+_TABLE = """
+CREATE TEMP TABLE IF NOT EXISTS past(
+  uri TEXT PRIMARY KEY, state INTEGER, changed_before INTEGER, changed_after INTEGER, is_present INTEGER,
+  has_rested INTEGER
+) WITHOUT ROWID;
+DELETE FROM temp.past;
+"""
+_ALL = (
+    f"SELECT n, document, change, low, high, {STAGED_COLUMNS} FROM temp.stated"  # noqa: S608  our own names
+    " ORDER BY uri, low, document, n"
 )
-_TOLD = "SELECT d.uri, d.n, d.low, d.high, d.change FROM temp.told d ORDER BY d.uri, d.low, d.list, d.ordinal"
-_OF_RESOURCE = "SELECT snapshot, at, through, n FROM temp.seen WHERE uri = ?"
-_LINKS = (
-    "SELECT links FROM (SELECT links, 1 AS o, n FROM temp.told WHERE uri = ?1 AND links IS NOT NULL"
-    " UNION ALL SELECT links, 0, n FROM temp.seen WHERE uri = ?1 AND links IS NOT NULL ORDER BY 2, 3 DESC)"
-)
-_DOUBT = "INSERT OR REPLACE INTO temp.doubts(uri, state, changed_before, changed_after) VALUES (?, ?, ?, ?)"
+_KEEP = "INSERT INTO temp.past VALUES (?, ?, ?, ?, ?, ?)"
 _OF_ALL_STATES = ("timegate", "timemap")
 """Links that are the same whatever state of a resource an entry is about (RS-REL-09, RS-REL-10)."""
+
+
+class JudgedState(NamedTuple):
+    """A row of `temp.past`: what is known of the state that a resource had; the fields are the columns."""
+
+    uri: str
+    state: int
+    changed_before: int | None
+    changed_after: int | None
+    is_present: bool
+    """Whether `loc` has it still, as far as lists tell; the octets decide."""
+
+    has_rested: bool
+    """Whether no change of it is told from the beginning of the second of the moment up to the moment."""
 
 
 class ListingResult(NamedTuple):
@@ -60,92 +77,128 @@ class ListingResult(NamedTuple):
 
 
 def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
-    """Fill `temp.listed` and `temp.doubts` from what was staged."""
+    """Fill `temp.listed` and `temp.past` from what lists state."""
     t.run("DROP INDEX IF EXISTS temp.listed_uri")
     t.run("DELETE FROM temp.listed")
+    t.run(_TABLE)
+    known = doubtful = 0
+    is_linked = False
+    judge = _Judge(evidence)
+    for _, rows in groupby(map(_Stated.of, t.rows(_ALL)), key=attrgetter("uri")):
+        found = judge.judged(list(rows))
+        if found is None:
+            continue
+        entry, past = found
+        t.run(STAGE_LISTED, entry)
+        t.run(_KEEP, past)
+        is_doubtful = past.state in (UNKNOWN, EXISTED)
+        known += not is_doubtful
+        doubtful += is_doubtful
+        is_linked = is_linked or (is_doubtful and entry.links is not None)
     t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
-    proof = evidence.proof
-    for snapshot, at, through in _parts(t, evidence):
-        if proof is None or proof.number == snapshot:
-            t.run(_UNCHANGED, (snapshot, at, through))
-    doubtful: list[Row] = []
-    if proof is None:
-        doubtful += [(uri, UNKNOWN, None, None, refused) for uri, refused in t.rows(_DOUBTFUL)]
-    known = list(_judged(t, evidence, doubtful))
-    t.many(STAGE_LISTED, known)
-    linked = False
-    rows: list[StagedEntry] = []
-    for uri, *_, refused in doubtful:
-        links = _all_links(t, uri, None)
-        linked = linked or links is not None
-        rows.append(StagedEntry(uri, None, None, None, None, None, None, links, None, refused))
-    t.many(STAGE_LISTED, rows)
-    t.many(_DOUBT, (row[:4] for row in doubtful))
-    count = int(t.value("SELECT count(*) FROM temp.listed"))
-    earlier = t.one("SELECT 1 FROM temp.told WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
+    had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
     seen = any(one.at <= evidence.moment for one in evidence.snapshots)
-    return ListingResult(count - len(doubtful), len(doubtful), linked, earlier or seen)
+    return ListingResult(known, doubtful, is_linked, had_before or seen)
 
 
-def _parts(t: Transaction, evidence: Evidence) -> list[tuple[int, int, int]]:
-    """The documents of snapshots from which, or to which, every change is told: what was before the moment first."""
-    rows = t.rows("SELECT DISTINCT snapshot, at, through FROM temp.seen ORDER BY at > ?, at", (evidence.moment,))
-    return [
-        (snapshot, at, through)
-        for snapshot, at, through in rows
-        if evidence.coverage.tells(*span_of(evidence.moment, at, through))
-    ]
+class _Stated(msgspec.Struct, frozen=True, gc=False):
+    """A row of `stated`."""
 
-
-def _judged(t: Transaction, evidence: Evidence, doubtful: list[Row]) -> Iterator[StagedEntry]:
-    """What was there of the resources of which changes are told; those that nobody can tell go to `doubtful`."""
-    moment, coverage = evidence.moment, evidence.coverage
-    told = map(ToldRow._make, t.rows(_TOLD))
-    for uri, rows in groupby(told, key=itemgetter(0)):
-        changes = [ToldChange(row.low, row.high, row.change, row.n) for row in rows]
-        before = max((change.low for change in changes if change.high <= moment), default=None)
-        state = state_at(moment, changes, _sightings(t, evidence, uri), coverage)
-        if isinstance(state, Absent):
-            continue
-        if isinstance(state, Listed | Changed):
-            table = "seen" if isinstance(state, Listed) else "told"
-            row = t.one(f"SELECT {STAGED_COLUMNS} FROM temp.{table} WHERE n = ?", (state.row,))  # noqa: S608
-            assert row is not None
-            entry = StagedEntry(*row)
-            if isinstance(state, Changed):
-                t.run("INSERT OR REPLACE INTO temp.dated(uri, at) VALUES (?, ?)", (uri, before))
-            if entry.hash is None:
-                t.run(_DOUBT, (uri, WITHOUT_HASH, before, state.changed_after))
-            yield entry._replace(links=_all_links(t, uri, entry.links))
-            continue
-        refused = t.value("SELECT max(refused) FROM temp.told WHERE uri = ?", (uri,))
-        doubtful.append((uri, UNKNOWN if isinstance(state, Unknown) else EXISTED, before, state.changed_after, refused))
-
-
-class ToldRow(NamedTuple):
-    """A row of `temp.told`, as far as it takes part in the judgement."""
-
-    uri: str
     n: int
+    document: int
+    change: str | None
     low: int
     high: int
-    change: str
+    entry: StagedEntry
+
+    @classmethod
+    def of(cls, row: Row) -> _Stated:
+        n, document, change, low, high, *entry = row
+        return cls(n, document, change, low, high, StagedEntry(*entry))
+
+    @property
+    def uri(self) -> str:
+        return self.entry.uri
 
 
-def _sightings(t: Transaction, evidence: Evidence, uri: str) -> list[Sighting]:
-    found = {snapshot: Sighting(at, through, n) for snapshot, at, through, n in t.rows(_OF_RESOURCE, (uri,))}
-    for one in evidence.snapshots:
-        if one.is_whole and one.number not in found:
-            found[one.number] = Sighting(one.at, one.through)
-    return list(found.values())
+class _Judge:
+    """Judges the resources of a set, one after another."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._moment = evidence.moment
+        self._coverage = evidence.coverage
+        proof = evidence.proof
+        self._first = None if proof is None else proof.number
+        self._is_listed_now = self._first == PRESENT
+        self._whole = [Sighting(one.at, one.through) for one in evidence.snapshots if one.is_whole]
+        self._numbers = [one.number for one in evidence.snapshots if one.is_whole]
+
+    def judged(self, rows: list[_Stated]) -> tuple[StagedEntry, JudgedState] | None:
+        """The entry of a resource as it was, and what is known of it, by all that is stated; None: it was not there."""
+        changes = [row for row in rows if row.change is not None]
+        told = [ToldChange(row.low, row.high, row.change or "", row.n) for row in changes]
+        state = state_at(self._moment, told, self._sightings(rows), self._coverage)
+        if isinstance(state, Absent):
+            return None
+        if isinstance(state, Listed | Changed):
+            own = next(row.entry for row in rows if row.n == state.row)
+        else:
+            refused = max(row.entry.refused for row in changes or rows)
+            own = StagedEntry(rows[0].uri, None, None, None, None, None, None, None, None, refused)
+        entry = own._replace(links=_all_links(own.links, rows))
+        before = max((change.low for change in told if change.high <= self._moment), default=None)
+        since = second_before(self._moment)
+        has_rested = not any(change.low <= self._moment and change.high > since for change in told)
+        number = _NUMBERS[type(state)]
+        is_present = self._is_present(state, entry, rows)
+        return entry, JudgedState(entry.uri, number, before, state.changed_after, is_present, has_rested)
+
+    def _sightings(self, rows: list[_Stated]) -> list[Sighting]:
+        """What snapshots say, that which proves most first; then those of before the moment, the earliest first."""
+        seen = {row.document: Sighting(row.low, row.high, row.n) for row in rows if row.change is None}
+        for number, nothing in zip(self._numbers, self._whole, strict=True):
+            seen.setdefault(number, nothing)
+        order = sorted(seen.items(), key=lambda one: (one[0] != self._first, one[1].at > self._moment, one[1].at))
+        return [sighting for _, sighting in order]
+
+    def _is_present(self, state: StateAt, entry: StagedEntry, rows: list[_Stated]) -> bool:
+        """Whether the present list has the state, and no change is told that is later than that.
+
+        What was changed since, and has no hash to tell that by, is asked for as it was.
+        """
+        now = next((row for row in rows if row.change is None and row.document == PRESENT), None)
+        if now is None or not isinstance(state, Listed | Changed):
+            return False
+        if any(row.change is not None and row.low > max(self._moment, now.high) for row in rows):
+            return False
+        if entry.hash is not None:
+            return _same_hash(entry.hash, now.entry.hash)
+        if state.changed_after is not None:
+            return False
+        told = entry.length is not None and entry.lastmod is not None
+        same = (entry.length, entry.lastmod) == (now.entry.length, now.entry.lastmod)
+        return (told and same) or self._is_listed_now
 
 
-def _all_links(t: Transaction, uri: str, own: str | None) -> str | None:
+_NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
+
+
+def _same_hash(one: str, other: str | None) -> bool:
+    """Whether two `hash` attributes have a digest in common and none that differs."""
+    if one == other:
+        return True
+    if other is None:
+        return False
+    theirs = {digest.algorithm: digest.hex for digest in parse_hash(other).digests}
+    shared = [digest for digest in parse_hash(one).digests if digest.algorithm in theirs]
+    return bool(shared) and all(theirs[digest.algorithm] == digest.hex for digest in shared)
+
+
+def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
     """The links of the state itself, and those to all states that any entry of the resource has."""
     missing = [rel for rel in _OF_ALL_STATES if not links_of(own, rel)]
-    if missing:
-        for (kept,) in t.rows(_LINKS, (uri,)):
-            more = [link for rel in missing for link in links_of(kept, rel)]
-            if more:
-                return encode_links([*from_json(own or "[]", list[Link]), *more])
+    for row in sorted(rows, key=lambda row: (row.change is not None, -row.n)) if missing else ():
+        more = [link for rel in missing for link in links_of(row.entry.links, rel)]
+        if more:
+            return encode_links([*from_json(own or "[]", list[Link]), *more])
     return own

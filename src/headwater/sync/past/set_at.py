@@ -7,7 +7,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.filters import Scope
 from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.listing import ListingResult, fill_listed
+from headwater.sync.past.listing import CHANGED, ListingResult, fill_listed
 from headwater.sync.past.version_applier import VersionApplier
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
@@ -22,7 +22,10 @@ from headwater.transport.fetch import DeadlineMet
 _FORGOTTEN = (
     "DELETE FROM failures WHERE set_id = ? AND coalesce(wait_until, 0) <= ? AND uri NOT IN (SELECT uri FROM temp.work)"
 )
-_DATED = "UPDATE temp.work AS w SET changed_at = d.at FROM temp.dated d WHERE d.uri = w.uri"
+_DATED = (
+    "UPDATE temp.work AS w SET changed_at = p.changed_before FROM temp.past p"  # noqa: S608  our own number
+    f" WHERE p.uri = w.uri AND p.state = {CHANGED}"
+)
 _IN_USE = (
     "SELECT 1 FROM resources UNION ALL SELECT 1 FROM failures UNION ALL SELECT 1 FROM sets WHERE position IS NOT NULL"
     " LIMIT 1"
