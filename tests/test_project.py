@@ -48,7 +48,7 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 22_304,
+    "sync": 22_154,
     "top": 1_083,
     "transport": 2_403,
     "triplestores": 917,
@@ -56,7 +56,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 426
+MOST_MODULES = 425
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

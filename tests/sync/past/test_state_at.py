@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
+from headwater.sync.archives.coverage import ToldPeriods
 from headwater.sync.moment import check_past, moment_of
 from headwater.sync.past.state_at import (
     Absent,
@@ -16,7 +17,6 @@ from headwater.sync.past.state_at import (
     Sighting,
     StateAt,
     ToldChange,
-    ToldPeriods,
     Unknown,
     state_at,
 )

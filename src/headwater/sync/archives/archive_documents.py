@@ -13,7 +13,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.archives.coverage import ListedDocument, covering
+from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, read_head
 from headwater.sync.lists.entries import ListContext, ListDocuments
@@ -224,9 +224,10 @@ def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> Ar
     except SourceFault as fault:
         documents.warn("RS-ARC-34", f"the Change List Archive cannot be used: {fault.what}", uri)
         return None
-    found = covering(archive.documents, after, begin)
-    if found.hole is not None:
-        first, last = format_micros(found.hole.after), format_micros(found.hole.before or begin)
+    hole = ToldPeriods.of_lists(archive.documents).hole(after, begin - 1)
+    if hole is not None:
+        first, last = format_micros(hole[0]), format_micros(hole[1] + 1)
         documents.warn("RS-ARC-19", f"the Change List Archive has nothing of {first} to {last}", uri)
         return None
-    return ArchivedChanges(uri, found.lists)
+    oldest_first = sorted(archive.documents, key=lambda one: (one.from_ or 0, one.until or 0))
+    return ArchivedChanges(uri, touching(oldest_first, after, begin))

@@ -12,7 +12,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.sync.archives.archive_documents import listed
-from headwater.sync.archives.coverage import ListedDocument, covering
+from headwater.sync.archives.coverage import ListedDocument, ToldPeriods
 from headwater.sync.faults import WrongDocument
 from headwater.sync.lists.documents import (
     DocumentRead,
@@ -92,7 +92,8 @@ class ChangeListChain(DocumentsOver[ListDocuments]):
         if own.kind is not Kind.CHANGE_LIST_INDEX or told.from_ is None:
             return
         lists = [listed(one) for one in parts]
-        if told.until is not None and covering(lists, told.from_, told.until).hole is not None:
+        covered = ToldPeriods.of_lists(lists)
+        if told.until is not None and covered.hole(told.from_ - 1, told.until - 1) is not None:
             raise WrongDocument("the archived index leaves out changes", where=told.uri, rule="RS-ARC-19")
         self._told |= {one.uri: one for one in lists}
 

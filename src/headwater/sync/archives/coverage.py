@@ -1,4 +1,4 @@
-"""The coverage of a time by lists: which Change Lists tell of it without a hole.
+"""The coverage of a time by Change Lists: of which periods every change is told, and which lists can tell of one.
 
 Pure rules over values; all times are the source's, in whole microseconds. A Change List tells of the changes from its
 `from` on, up to its `until` (AMB-11): of two lists that follow each other without a hole the second begins where the
@@ -7,11 +7,12 @@ first ends, or earlier. Whether that is so only the times tell (RS-ARC-19).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from headwater.sync.lists.position import IndexedList
+from headwater.sync.lists.position import IndexedList, is_past
 
 
 class ListedDocument(IndexedList, frozen=True, kw_only=True):
@@ -25,53 +26,58 @@ class ListedDocument(IndexedList, frozen=True, kw_only=True):
     completed: int | None = None
 
 
-class Hole(msgspec.Struct, frozen=True):
-    """Changes after `after` and before `before` are in no list; `before` None: none later is known."""
+class ToldPeriods(msgspec.Struct, frozen=True):
+    """The periods of which every change is told: apart from each other, in order, both ends included."""
 
-    after: int
-    before: int | None
+    periods: tuple[tuple[int, int], ...] = ()
 
+    @classmethod
+    def of(cls, lists: Iterable[tuple[int, int]]) -> ToldPeriods:
+        """What Change Lists cover that begin at `from` and end at `until`.
 
-class ListCoverage(msgspec.Struct, frozen=True):
-    """The Change Lists that tell of a span of time, oldest first, and where they leave it out first."""
+        A change at the very `until` of a list may stand in the next one alone (AMB-11): only where there is none that
+        begins later the end belongs to it.
+        """
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted(lists):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        whole = [(begin, end - 1) for begin, end in merged[:-1]] + merged[-1:]
+        return cls(tuple((begin, end) for begin, end in whole if begin <= end))
 
-    lists: tuple[ListedDocument, ...] = ()
-    hole: Hole | None = None
+    def tells(self, after: int, until: int) -> bool:
+        """Whether all changes later than `after`, up to and with `until`, are told."""
+        return after >= until or any(begin <= after + 1 and until <= end for begin, end in self.periods)
 
+    def hole(self, after: int, until: int) -> tuple[int, int] | None:
+        """The first part of a period of which the changes are not told: later than one moment, up to another."""
+        for begin, end in self.periods:
+            if begin > after + 1:
+                break
+            after = max(after, end)
+        if after >= until:
+            return None
+        later = [begin - 1 for begin, _ in self.periods if begin > after]
+        return after, min([until, *later])
 
-def covering(lists: Sequence[ListedDocument], after: int, last: int) -> ListCoverage:
-    """The fewest lists that tell of all changes later than `after`, up to those at `last` (RS-ARC-34).
-
-    Lists may overlap and come in any order; those without `from` tell of nothing that could be relied upon. Lists that
-    end just at `after`, or begin just at `last`, are among them: a change may have that very time (AMB-11).
-    """
-    known = sorted((one for one in lists if one.from_ is not None), key=_by_times)
-    chosen = [one for one in known if one.until == after and one.from_ != after]
-    reach, place = after, 0
-    while reach <= last:
-        best: ListedDocument | None = None
-        while place < len(known) and (known[place].from_ or 0) <= reach:
-            one = known[place]
-            place += 1
-            if _end(one) > reach and (best is None or _end(one) > _end(best)):
-                best = one
-        if best is None:
-            break
-        chosen.append(best)
-        if best.until is None:
-            return ListCoverage(tuple(chosen))
-        reach = best.until
-    if reach >= last:
-        return ListCoverage(tuple(chosen))
-    return ListCoverage(tuple(chosen), Hole(reach, known[place].from_ if place < len(known) else None))
-
-
-_NEVER = 1 << 63
+    @classmethod
+    def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
+        """What these Change Lists cover; one without `from` tells of nothing that could be relied upon."""
+        return cls.of((one.from_, _NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
 
 
-def _by_times(one: ListedDocument) -> tuple[int, int]:
-    return one.from_ or 0, _end(one)
+_NEVER = 1 << 62
+_List = TypeVar("_List", bound=IndexedList)
 
 
-def _end(one: ListedDocument) -> int:
-    return _NEVER if one.until is None else one.until
+def touching(lists: Sequence[_List], after: int, until: int) -> list[_List]:
+    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11)."""
+    return [one for one in lists if _may_hold(one, after, until)]
+
+
+def _may_hold(one: IndexedList, after: int, until: int) -> bool:
+    if one.from_ is not None and one.from_ > until:
+        return False
+    return one.until is None or not is_past(one.until, after)

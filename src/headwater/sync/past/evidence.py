@@ -22,13 +22,13 @@ from headwater.sync.archives.archive_documents import (
     RESOURCE_LIST_ARCHIVE,
     read_archive,
 )
-from headwater.sync.archives.coverage import ListedDocument
+from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Position, change_order, is_past
+from headwater.sync.lists.position import IndexedList, Position, change_order
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
 from headwater.sync.lists.staging import ChangeListStaging
-from headwater.sync.past.state_at import ToldPeriods, span_of
+from headwater.sync.past.state_at import span_of
 from headwater.sync.source_times import SECOND, last_micros, micros
 from headwater.sync.state.schema import LISTED
 from headwater.sync.state.set_rows import Offer
@@ -75,17 +75,6 @@ def first_after(snapshots: Sequence[ListedDocument], moment: int) -> ListedDocum
     """The snapshot with the smallest `at` that is later than the moment."""
     known = [one for one in snapshots if one.at is not None and one.at > moment]
     return min(known, key=lambda one: one.at or 0, default=None)
-
-
-def touching(lists: Sequence[IndexedList], after: int, until: int) -> list[IndexedList]:
-    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11)."""
-    return [one for one in lists if _may_hold(one, after, until)]
-
-
-def _may_hold(one: IndexedList, after: int, until: int) -> bool:
-    if one.from_ is not None and one.from_ > until:
-        return False
-    return one.until is None or not is_past(one.until, after)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):

@@ -7,46 +7,11 @@ source, in microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-
-class ToldPeriods(msgspec.Struct, frozen=True):
-    """The periods of which every change is told: apart from each other, in order, both ends included."""
-
-    periods: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(cls, lists: Iterable[tuple[int, int]]) -> ToldPeriods:
-        """What Change Lists cover that begin at `from` and end at `until`.
-
-        A change at the very `until` of a list may stand in the next one alone (AMB-11): only where there is none that
-        begins later the end belongs to it.
-        """
-        merged: list[tuple[int, int]] = []
-        for begin, end in sorted(lists):
-            if merged and begin <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            else:
-                merged.append((begin, end))
-        whole = [(begin, end - 1) for begin, end in merged[:-1]] + merged[-1:]
-        return cls(tuple((begin, end) for begin, end in whole if begin <= end))
-
-    def tells(self, after: int, until: int) -> bool:
-        """Whether all changes later than `after`, up to and with `until`, are told."""
-        return after >= until or any(begin <= after + 1 and until <= end for begin, end in self.periods)
-
-    def hole(self, after: int, until: int) -> tuple[int, int] | None:
-        """The first part of a period of which the changes are not told: later than one moment, up to another."""
-        for begin, end in self.periods:
-            if begin > after + 1:
-                break
-            after = max(after, end)
-        if after >= until:
-            return None
-        later = [begin - 1 for begin, _ in self.periods if begin > after]
-        return after, min([until, *later])
+from headwater.sync.archives.coverage import ToldPeriods
 
 
 class ToldChange(msgspec.Struct, frozen=True, gc=False):
