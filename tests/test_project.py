@@ -48,7 +48,7 @@ LINES = {
     "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 22_154,
+    "sync": 22_146,
     "top": 1_083,
     "transport": 2_403,
     "triplestores": 917,

@@ -6,7 +6,7 @@ brings otherwise, is left to single requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +27,6 @@ MOST_UNDER_WAY = 2
 """Answers that are asked for at a time: while one is read the next is made, sent and buffered. A source that makes more
 of them at once only gives the first one more slowly; measured with 4, the reader waited for a whole second at first."""
 
-_MOST_BROKEN = 2
 _ROOM_OCTETS = 64 << 20
 """What an answer may have beyond twice the listed octets: names, manifest, and resources that grew."""
 
@@ -66,40 +65,37 @@ class OnDemand:
         database: Database,
         offer: DumpOffer,
         temp: str,
-        take: Callable[[Path, PackageLimits], None],
         objection: Callable[[str], str | None],
     ) -> None:
-        """`take` takes one answer, a file among the temporary ones. Raises what it raises."""
         self._transport = transport
         self._database = database
         self._offer = offer
         self._temp = temp
-        self._take = take
         self._objection = objection
         self._last_n = 0
         self._under_way: set[Path] = set()
         self.requests = self.octets = 0
 
-    def run(self, bounds: BatchBounds) -> None:
-        """Ask until everything was asked for. Raises SourceFault, with the rest left, where the source fails at it."""
+    def answers(self, bounds: BatchBounds) -> Generator[tuple[Path, PackageLimits] | SourceFault, None, None]:
+        """Ask for everything; each answer as a file, which is removed afterwards, or why there is none."""
         if objection := self._objection(self._offer.href):
-            raise SourceFault(f"not requested: {objection}", code="HW-PKG-14", where=self._offer.href, rule="DST-S12")
-        broken: list[SourceFault] = []
+            what = f"not requested: {objection}"
+            yield SourceFault(what, code="HW-PKG-14", where=self._offer.href, rule="DST-S12")
+            return
         answers = self._transport.many(self._fetches(bounds))
         try:
             for fetched in answers:
+                path = Path(fetched.fetch.into or "")
+                self._under_way.discard(path)
+                self.octets += fetched.octets
                 try:
-                    self._answered(fetched)
-                except SourceFault as fault:
-                    broken.append(fault)
-                    if len(broken) >= _MOST_BROKEN:
-                        break
+                    yield self._refusal(fetched) or (path, PackageLimits(octets=fetched.fetch.max_octets))
+                finally:
+                    path.unlink(missing_ok=True)
         finally:
             answers.close()
             for path in self._under_way:
                 path.unlink(missing_ok=True)
-        if broken:
-            raise broken[0]
 
     def _fetches(self, bounds: BatchBounds) -> Iterator[Fetch | None]:
         """The request for each batch; None as long as enough are under way."""
@@ -154,22 +150,17 @@ class OnDemand:
                 rows.append(row)
         return rows
 
-    def _answered(self, fetched: Fetched) -> None:
-        path = Path(fetched.fetch.into or "")
-        self._under_way.discard(path)
-        self.octets += fetched.octets
-        try:
-            if fetched.failure is not None:
-                raise self._refused(fetched.failure.text)
-            if fetched.status != 200:
-                limits = _Refusal()
-                with suppress(msgspec.MsgspecError):
-                    limits = from_json(fetched.body, _Refusal)
-                said = f"; its limits are {limits.limits}" if limits.limits else ""
-                raise self._refused(f"HTTP status {fetched.status}{said}")
-            self._take(path, PackageLimits(octets=fetched.fetch.max_octets))
-        finally:
-            path.unlink(missing_ok=True)
+    def _refusal(self, fetched: Fetched) -> SourceFault | None:
+        """Why an answer is none; None: it is one."""
+        if fetched.failure is not None:
+            return self._refused(fetched.failure.text)
+        if fetched.status == 200:
+            return None
+        limits = _Refusal()
+        with suppress(msgspec.MsgspecError):
+            limits = from_json(fetched.body, _Refusal)
+        said = f"; its limits are {limits.limits}" if limits.limits else ""
+        return self._refused(f"HTTP status {fetched.status}{said}")
 
     def _refused(self, reason: str) -> SourceFault:
         return SourceFault(f"no package on demand: {reason}", code="HW-PKG-14", where=self._offer.href, rule="DST-F1")

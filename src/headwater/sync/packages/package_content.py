@@ -1,4 +1,4 @@
-"""The content of one package, in a file: its manifest is staged and joined with the work, what is wanted is placed.
+"""The content of one package, in a file: what its manifest says of resources, and the members that are wanted.
 
 The manifest inside the package counts (DST-P2). What it says of the package's moment should be what the dump says of it
 (DST-P8); of another kind than the dump it makes the package unusable (DST-P7).
@@ -10,18 +10,26 @@ import datetime as dt
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
+from typing import NamedTuple
 
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.packages.faults import BadPackage
 from headwater.packages.package import PackageFile
+from headwater.packages.zip_directory import ZipMember, is_small
+from headwater.packages.zip_format import STORED
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
-from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Scope
-from headwater.sync.lists.entries import EntryFilter
+from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import ListedPackage
-from headwater.sync.packages.placing import MemberPlacing, StatedByManifest, WantedMember
-from headwater.sync.source_times import micros
+from headwater.sync.packages.placing import MemberBlock, MemberFile, MemberPlacing
+from headwater.sync.source_times import micros, mtime_ns
 from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 
 Warn = Callable[[str, str, str | None], None]
@@ -32,58 +40,69 @@ MANIFESTS = {
 }
 """The kind of the manifests in the packages of a dump (DST-P7)."""
 
-_STAGE = "INSERT INTO temp.packed(place, name, uri, hash, length, lastmod, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_ANOTHER = "substr(p.hash, 1, instr(p.hash, ':')) = substr(w.hash, 1, instr(w.hash, ':')) AND p.hash <> w.hash"
-"""Whether the manifest itself says that the member is in another state than the listed one."""
-
-_WANTED = f"FROM temp.packed p CROSS JOIN temp.work w ON w.uri = p.uri WHERE {ELIGIBLE} AND NOT coalesce({_ANOTHER}, 0)"
-_KEEP = (
-    f"DELETE FROM temp.packed WHERE place NOT IN (SELECT place FROM (SELECT p.place, max(({{}}) * {1 << 40} + p.place)"  # noqa: S608
-    f" {_WANTED} GROUP BY w.n))"
-)
-"""Of several states of a resource the last one counts, of those that agree with what is listed if there are any."""
-
-_COUNTS = f"SELECT count(*), count(*) - count(w.hash) {_WANTED}"
-
-_AGREES = "coalesce(w.lastmod = p.lastmod, w.known_at = p.at, 0)"
-"""Whether the manifest speaks of the very state that is listed, as far as times tell."""
-
-_AGREES_AS_LISTED = f"""(w.lastmod IS p.lastmod AND w.length IS p.length AND w.hash IS p.hash
-  AND ({_AGREES} OR w.changed_at IS NULL OR p.at IS NULL))"""
-"""The same where this very manifest is what lists it."""
-
 _CHUNK = 2_000
 """So many files are noted as about to be placed at a time: each note waits for the disk, and a run after a kill looks
 at them all."""
 
-_WORK = ", ".join(f"w.{name}" for name in COLUMNS)
+_WANTED = (
+    f"SELECT {', '.join(f'w.{name}' for name in COLUMNS)} FROM json_each(?) u CROSS JOIN temp.work w"  # noqa: S608
+    f" ON w.uri = u.value WHERE {ELIGIBLE}"
+)
+
+
+class StatedMember(NamedTuple):
+    """What the manifest says of a resource, and the member with its octets."""
+
+    member: ZipMember
+    hash: str | None
+    length: int | None
+    lastmod: int | None
+    at: int | None
+
+    def contradicts(self, work: Work) -> bool:
+        """Whether the manifest itself says that this is another state than the listed one."""
+        if self.hash is None or work.hash is None or self.hash == work.hash:
+            return False
+        return self.hash.partition(":")[0] == work.hash.partition(":")[0]
+
+    def is_state_of(self, work: Work, *, as_listed: bool) -> bool:
+        """Whether the manifest speaks of the very state that is listed, as far as times tell.
+
+        `as_listed`: this very manifest is what lists it.
+        """
+        if self.lastmod is not None and work.lastmod is not None:
+            is_same = self.lastmod == work.lastmod
+        else:
+            is_same = self.at is not None and self.at == work.known_at
+        if not as_listed:
+            return is_same
+        said, listed = (self.lastmod, self.length, self.hash), (work.lastmod, work.length, work.hash)
+        return said == listed and (is_same or work.changed_at is None or self.at is None)
 
 
 class PackageContent:
-    """The content of one package; staged in place of that of the package before."""
+    """The content of one package, of which some is wanted."""
 
     def __init__(
         self,
-        database: Database,
         package: PackageFile,
         listed: ListedPackage | None,
         scope: Scope,
         warn: Warn,
-        *,
-        is_list: bool = False,
+        failed: Callable[[SourceFault], None],
+        is_list: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`listed`: what a dump says of the package; None: it was made on demand. `is_list`: this very manifest lists
-        what is wanted of it (DST-D). Raises BadPackage."""
-        self._database = database
+        """`listed`: what a dump says of the package; None: it was made on demand. `failed` is called where a member is
+        not what the package says of it. `is_list`: whether this very manifest lists what is wanted of it (DST-D).
+        Raises BadPackage."""
         self._package = package
         self._listed = listed
-        self._uris = EntryFilter(scope)
-        self._agrees = "0" if listed is None else _AGREES_AS_LISTED if is_list else _AGREES
-        with database.write() as t:
-            t.run("DELETE FROM temp.packed")
-            t.many(_STAGE, self._rows())
-            t.run(_KEEP.format(self._agrees))
-            self._count, self.unverifiable = t.one(_COUNTS) or (0, 0)
+        self._objection = scope.objection
+        self._failed = failed
+        self._is_list = is_list
+        self._is_damaged = False
+        self._states = self._read(EntryFilter(scope))
+        self.unverifiable = 0
         """How many of those that are wanted have no listed hash."""
 
         if listed is not None:
@@ -91,9 +110,11 @@ class PackageContent:
             tell_moments(warn, listed, package.document)
             self._tell_problems(warn, listed)
 
-    def _rows(self) -> Iterator[Row]:
+    def _read(self, uris: EntryFilter) -> dict[str, tuple[StatedMember, ...]]:
+        """What the manifest says of each resource, in its order."""
+        states: dict[str, tuple[StatedMember, ...]] = {}
         at: int | None = None
-        for place, packaged in enumerate(self._package.entries(), 1):
+        for packaged in self._package.entries():
             if at is None:
                 head = self._package.document
                 at = _micros(head.at) if head is not None else None
@@ -101,8 +122,10 @@ class PackageContent:
             entry, member = packaged.entry, packaged.member
             if member is not None:
                 moment = at if entry.datetime is None else _micros(entry.datetime)
-                uri = self._uris.uri(entry.loc)
-                yield place, member.name, uri, entry.hash, entry.length, _micros(entry.lastmod), moment
+                uri = uris.uri(entry.loc)
+                stated = StatedMember(member, entry.hash, entry.length, _micros(entry.lastmod), moment)
+                states[uri] = (*states.get(uri, ()), stated)
+        return states
 
     def _tell_problems(self, warn: Warn, listed: ListedPackage) -> None:
         """What the manifest names and the package has not, and the other way round (DST-P4)."""
@@ -115,44 +138,83 @@ class PackageContent:
             said = f"{undeclared:,} members of a package are in no entry of its manifest: they are ignored"
             warn("DST-P4", said, listed.uri)
 
-    def place(self, placing: MemberPlacing, results: ResultLog, objection: Callable[[str], str | None]) -> None:
-        """Place what is wanted.
+    def damaged(self, fault: BadPackage) -> None:
+        """A member is not what the package says of it: no more are taken."""
+        if not self._is_damaged:
+            self._is_damaged = True
+            self._failed(fault)
 
-        `objection`: what the scope, which is another by now perhaps, says of what an earlier run has failed to fetch.
-        Raises BadPackage where a member is not what the package says of it: the rest is left.
-        """
-        with closing(self._members(results, objection)) as members:
-            placing.place(self._package.directory, members, self._count)
+    def blocks(self, results: ResultLog, placing: MemberPlacing) -> Iterator[MemberBlock]:
+        """The members that are wanted and can be verified, with their work; what is large is placed at once."""
+        block = MemberBlock(self)
+        with closing(self._wanted(results)) as all_wanted:
+            for work, stated in all_wanted:
+                member, demanded = stated.member, self._demanded(work, stated)
+                self.unverifiable += work.hash is None
+                if demanded is None or member.octets > placing.largest or work.length not in (None, member.octets):
+                    results.left(work)
+                    continue
+                try:
+                    if is_small(member):
+                        block.add(work, self._file(work, member, demanded))
+                    else:
+                        placing.place_large(work, self._package.directory.blocks(member), *demanded)
+                except BadPackage as fault:
+                    results.left(work)
+                    self.damaged(fault)
+                if self._is_damaged:
+                    break
+                if block.is_full:
+                    yield block
+                    block = MemberBlock(self)
+        if block.works:
+            yield block
 
-    def _members(
-        self, results: ResultLog, objection: Callable[[str], str | None]
-    ) -> Generator[WantedMember, None, None]:
-        """The members that are wanted, with their work noted as about to be placed."""
-        columns = f"SELECT p.place, p.name, p.hash, p.length, {self._agrees}, {_WORK}"
-        query = f"{columns} {_WANTED} AND p.place > ? ORDER BY p.place LIMIT {_CHUNK}"
-        told: list[Row] = [(0,)]
+    def _file(self, work: Work, member: ZipMember, demanded: tuple[str, str | None]) -> MemberFile:
+        record = member.record
+        packed = self._package.directory.packed(member)
+        said = record.plain, record.crc, record.method != STORED
+        return f"{work.n}-member", work.path, mtime_ns(work.lastmod), packed, *said, *demanded
 
-        def select(t: Transaction) -> list[Row]:
-            told[:] = t.fetch(query, (told[-1][0],))
-            return [row[5:] for row in told]
-
-        while works := deque(results.take(select)):
+    def _wanted(self, results: ResultLog) -> Generator[tuple[Work, StatedMember], None, None]:
+        """What is wanted of the package, taken from the work; what is not yielded is left."""
+        uris = list(self._states)
+        for start in range(0, len(uris), _CHUNK):
+            some = msgspec.json.encode(uris[start : start + _CHUNK]).decode()
+            works = deque(results.take(partial(Transaction.fetch, sql=_WANTED, values=(some,))))
             try:
-                for _, name, hash_, length, agreed, *_ in told:
+                while works:
                     work = works.popleft()
-                    member = self._package.directory.get(name)
-                    assert member is not None
-                    if _is_refused(work, objection):
+                    stated = self._stated_of(work)
+                    if stated is None or (work.tries is not None and self._objection(work.loc) is not None):
                         results.left(work)
                     else:
-                        yield WantedMember(work, member, StatedByManifest(hash_, length) if agreed else None)
+                        yield work, stated
             finally:
                 for work in works:
                     results.left(work)
 
+    def _stated_of(self, work: Work) -> StatedMember | None:
+        """Of several states of a resource the last one counts, of those that agree with what is listed if any do."""
+        states = [one for one in self._states[work.uri] if not one.contradicts(work)]
+        if len(states) > 1:
+            states = [one for one in states if self._agrees(work, one)] or states
+        return states[-1] if states else None
 
-def _is_refused(work: Work, objection: Callable[[str], str | None]) -> bool:
-    return work.tries is not None and objection(work.loc) is not None
+    def _agrees(self, work: Work, stated: StatedMember) -> bool:
+        return self._listed is not None and stated.is_state_of(work, as_listed=self._is_list())
+
+    def _demanded(self, work: Work, stated: StatedMember) -> tuple[str, str | None] | None:
+        """Algorithm and hex of the digest that a member must have, None for one that may have any; None where it cannot
+        be verified. Where no digest is listed that can be computed, what is stated by the manifest counts (DST-P5)."""
+        digest = strongest_of(work.hash)
+        if digest is None:
+            if not self._agrees(work, stated) or stated.length not in (None, stated.member.octets):
+                return None
+            if canonical_hash_of(work.extra) is not None:
+                return None  # to be verified by what it says, which a transfer does
+            digest = strongest_of(stated.hash)
+        return ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
 
 
 def tell_moments(warn: Warn, package: ListedPackage, manifest: Document) -> None:

@@ -6,23 +6,24 @@ run (`transfer/resources`). A package that fails costs a notice, and nothing els
 
 from __future__ import annotations
 
-from itertools import chain
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.packages.limits import PackageLimits
 from headwater.packages.package import read_package
 from headwater.progress import Done, Progress
+from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Row, Transaction
-from headwater.sync.copy.file_tree import FileTree, printable_path
+from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.filters import Scope
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
 from headwater.sync.packages.package_download import PackageDownload
-from headwater.sync.packages.placing import MemberPlacing
+from headwater.sync.packages.placing import MemberBlock, MemberPlacing
 from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
@@ -34,7 +35,8 @@ from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, PlanCounts
 ON_DEMAND, SINGLE = "on demand", "single requests"
 
 _CHUNK = 1_000
-_MOST_FAILED = 3
+_MOST_FAILED, _MOST_BROKEN = 3, 2
+"""So many packages of a dump, in a row, and answers on demand may fail."""
 
 _NEXT = (
     f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND held IS NULL AND {ELIGIBLE} ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
@@ -48,11 +50,17 @@ class PackageTransfer:
         self, context: RunContext, row: SetRow, offer: Offer, counts: PlanCounts, scope: Scope, warn: Warn
     ) -> None:
         self._context = context
-        self._set = row
         self._counts = counts
         self._scope = scope
         self._warn = warn
         self._plan = TransferPlan(context, row, offer, scope, warn)
+        self._results = results = ResultLog(
+            context.database,
+            row,
+            context.run_number,
+            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
+        )
+        self._placing = MemberPlacing(context, results, counts)
         self._failed = 0
         """How many packages have failed, one after the other."""
 
@@ -77,33 +85,24 @@ class PackageTransfer:
 
         Then they are asked for on demand, from a source that offers it, and by no dump.
         """
-        tree = self._context.tree
-        assert tree is not None
         if not self._plan.is_worth_a_look():
             return []
-        results = ResultLog(
-            self._context.database,
-            self._set,
-            self._context.run_number,
-            lambda done: self._context.listener(Progress("transferring", done, results.total, self._counts.octets)),
-        )
+        ways: list[TransferWay] = []
         try:
             if self._context.adopt:
-                self._adopt(tree, results)
-            ways = self._by_dumps(tree, results) if at is None else []
-            ways += self._by_demand(tree, results, at)
+                self._adopt()
+            asked = DUMPS if at is None else ()
+            ways += [self._by_dump(packages) for one in asked if (packages := self._plan.packages(one))]
+            ways += self._by_demand(at)
         finally:
-            results.flush()
+            self._results.flush()
         return [*ways, *self._plan.not_taken]
 
-    def _adopt(self, tree: FileTree, results: ResultLog) -> None:
+    def _adopt(self) -> None:
         """What is there already is not fetched by a package either."""
-        last = 0
-
-        def select(t: Transaction) -> list[Row]:
-            return list(t.rows(_NEXT, (last,)))
-
-        while works := results.take(select):
+        tree, results, last = self._context.tree, self._results, 0
+        assert tree is not None
+        while works := results.take(partial(Transaction.fetch, sql=_NEXT, values=(last,))):
             last = works[-1].n
             for work in works:
                 found = adopt_existing(tree, work)
@@ -112,86 +111,103 @@ class PackageTransfer:
                     continue
                 self._counts.adopted += 1
                 self._context.each(Done("adopted", work.uri, printable_path(work.path)))
-                results.settled([(work, found.size, found.mtime_ns, found.digest)])
+                results.placed(work, found)
         results.flush()
+
+    def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
+        """Place what a way brings, and count it."""
+        before = self._placing.placed_count
+        self._failed = 0
+        try:
+            self._placing.place(blocks, self._plan.wanted().resources)
+        finally:
+            self._results.flush()
+            way.resources = self._placing.placed_count - before
+
+    def _note_failure(self, way: TransferWay, uri: str, fault: SourceFault) -> None:
+        """A package, or a part of it, could not be taken: it costs a notice."""
+        self._failed += 1
+        self._lost = True
+        way.fault = way.fault or str(fault)
+        self._warn(fault.rule or fault.code, fault.what, fault.where or uri)
 
     # packages of dumps
 
-    def _by_dumps(self, tree: FileTree, results: ResultLog) -> list[TransferWay]:
-        ways: dict[str, TransferWay] = {}
-        for chosen in chain.from_iterable(map(self._plan.packages, DUMPS)):
-            if self._failed >= _MOST_FAILED or not self._plan.is_any_wanted():
-                break
-            name = way_of(chosen.kind)
-            way = ways.setdefault(name, TransferWay(way=name, why=chosen.why, taken=True))
-            way.packages += 1
-            try:
-                self._take_package(chosen, tree, results, way)
-                self._failed = 0
-            except SourceFault as fault:
-                self._failed += 1
-                self._lost = True
-                way.fault = way.fault or str(fault)
-                self._warn(fault.rule or fault.code, fault.what, fault.where or chosen.package.uri)
-        return list(ways.values())
+    def _by_dump(self, packages: list[ChosenPackage]) -> TransferWay:
+        way = TransferWay(way=way_of(packages[0].kind), why=packages[0].why, taken=True)
+        self._place(way, self._blocks_of_dump(packages, way))
+        return way
 
-    def _take_package(self, chosen: ChosenPackage, tree: FileTree, results: ResultLog, way: TransferWay) -> None:
-        """Fetch one package and take what is wanted of it. Raises SourceFault."""
-        listed, objection = chosen.package, self._scope.objection
-        download = PackageDownload(self._context.transport, listed, self._context.temp, objection)
-        placing = MemberPlacing(self._context, tree, results, self._counts)
+    def _blocks_of_dump(self, packages: list[ChosenPackage], way: TransferWay) -> Iterator[MemberBlock]:
+        """What is wanted of each package; after some in a row that fail no more are fetched."""
+        for chosen in packages:
+            failed = self._failed
+            self._results.flush()
+            is_over = not self._plan.is_any_wanted() and not self._results.is_any_open
+            if failed >= _MOST_FAILED or is_over:
+                return
+            try:
+                yield from self._blocks_of_package(chosen, way)
+            except SourceFault as fault:
+                self._note_failure(way, chosen.package.uri, fault)
+            if self._failed == failed:
+                self._failed = 0
+
+    def _blocks_of_package(self, chosen: ChosenPackage, way: TransferWay) -> Iterator[MemberBlock]:
+        """Fetch one package; what is wanted of it. Raises SourceFault."""
+        listed = chosen.package
+        download = PackageDownload(self._context.transport, listed, self._context.temp, self._scope.objection)
+        failed = partial(self._note_failure, way, listed.uri)
+        way.packages += 1
         try:
             download.fetch()
             with open(download.path, "rb", buffering=1 << 20) as file:
                 package = read_package(file, kind=MANIFESTS[chosen.kind], base_uri=listed.uri)
-                is_list = self._plan.is_list(chosen.kind) and not self._lost
                 content = PackageContent(
-                    self._context.database, package, listed, self._scope, self._warn, is_list=is_list
-                )
-                content.place(placing, results, objection)
+                    package, listed, self._scope, self._warn, failed,
+                    is_list=lambda: self._plan.is_list(chosen.kind) and not self._lost,
+                )  # fmt: skip
+                yield from content.blocks(self._results, self._placing)
             if content.unverifiable and listed.digest is None:
                 said = f"neither {content.unverifiable:,} resources nor their package have a hash: its CRCs verify them"
                 self._warn("DST-P1", said, listed.uri)
         finally:
             download.remove()
-            results.flush()
-            way.resources += placing.placed_count
             way.octets += download.octets
             way.requests += download.requests
 
     # on demand
 
-    def _by_demand(self, tree: FileTree, results: ResultLog, at: str | None) -> list[TransferWay]:
-        demand = self._plan.demand()
-        if demand is None or self._plan.offer.on_demand is None:
+    def _by_demand(self, at: str | None) -> list[TransferWay]:
+        demand, offer = self._plan.demand(), self._plan.offer.on_demand
+        if demand is None or offer is None:
             return []
         choice, bounds = demand
         way = TransferWay(way=ON_DEMAND, why=choice.why, taken=choice.taken)
         if choice.taken:
-            self._ask(tree, results, way, msgspec.structs.replace(bounds, at=at))
+            self._place(way, self._blocks_on_demand(offer, msgspec.structs.replace(bounds, at=at), way))
         return [way]
 
-    def _ask(self, tree: FileTree, results: ResultLog, way: TransferWay, bounds: BatchBounds) -> None:
-        offer, context = self._plan.offer.on_demand, self._context
-        assert offer is not None
-        placing = MemberPlacing(self._context, tree, results, self._counts)
-
-        def take(path: Path, limits: PackageLimits) -> None:
-            with path.open("rb", buffering=1 << 20) as file:
-                package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
-                content = PackageContent(context.database, package, None, self._scope, self._warn)
-                content.place(placing, results, self._scope.objection)
-
-        demand = OnDemand(context.transport, context.database, offer, context.temp, take, self._scope.objection)
-        try:
-            demand.run(bounds)
-        except SourceFault as fault:
-            way.fault = str(fault)
-            self._warn(fault.rule or fault.code, fault.what, fault.where or offer.href)
-        finally:
-            results.flush()
-            way.resources, way.octets = placing.placed_count, demand.octets
-            way.packages = way.requests = demand.requests
+    def _blocks_on_demand(self, offer: DumpOffer, bounds: BatchBounds, way: TransferWay) -> Iterator[MemberBlock]:
+        """What is wanted of each answer; after some in a row that fail no more are asked for."""
+        context = self._context
+        failed = partial(self._note_failure, way, offer.href)
+        demand = OnDemand(context.transport, context.database, offer, context.temp, self._scope.objection)
+        with closing(demand.answers(bounds)) as answers:
+            for answer in answers:
+                way.packages, way.requests, way.octets = demand.requests, demand.requests, demand.octets
+                try:
+                    if isinstance(answer, SourceFault):
+                        raise answer
+                    path, limits = answer
+                    with path.open("rb", buffering=1 << 20) as file:
+                        package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
+                        content = PackageContent(package, None, self._scope, self._warn, failed)
+                        yield from content.blocks(self._results, self._placing)
+                except SourceFault as fault:
+                    failed(fault)
+                if self._failed >= _MOST_BROKEN:
+                    return
 
 
 def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[TransferWay]:

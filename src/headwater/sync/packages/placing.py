@@ -12,33 +12,29 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-
-import msgspec
+from typing import Protocol
 
 from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room, write_all
 from headwater.packages.faults import BadPackage
-from headwater.packages.zip_directory import ZipDirectory, ZipMember, is_small, unpacked
-from headwater.packages.zip_format import STORED
+from headwater.packages.zip_directory import unpacked
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
 from headwater.sync.faults import DestinationUnusable
-from headwater.sync.lists.entries import canonical_hash_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
-from headwater.sync.transfer.result_log import PlacedWork, ResultLog
-from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.work_queue import PlanCounts, Work
 
 PROCESS_FROM = 3_000
 """For fewer members, a process that places them costs more than it saves."""
 
-_BLOCK_FILES, _AHEAD = 64, 32
-"""Members of one block, and blocks that are in the hands of the process."""
+_BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 32
+"""Members of one block and their octets, and blocks that are in the hands of the process."""
 
 _FOLDER = "placing"
 """The folder of the process' temporary files."""
@@ -54,64 +50,70 @@ Outcome = tuple[str, int, int, str]
 PLACED, LEFT, DAMAGED, UNUSABLE = "placed", "left", "damaged", "unusable"
 
 
-class StatedByManifest(msgspec.Struct, frozen=True):
-    """What the manifest of a package says of a member, in the state that is listed."""
+class BlockOwner(Protocol):
+    """Who has read a block, and is told what came of it."""
 
-    hash: str | None = None
-    length: int | None = None
+    def damaged(self, fault: BadPackage) -> None:
+        """A member is not what its package says of it."""
+        ...
 
 
-class WantedMember(msgspec.Struct, frozen=True, gc=False):
-    """A member, the work that it may be, and what its manifest states where that may count."""
+class MemberBlock:
+    """Members that are placed together, with the work that each may be, and where they are read from."""
 
-    work: Work
-    member: ZipMember
-    stated: StatedByManifest | None
+    def __init__(self, owner: BlockOwner) -> None:
+        self.owner = owner
+        self.works: list[Work] = []
+        self.files: list[MemberFile] = []
+        self._octets = 0
+
+    def add(self, work: Work, file: MemberFile) -> None:
+        """Add a member."""
+        self.works.append(work)
+        self.files.append(file)
+        self._octets += len(file[3])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many members, or octets, as go to the process at a time."""
+        return len(self.files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS
 
 
 class MemberPlacing:
     """Verifies members and gives them their places."""
 
-    def __init__(self, context: RunContext, tree: FileTree, results: ResultLog, counts: PlanCounts) -> None:
+    def __init__(self, context: RunContext, results: ResultLog, counts: PlanCounts) -> None:
         self._context = context
-        self._tree = tree
         self._results = results
         self._plan = counts
-        self._largest = context.options.largest
-        self._damage: BadPackage | None = None
+        self.largest = context.options.largest
         self.placed_count = 0
 
-    def place(self, package: ZipDirectory, members: Iterable[WantedMember], count: int) -> None:
-        """Place these `count` members of a package, as far as they are what is listed; the others are left.
+    def place(self, blocks: Iterator[MemberBlock], count: int) -> None:
+        """Place what is listed of these blocks, of some `count` members; the others are left.
 
-        Raises BadPackage where one is not what the package says of it, when those that were read by then are placed.
+        With a process, blocks are read ahead of those that are placed: the next package is fetched meanwhile.
         """
-        with closing(self._answers(self._blocks(package, members), count)) as answers:
-            for works, outcomes in answers:
-                placed: list[PlacedWork] = []
-                for work, (outcome, size, time_ns, said) in zip(works, outcomes, strict=True):
+        with closing(self._answers(((block, block.files) for block in blocks), count)) as answers:
+            for block, outcomes in answers:
+                for work, (outcome, size, time_ns, said) in zip(block.works, outcomes, strict=True):
                     if outcome == PLACED:
-                        placed.append((work, size, time_ns, said))
+                        self._placed(work, size, time_ns, said)
                         continue
                     self._results.left(work)
                     if outcome == DAMAGED:
-                        self._damage = self._damage or BadPackage(said)
+                        block.owner.damaged(BadPackage(said))
                     elif outcome == UNUSABLE:
-                        self._note(placed)
-                        raise DestinationUnusable(said, where=os.fsdecode(self._tree.root))
-                self._note(placed)
-        damage, self._damage = self._damage, None
-        if damage is not None:
-            raise damage
+                        raise DestinationUnusable(said, where=self._context.destination)
 
     def _answers(
-        self, blocks: Iterator[tuple[list[Work], list[MemberFile]]], count: int
-    ) -> Generator[tuple[list[Work], list[Outcome]], None, None]:
+        self, blocks: Iterator[tuple[MemberBlock, list[MemberFile]]], count: int
+    ) -> Generator[tuple[MemberBlock, list[Outcome]], None, None]:
         """What came of each block: by a process where that pays and does no harm, else here."""
-        context, tree = self._context, self._tree
+        context, tree = self._context, _tree(self._context)
         does_harm = context.lock is None or tree.keeps_backup or context.options.max_total is not None
         if does_harm or count < PROCESS_FROM or processors() < 2:
-            yield from ((works, place_files(tree, files)) for works, files in blocks)
+            yield from ((block, place_files(tree, files)) for block, files in blocks)
             return
         temp = f"{context.temp}/{_FOLDER}"
         os.makedirs(temp, exist_ok=True)
@@ -122,7 +124,7 @@ class MemberPlacing:
             libraries=True,
             descriptors=(context.lock or 0,),
         )
-        pool: ProcessPool[list[Work]] = ProcessPool(
+        pool: ProcessPool[MemberBlock] = ProcessPool(
             program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD
         )
         try:
@@ -130,48 +132,14 @@ class MemberPlacing:
         finally:
             shutil.rmtree(temp, ignore_errors=True)
 
-    def _blocks(
-        self, package: ZipDirectory, members: Iterable[WantedMember]
-    ) -> Iterator[tuple[list[Work], list[MemberFile]]]:
-        works: list[Work] = []
-        files: list[MemberFile] = []
-        for wanted in members:
-            work, member = wanted.work, wanted.member
-            demanded = _demanded(wanted)
-            if demanded is None or member.octets > self._largest or work.length not in (None, member.octets):
-                self._results.left(work)
-                continue
-            if self._damage is not None:
-                self._results.left(work)
-                break
-            try:
-                if not is_small(member):
-                    self._place_large(package, wanted, *demanded)
-                    continue
-                record, packed = member.record, package.packed(member)
-            except BadPackage as fault:
-                self._damage = fault
-                self._results.left(work)
-                break
-            time_ns = mtime_ns(work.lastmod, None)
-            said = record.plain, record.crc, record.method != STORED
-            files.append((f"{work.n}-member", work.path, time_ns, packed, *said, *demanded))
-            works.append(work)
-            if len(files) >= _BLOCK_FILES:
-                yield works, files
-                works, files = [], []
-        if files:
-            yield works, files
-
-    def _place_large(self, package: ZipDirectory, wanted: WantedMember, algorithm: str, digest: str | None) -> None:
-        """Place a member that is written before it is verified."""
-        work, name, tree = wanted.work, f"{wanted.work.n}-member", self._tree
+    def place_large(self, work: Work, blocks: Iterator[bytes], algorithm: str, digest: str | None) -> None:
+        """Place a member that is written before it is verified. Raises what `blocks` raises."""
+        name, tree = f"{work.n}-member", _tree(self._context)
         hasher = HASHERS[algorithm]()
-        is_placed = False
         try:
             descriptor = tree.create_temporary(name)
             try:
-                for block in package.blocks(wanted.member):
+                for block in blocks:
                     hasher.update(block)
                     if tree.room is not None:
                         tree.room.check(len(block))
@@ -183,41 +151,28 @@ class MemberPlacing:
             if digest in (None, hasher.hexdigest()):
                 size, time_ns = tree.stamp(name, mtime_ns(work.lastmod, None))
                 tree.place(name, work.path)
-                is_placed = True
-                self._note([(work, size, time_ns, f"{algorithm}:{hasher.hexdigest()}")])
+                self._placed(work, size, time_ns, f"{algorithm}:{hasher.hexdigest()}")
+                return
         except PathOccupied:
             pass
         except BadPackage:
             tree.discard(name)
             raise
-        if not is_placed:
-            tree.discard(name)
-            self._results.left(work)
+        tree.discard(name)
+        self._results.left(work)
 
-    def _note(self, placed: list[PlacedWork]) -> None:
-        octets = sum([size for _, size, _, _ in placed])
-        self.placed_count += len(placed)
-        self._plan.octets += octets
+    def _placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
+        self.placed_count += 1
+        self._plan.octets += size
         if self._context.each is not ignored:
-            for work, size, _, _ in placed:
-                kind = "created" if work.held is None else "updated"
-                self._context.each(Done(kind, work.uri, printable_path(work.path), size))
-        self._results.settled(placed)
-        self._results.flush_when_due()
+            kind = "created" if work.held is None else "updated"
+            self._context.each(Done(kind, work.uri, printable_path(work.path), size))
+        self._results.placed(work, PlacedFile(work.path, size, time_ns, digest))
 
 
-def _demanded(wanted: WantedMember) -> tuple[str, str | None] | None:
-    """Algorithm and hex of the digest that a member must have, None for one that may have any; None where it cannot be
-    verified. Where no digest is listed that can be computed, what is stated by the manifest counts (DST-P5)."""
-    digest = strongest_of(wanted.work.hash)
-    if digest is None:
-        stated = wanted.stated
-        if stated is None or stated.length not in (None, wanted.member.octets):
-            return None
-        if canonical_hash_of(wanted.work.extra) is not None:
-            return None  # to be verified by what it says, which a transfer does
-        digest = strongest_of(stated.hash)
-    return ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
+def _tree(context: RunContext) -> FileTree:
+    assert context.tree is not None
+    return context.tree
 
 
 def placer(settings: tuple[bytes, bytes, int]) -> Callable[[list[MemberFile]], list[Outcome]]:

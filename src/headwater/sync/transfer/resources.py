@@ -136,20 +136,19 @@ class ResourceTransfer:
 
     def _works(self) -> Iterator[Work]:
         """What is to be fetched in this round."""
-        while chunk := self._results.next_chunk(self._round):
-            for work in chunk:
-                if self._adopt and work.is_first and work.held is None and self._adopted(work):
-                    continue
-                if self._unconfirmed.count and work.is_first and self._from_aside(work):
-                    continue
-                if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
-                    work = msgspec.structs.replace(work, attempt_json=None)
-                if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
-                    fetch = self._fetch(work)
-                    barred = FetchFailure(FailureKind.PROTOCOL, objection)
-                    self._fail(work, objection, Fetched(fetch, uri=fetch.uri, failure=barred))
-                    continue  # remembered as failed, and not in the scope any more
-                yield work
+        for work in self._results.in_round(self._round):
+            if self._adopt and work.is_first and work.held is None and self._adopted(work):
+                continue
+            if self._unconfirmed.count and work.is_first and self._from_aside(work):
+                continue
+            if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
+                work = msgspec.structs.replace(work, attempt_json=None)
+            if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
+                fetch = self._fetch(work)
+                barred = FetchFailure(FailureKind.PROTOCOL, objection)
+                self._fail(work, objection, Fetched(fetch, uri=fetch.uri, failure=barred))
+                continue  # remembered as failed, and not in the scope any more
+            yield work
 
     def _adopted(self, work: Work) -> bool:
         if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from headwater.retry import Backoff
@@ -14,12 +15,7 @@ from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
 
-PlacedWork = tuple[Work, int, int, str]
-"""Work whose file has its place; size and modification time (ns) there, and its digest."""
-
-_CHUNK = 1_000
-_BATCH = 500
-_BATCH_SETTLED = 2_500
+_BATCH = 1_000
 _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
 _NO_ANSWER_BACKOFF_SECONDS = 5
@@ -28,7 +24,7 @@ _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
-_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_BATCH}"  # noqa: S608
 
 
 class PlacedFile(NamedTuple):
@@ -72,8 +68,8 @@ _PLACED = _upsert(
 _FAILED = _upsert("failures", _FAILURE_COLUMNS, kept="first_at")
 SETTLED_ROUND = -1
 _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
-_SETTLE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
-"""What a way other than requests has settled is in no round any more."""
+_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
+_LEAVE = "UPDATE temp.work SET round = 0 WHERE n = ?"
 
 _CONFIRMED = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
@@ -83,10 +79,10 @@ _CONFIRMED = (
 
 
 class ResultLog:
-    """The work of one set, taken in order, and what came of it. `told` hears after each batch how much is done.
+    """The work of one set, taken in batches, and what came of it. `told` is called with the count of what is done.
 
-    Work is taken in rounds of requests (`next_chunk`), or as a way beside them selects it (`take`). What such a way has
-    placed (`settled`) is in no round; what it leaves (`left`) is in the same one as before.
+    What was taken is in no round any more. One of `placed`, `confirmed`, `failed`, `again` and `left` is called for
+    each; the last two put it into a round again. Results are recorded in batches, and when more is taken.
     """
 
     def __init__(self, database: Database, row: SetRow, run: int, told: Callable[[int], None]) -> None:
@@ -98,72 +94,54 @@ class ResultLog:
         self._failed: list[Row] = []
         self._confirmed: list[Row] = []
         self._again: list[Row] = []
+        self._left: list[Row] = []
         self._cleared: list[Row] = []
-        self._settled: list[int] = []
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
-        self._last_n, self._at_end = 0, False
         with database.write() as t:
             self.total, self._done, self._last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
     def has_round(self, number: int) -> bool:
-        """Whether there is anything to be done in this round; it begins at its first row."""
-        self._last_n, self._at_end = 0, False
+        """Whether there is anything to be done in this round."""
         return number <= self._last_round
 
-    def next_chunk(self, number: int) -> list[Work]:
-        """The next rows of the round, noted as about to be placed; empty at its end."""
-        if self._at_end:
-            return []
-        with self._database.write(durable=True) as t:
-            rows = t.fetch(_NEXT, (self._last_n, number))
-            if not rows:
-                return []
-            intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows])
-        self._open[intent] = len(rows)
-        self._last_n, self._at_end = rows[-1][_N], len(rows) < _CHUNK
-        return [Work(*(*row, intent)) for row in rows]
+    def in_round(self, number: int) -> Iterator[Work]:
+        """The work of a round, taken some at a time."""
+        last = 0
+        while works := self.take(partial(Transaction.fetch, sql=_NEXT, values=(last, number))):
+            last = works[-1].n
+            yield from works
 
     def take(self, select: Callable[[Transaction], list[Row]]) -> list[Work]:
-        """Rows of the work that `select` finds by `COLUMNS`, noted as about to be placed, for a way beside requests.
-
-        What has happened since the last time is recorded with it. Of each one either `settled` or `left` is told.
-        """
+        """Take the rows of the work that `select` finds by `COLUMNS`; they are noted as about to be placed."""
         with self._database.write(durable=True) as t:
             self._write(t)
             rows = select(t)
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
-        self._flushed_at = time.monotonic()
-        self._written()
+            t.many(_TAKE, _ranges([row[_N] for row in rows]))
         if rows:
             self._open[intent] = len(rows)
+        self._written()
         return [Work(*(*row, intent)) for row in rows]
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether nothing is known yet of some that was taken."""
+        return any(self._open.values())
+
     def left(self, work: Work) -> None:
-        """Nothing has come of what was taken: it waits for requests."""
-        self._open[work.intent] -= 1
-        self._waiting += 1
+        """Nothing has come of it by this way: it waits for another one."""
+        self._left.append((work.n,))
+        self._count(work, done=0)
 
     def placed(self, work: Work, file: PlacedFile) -> None:
-        """A file that a request brought has its place."""
+        """A file has its place."""
         self._placed.append(self._row(work, file))
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._cleared.append((self._set, work.uri))
         self._count(work)
-
-    def settled(self, placed: Sequence[PlacedWork]) -> None:
-        """Files have their places by a way beside requests: no round meets them again. Recorded when more is taken, or
-        by `flush_when_due`."""
-        for work, size, mtime_ns, digest in placed:
-            self._placed.append(self._row(work, PlacedFile(work.path, size, mtime_ns, digest)))
-            self._open[work.intent] -= 1
-        if self._any_failures:
-            self._cleared += [(self._set, work.uri) for work, *_ in placed]
-        self._settled += [work.n for work, *_ in placed]
-        self._done += len(placed)
-        self._waiting += len(placed)
 
     def _row(self, work: Work, file: PlacedFile) -> Row:
         return (
@@ -206,23 +184,17 @@ class ResultLog:
         if self._waiting >= _BATCH or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
             self.flush()
 
-    def flush_when_due(self) -> None:
-        """Do so where the last time is more than a second ago, or where enough has happened since."""
-        if self._waiting >= _BATCH_SETTLED or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
-            self.flush()
-
     def flush(self) -> None:
         """Record what has happened since the last time, in one transaction."""
-        self._flushed_at = time.monotonic()
         if self._waiting:
             with self._database.write() as t:
                 self._write(t)
         self._written()
 
     def _written(self) -> None:
-        for rows in (self._placed, self._failed, self._confirmed, self._again, self._cleared):
+        self._flushed_at = time.monotonic()
+        for rows in (self._placed, self._failed, self._confirmed, self._again, self._left, self._cleared):
             rows.clear()
-        self._settled.clear()
         self._waiting = 0
         self._told(self._done)
 
@@ -235,7 +207,7 @@ class ResultLog:
         t.many("DELETE FROM intents WHERE id = ?", over)
         for (intent,) in over:
             del self._open[intent]
-        t.many(_SETTLE, _ranges(self._settled))
+        t.many(_LEAVE, self._left)
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
 
 
