@@ -23,11 +23,11 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
     packing = DumpPacking(job, Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.packings == 1
-    assert is_renewing or packing.due_at() <= time.monotonic(), "there may be more"
+    assert is_renewing or packing.due_at <= time.monotonic(), "there may be more"
     packing.run()
     packing.run()
     assert packing.health.packings == 2
-    assert packing.due_at() > time.monotonic()
+    assert packing.due_at > time.monotonic()
 
 
 def test_who_scans_is_told_of_resources_that_are_not_as_they_were_recorded() -> None:
@@ -52,8 +52,8 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     def looks(until: float) -> int:
         nonlocal now
         count = 0
-        while packing.due_at() <= until:
-            now = max(now, packing.due_at())
+        while packing.due_at <= until:
+            now = max(now, packing.due_at)
             packing.run()
             count += 1
         now = until
@@ -63,7 +63,7 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     looks(now + 86_400)
     assert looks(now + 86_400) == 144
     packing.news()
-    assert packing.due_at() - now <= 1.0
+    assert packing.due_at - now <= 1.0
     assert looks(now + 300) >= 10
 
 
@@ -74,6 +74,6 @@ def test_sets_that_are_not_loaded_yet_are_not_asked_for_all_the_time() -> None:
     packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.failures == 0
-    assert packing.due_at() - time.monotonic() > 10
+    assert packing.due_at - time.monotonic() > 10
     packing.news()
-    assert packing.due_at() - time.monotonic() <= 1.0
+    assert packing.due_at - time.monotonic() <= 1.0

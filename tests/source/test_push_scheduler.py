@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.errors import StoreFault
 from headwater.http.home import home_page
 from headwater.http.metrics import MetricsPage, RequestCounters
+from headwater.ingest.dit.follower import DitFollower
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.publish import publication_state
@@ -141,10 +142,10 @@ def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> N
         index, found = Index(), []
         begin(source, "s00")
         worker = SetWorker(context, PublishedFeed(context, source.push_sets.by_set["s00"], has_index=True))
-        poll = IndexPoll(worker, utc_now, lambda: index, 1.0)
+        poll = IndexPoll(worker, utc_now, lambda: cast(DitFollower, index), 1.0)
         for index.answers in (True, False, True):
             poll.run()
-            found.append(poll.urgency() is Urgency.LONG)
+            found.append(poll.urgency is Urgency.LONG)
         assert found == [False, True, False]
 
 

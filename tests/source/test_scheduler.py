@@ -17,14 +17,8 @@ class Planned:
     """A task of which everything is given."""
 
     def __init__(self, due_at: float, urgency: Urgency = Urgency.NEWS) -> None:
-        self.at = due_at
-        self.how = urgency
-
-    def due_at(self) -> float:
-        return self.at
-
-    def urgency(self) -> Urgency:
-        return self.how
+        self.due_at = due_at
+        self.urgency = urgency
 
     def run(self) -> None:
         raise AssertionError
@@ -60,15 +54,15 @@ def test_a_task_that_runs_does_not_run_twice_and_is_asked_when_it_has_run() -> N
 def test_a_task_is_brought_forward_put_off_and_made_more_urgent() -> None:
     task = Planned(NOW + 60, Urgency.UPKEEP)
     queue = placed(task)
-    task.at = NOW + 5
+    task.due_at = NOW + 5
     queue.wake(task, NOW)
     assert queue.next_at == NOW + 5
-    task.at = NOW + 7
+    task.due_at = NOW + 7
     queue.ripen(NOW + 5)
     assert queue.take(Urgency.UPKEEP, NOW + 5) is None
     assert queue.next_at == NOW + 7
     queue.ripen(NOW + 7)
-    task.how = Urgency.NEWS
+    task.urgency = Urgency.NEWS
     queue.wake(task, NOW + 7)
     assert queue.take(Urgency.UPKEEP, NOW + 7) is None
     assert queue.take(Urgency.NEWS, NOW + 7) is task
@@ -80,7 +74,7 @@ def test_upkeep_runs_one_at_a_time_while_there_are_news() -> None:
     queue.wake(news, NOW)
     assert queue.take(Urgency.UPKEEP, NOW) is upkeep[0]
     assert queue.take(Urgency.UPKEEP, NOW) is None
-    upkeep[0].at = math.inf
+    upkeep[0].due_at = math.inf
     queue.done(upkeep[0], NOW)
     assert queue.take(Urgency.UPKEEP, NOW) is upkeep[1]
     assert queue.take(Urgency.UPKEEP, NOW + BUSY_SECONDS) is upkeep[2]
@@ -93,9 +87,11 @@ class Counted:
         self.wanted = self.done = 0
         self.gate = gate
 
+    @property
     def due_at(self) -> float:
         return 0.0 if self.done < self.wanted else math.inf
 
+    @property
     def urgency(self) -> Urgency:
         return Urgency.NEWS if self.gate is None else Urgency.LONG
 
@@ -150,15 +146,11 @@ def test_long_tasks_have_threads_of_their_own() -> None:
 class Endless:
     """A task that is always due."""
 
+    due_at = 0.0
+
     def __init__(self, urgency: Urgency) -> None:
         self.done = 0
-        self.how = urgency
-
-    def due_at(self) -> float:
-        return 0.0
-
-    def urgency(self) -> Urgency:
-        return self.how
+        self.urgency = urgency
 
     def run(self) -> None:
         self.done += 1

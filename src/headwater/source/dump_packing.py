@@ -67,6 +67,8 @@ def packing_jobs(site: Site, publisher: Publisher) -> Iterator[PackingJob]:
 class DumpPacking:
     """Does that for one dump. What fails is shown by `health`, and tried again after a pause that grows."""
 
+    urgency = Urgency.LONG
+
     def __init__(
         self,
         job: PackingJob,
@@ -83,7 +85,7 @@ class DumpPacking:
         self._wake = wake
         self._hint = hint
         self._listener = listener
-        self._due_at = 0.0
+        self.due_at = 0.0
         self._active_at = time.monotonic()
 
     def news(self) -> None:
@@ -91,22 +93,14 @@ class DumpPacking:
         self._active_at = time.monotonic()
         if not self.health.failures:
             soon = time.monotonic() + SOON
-            if soon < self._due_at:
-                self._due_at = soon
+            if soon < self.due_at:
+                self.due_at = soon
                 self._wake(self)
-
-    def due_at(self) -> float:
-        """When it is looked again."""
-        return self._due_at
-
-    def urgency(self) -> Urgency:
-        """Packages may be large."""
-        return Urgency.LONG
 
     def run(self) -> None:
         """Make what is due first, and be due again: other tasks, which share the threads, have their turn between."""
         now = time.monotonic()
-        self._due_at = now + max(self._pause, min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET))
+        self.due_at = now + max(self._pause, min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET))
         name = self.health.name
         try:
             began = time.monotonic()
@@ -116,7 +110,7 @@ class DumpPacking:
             if packed.is_done:
                 self.health.packings += 1
                 self._active_at = ended = time.monotonic()
-                self._due_at = ended + (DUTY.pause_after(ended - began) if packed.is_offered else 0.0)
+                self.due_at = ended + (DUTY.pause_after(ended - began) if packed.is_offered else 0.0)
         except Stopped:
             return
         except UnknownSet:  # its first scan has not begun; its publication wakes this task
@@ -124,7 +118,7 @@ class DumpPacking:
         except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
             text = f"the {self.health.dump} of the set {name!r} lags behind, and is tried again"
             self.health.add(fault, self._listener, text)
-            self._due_at = time.monotonic() + PAUSES.seconds(self.health.failures)
+            self.due_at = time.monotonic() + PAUSES.seconds(self.health.failures)
         else:
             self.health.clear()
 

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Final
 
 from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import Catalog
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
 from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, CopyPlace, Omission
-from headwater.ingest.folder.comparison import ScanResult, is_outlined, memos_of
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
+from headwater.ingest.folder.walk import Walk
 from headwater.progress import Listener, Notice
-from headwater.source.scan_settings import FolderOverlap, StaticTree
+from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import SetHealth
-from headwater.source.worker import Intake, Looked, SetResult, SetWorker, SourceContext
+from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 from headwater.spec.records import ChangeKind
 
 POLL_SECONDS: Final = 0.25
@@ -47,17 +47,20 @@ CODES: Final = {
 
 
 class PublishedCopy(Intake):
-    """The copy of one set."""
+    """The copy of one set; with a `tree`, its files are placed there."""
 
     waiting_phase = "waiting for the copy"
 
-    def __init__(self, context: SourceContext, place: CopyPlace, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, context: SourceContext, place: CopyPlace, stop: Callable[[], bool], tree: SetTree | None
+    ) -> None:
         self.name = place.name
-        self.copy = place.root
+        self._copy = place.root
+        self._root = os.fsencode(place.root / place.folder)
+        """The folder of its files."""
         self.intake = CopyIntake(context.catalog, place, context.clock, context.listener, stop)
         self.intake.may_record = context.may_record
-        self.tree: CopyTree | None = None
-        """Where its files are placed, if anywhere."""
+        self._tree = tree
         self.was_held_back = False
         self._context = context
         self._is_current = False
@@ -82,15 +85,17 @@ class PublishedCopy(Intake):
         self._is_current = False
         was_open, before = self.is_open, self._seq()
         at = self._context.clock()
-        with closing(CopyStateReader(self.copy)) as state:
+        with closing(CopyStateReader(self._copy)) as state:
             outcome = self.intake.round(state)
         self._is_current = self.is_open
         self._tell(outcome)
+        scanned = ScanResult(opened=not was_open, warnings=dict(self._remarks))
+        count_changes(self._context.catalog, self.name, before, scanned)
         return Looked(
             at=at,
             is_changed=not was_open or self._seq() != before,
             held_back="the copy's baseline has not ended" if self.intake.is_partial else None,
-            scanned=ScanResult(opened=not was_open, warnings=dict(self._remarks)),
+            scanned=scanned,
         )
 
     def _seq(self) -> int:
@@ -106,23 +111,23 @@ class PublishedCopy(Intake):
 
     def place(self, looked: Looked) -> int:
         """Place the files that are as they were placed in the copy."""
-        if self.tree is None:
+        if self._tree is None:
             return 0
-        self.tree.begin()
-        placed, left = self.tree.fill()
-        self.tree.settle(self.tree.root)
+        self._tree.begin()
+        placed, left = self._tree.complete(lambda: Walk(self._root, Selection()))
+        self._tree.settle(self._root)
         if left:
             text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
-            self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(self.tree.root)))
+            self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(self._root)))
             looked.scanned.warnings["HW-CPY-12"] = left
         return placed
 
     def withdraw(self, looked: Looked) -> int:
         """Remove the files from the tree that are published no longer."""
-        if self.tree is None:
+        if self._tree is None:
             return 0
-        removed = self.tree.sweep()
-        self.tree.end()
+        removed = self._tree.sweep()
+        self._tree.end()
         return removed
 
     def _tell(self, outcome: CopyOutcome) -> None:
@@ -145,6 +150,8 @@ class PublishedCopy(Intake):
 class CopyWatch:
     """Tells the workers of the sets that publish one copy what a destination has committed, as a task."""
 
+    urgency = Urgency.NEWS
+
     def __init__(self, root: Path, sets: Sequence[SetWorker], listener: Listener) -> None:
         self._root = root
         self._sets = sets
@@ -152,18 +159,10 @@ class CopyWatch:
         self._state: CopyStateReader | None = None
         self._journal: tuple[str, int] = ("", 0)
         """The id of the journal that was read, and up to which entry."""
-        self._poll_at = 0.0
+        self.due_at = 0.0
         self._has_failed = False
         self._known_sets: frozenset[str] | None = None
         self._copies = {one.name: one.intake for one in sets if isinstance(one.intake, PublishedCopy)}
-
-    def due_at(self) -> float:
-        """When the copy is to be looked at again."""
-        return self._poll_at
-
-    def urgency(self) -> Urgency:
-        """It costs next to nothing."""
-        return Urgency.NEWS
 
     def run(self) -> None:
         """Have the sets look at the copy for which it may have news, or which it cannot be read for any longer."""
@@ -175,7 +174,7 @@ class CopyWatch:
             for one in self._sets if not self._has_failed else ():
                 one.look_now()
             self._has_failed = True
-        self._poll_at = time.monotonic() + POLL_SECONDS
+        self.due_at = time.monotonic() + POLL_SECONDS
 
     def close(self) -> None:
         """Give up the state."""
@@ -216,64 +215,14 @@ class CopyWatch:
         return self._state
 
 
-class CopyTree(SetTree):
-    """One set's resources below `place`, of the copy's folder `root`. Set that before anything else."""
-
-    root = b""
-
-    def fill(self) -> tuple[int, int]:
-        """Place what has no place yet, or the wrong one; how many files that were, and how many could not be placed.
-
-        Raises HW-ING-30.
-        """
-        placed = left = 0
-        for uri, memo in memos_of(self._catalog, self._name):
-            if self._is_right(uri, memo):
-                continue
-            one = self._file(uri, memo)
-            placed += one is not None and self._check(one)
-            left += not self._is_right(uri, memo)
-        return placed, left
-
-    def _file(self, uri: str, memo: bytes) -> FileEntry | None:
-        """The file of the copy, where it is as it was placed."""
-        try:
-            found = next(Walk(self.root, Selection()).at(path_of(uri)), None)
-        except RootFault:
-            return None
-        if not isinstance(found, FileEntry) or found.uri != uri or found.stat is None:
-            return None
-        return found if is_outlined(memo, found.stat, by_inode=False) else None
-
-
-def publish_copy(context: SourceContext, worker: SetWorker, root: str, tree: StaticTree | None) -> SetResult:
-    """Bring a set up to date once, and place its files, which lie below `root`, where there is a tree.
-
-    Raises whatever is wrong with it.
-    """
-    copy = worker.intake
-    assert isinstance(copy, PublishedCopy)
-    before = context.catalog.state(copy.name) if copy.is_open else None
-    if tree is not None and tree.mode is not None:
-        place = tree.folder / copy.name / "resources"
-        copy.tree = CopyTree(context.catalog, copy.name, place, tree.mode, context.state / f"{copy.name}.placed")
-        copy.tree.root = os.fsencode(root)
-    done = worker.once()
-    _count(context.catalog, copy.name, before, done.scanned)
-    if copy.was_held_back:
-        done.scanned.warnings["HW-CPY-15"] = 1
-    return done
-
-
-def _count(catalog: Catalog, name: str, before: SetState | None, scanned: ScanResult) -> None:
-    """Count what one round has recorded, as a scan would."""
-    now = catalog.state(name)
-    after = 0 if before is None else before.last_seq
+def count_changes(catalog: Catalog, name: str, after: int, scanned: ScanResult) -> None:
+    """Count what was recorded after the change `after`, as a scan would."""
     counts = dict.fromkeys(ChangeKind, 0)
     while changes := catalog.changes(name, after, _ROWS):
         after = changes[-1].seq
         for one in changes:
             counts[one.change] += 1
+    now = catalog.state(name)
     scanned.at = now.last_at
     scanned.created = now.count if scanned.opened else counts[ChangeKind.CREATED]
     scanned.updated, scanned.deleted = counts[ChangeKind.UPDATED], counts[ChangeKind.DELETED]

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from headwater.catalog.faults import UnknownSet
 from headwater.ingest.dit.intake import settle
@@ -22,6 +22,9 @@ from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
+
+if TYPE_CHECKING:
+    from headwater.ingest.dit.follower import DitFollower
 
 LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded …"""
@@ -82,14 +85,6 @@ class PublishedFeed(Intake):
         return True
 
 
-class IndexReader(Protocol):
-    """An index that is followed."""
-
-    def poll(self) -> int:
-        """Take what is new; how many documents were looked at."""
-        ...
-
-
 class IndexPoll:
     """One set's, as a task: `index` makes what is polled every `poll_seconds`, when it is polled first."""
 
@@ -97,7 +92,7 @@ class IndexPoll:
         self,
         worker: SetWorker,
         clock: Callable[[], dt.datetime],
-        index: Callable[[], IndexReader],
+        index: Callable[[], DitFollower],
         poll_seconds: float,
     ) -> None:
         self._worker = worker
@@ -105,14 +100,11 @@ class IndexPoll:
         self._clock = clock
         self._index = index
         self._poll_seconds = poll_seconds
-        self._reader: IndexReader | None = None
-        self._poll_at = 0.0
+        self._reader: DitFollower | None = None
+        self.due_at = 0.0
         self._has_failed = False
 
-    def due_at(self) -> float:
-        """When the index is to be asked again."""
-        return self._poll_at
-
+    @property
     def urgency(self) -> Urgency:
         """A first load takes as long as it takes, and an index that does not answer until it is given up."""
         return Urgency.LONG if self._has_failed or not self._feed.is_open else Urgency.NEWS
@@ -124,7 +116,7 @@ class IndexPoll:
         pause = self._worker.failures.attempt("index", self._poll)
         self._has_failed = pause is not None
         if pause is not None:
-            self._poll_at = time.monotonic() + pause
+            self.due_at = time.monotonic() + pause
         else:
             self._worker.worked("index")
 
@@ -132,7 +124,7 @@ class IndexPoll:
         self._reader = self._reader or self._index()
         at = self._clock()
         found = self._reader.poll()
-        self._poll_at = 0.0 if found else time.monotonic() + self._poll_seconds
+        self.due_at = 0.0 if found else time.monotonic() + self._poll_seconds
         self._worker.health.scans += 1
         self._worker.health.scanned_at = self._feed.polled_at = at
         if found and self._feed.is_open:
@@ -142,19 +134,13 @@ class IndexPoll:
 class FeedWatch:
     """Tells the workers of these sets what was recorded by anybody, as a task: one question for all."""
 
+    urgency = Urgency.NEWS
+
     def __init__(self, context: SourceContext, workers: Sequence[SetWorker]) -> None:
         self._context = context
         self._workers = {one.name: one for one in workers}
-        self._look_at = 0.0
+        self.due_at = 0.0
         self._is_blind = False
-
-    def due_at(self) -> float:
-        """When all sets are to be looked at."""
-        return self._look_at
-
-    def urgency(self) -> Urgency:
-        """It is one question."""
-        return Urgency.NEWS
 
     def run(self) -> None:
         """Have published what others have recorded."""
@@ -165,7 +151,7 @@ class FeedWatch:
             self._is_blind = True
             for number, worker in enumerate(self._workers.values()):
                 pause = worker.failures.add("catalog", fault, silent if number else None)
-            self._look_at = time.monotonic() + pause
+            self.due_at = time.monotonic() + pause
             return
         if self._is_blind:
             for worker in self._workers.values():
@@ -180,7 +166,7 @@ class FeedWatch:
             _feed(worker).is_unsettled = True
             worker.tell()
         took = time.thread_time() - began
-        self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
+        self.due_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
 
     def _tell(self, worker: SetWorker, seq: int) -> None:
         feed = _feed(worker)

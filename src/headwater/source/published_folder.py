@@ -17,7 +17,7 @@ from headwater.catalog.state import StateUpdate
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import Folder, RootFault, outside_state, quote
+from headwater.ingest.folder.walk import Folder, outside_state, quote
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
@@ -156,7 +156,7 @@ class PublishedFolder(Intake):
         placement, placed = self._placement, 0
         if placement is not None:
             if isinstance(looked, FolderLooked) and looked.verifies:
-                placed = self._complete(placement)
+                placed, _left = placement.complete(self._folder.walk)
             placement.settle(self._folder.root)
         return placed
 
@@ -170,12 +170,6 @@ class PublishedFolder(Intake):
         if not looked.scanned.unsettled:
             placement.end()
         return removed
-
-    def _complete(self, placement: SetTree) -> int:
-        try:
-            return placement.complete(self._folder.walk())
-        except RootFault:
-            return 0  # the scan has said that the folder is not there
 
     def _note_held(self, scanned: ScanResult, *, is_whole: bool) -> None:
         """Have `headwater status` say whether deletions are held back."""

@@ -39,10 +39,12 @@ THREADS: Final = {Urgency.NEWS: 8, Urgency.UPKEEP: 6, Urgency.LONG: 12}
 class Task(Protocol):
     """Work that comes again and again. Its methods are called by several threads, `run` by one at a time."""
 
+    @property
     def due_at(self) -> float:
         """When it is to run next, by `time.monotonic`. Never waits; whoever brings it forward wakes the scheduler."""
         ...
 
+    @property
     def urgency(self) -> Urgency:
         """How urgent the next run is."""
         ...
@@ -76,7 +78,7 @@ class TaskQueue:
         """Ask the task when it is due; one that runs is asked when it has run."""
         if task in self._running:
             return
-        due_at, urgency = task.due_at(), task.urgency()
+        due_at, urgency = task.due_at, task.urgency
         for other, tasks in self._due.items():
             if due_at > now or other is not urgency:
                 tasks.pop(task, None)

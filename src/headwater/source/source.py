@@ -24,6 +24,7 @@ from headwater.catalog.lease import Lease, SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult, memos_of
 from headwater.ingest.folder.scanner import dry_run
+from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.packages.change_dump import KeptContents
@@ -156,9 +157,10 @@ class Source(ConfiguredSource):
 
     def _copy_once(self, config: SetConfig) -> SetResult:
         """Publish a copy, into the static tree where there is one."""
-        from headwater.source.published_copy import publish_copy
-
-        made = publish_copy(self._context, self._worker(config), self.roots[config.name], self._tree)
+        worker = self._worker(config)
+        made = worker.once()
+        if worker.health.held_back is not None:
+            made.scanned.warnings["HW-CPY-15"] = 1
         self._pack_resources(config.name, at_once=False)
         return made
 
@@ -344,7 +346,11 @@ class Source(ConfiguredSource):
                 base_url=self.site.base_url,
                 prefix=self.site.resource_prefix(name),
             )
-            copy = PublishedCopy(context, place, stop or (lambda: False))
+            tree = None
+            if self._tree is not None and self._tree.mode is not None:
+                files, note = self._tree.folder / name / "resources", context.state / f"{name}.placed"
+                tree = SetTree(context.catalog, name, files, self._tree.mode, note)
+            copy = PublishedCopy(context, place, stop or (lambda: False), tree)
             copy.intake.keep_versions(self.kept_of(config), self.contents, self._listener)
             return copy
         from headwater.source.published_dataset import PublishedDataset

@@ -68,7 +68,9 @@ def is_due(mark: Path) -> bool:
 
 
 class VersionCollection:
-    """Does that every hour."""
+    """Does that every hour: all versions are looked at."""
+
+    urgency = Urgency.LONG
 
     def __init__(
         self,
@@ -83,19 +85,11 @@ class VersionCollection:
             collect_versions, catalog, store, retention, clock, histories
         )
         self._listener = listener
-        self._due_at = time.monotonic() + FIRST_SECONDS
-
-    def due_at(self) -> float:
-        """When it is done next."""
-        return self._due_at
-
-    def urgency(self) -> Urgency:
-        """All versions are looked at."""
-        return Urgency.LONG
+        self.due_at = time.monotonic() + FIRST_SECONDS
 
     def run(self) -> None:
         """Do it; what fails is told, and tried again the next time."""
-        self._due_at = time.monotonic() + EVERY_SECONDS
+        self.due_at = time.monotonic() + EVERY_SECONDS
         try:
             self._collect()
         except HeadwaterError as fault:

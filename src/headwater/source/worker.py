@@ -342,11 +342,13 @@ class SetWorker:
 
     # As a task
 
+    @property
     def due_at(self) -> float:
         """When there is something to do."""
         with self._lock:
             return self._schedule.next_work(time.monotonic())[1]
 
+    @property
     def urgency(self) -> Urgency:
         """Whether there is news, whether only what is recorded is to be published, or the whole may be looked at."""
         with self._lock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -62,15 +63,26 @@ class SetTree:
             self._note.unlink(missing_ok=True)
             _sync_folder(self._note.parent)
 
-    def complete(self, walk: Walk) -> int:
-        """Place what has no place yet, or the wrong one; returns how many files that were. Raises HW-ING-30.
+    def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
+        """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
 
-        Only files that are in the catalog: all others have just been placed by the scan, or wait for the next one. Of a
-        tree that was complete each place is looked at, and the file itself only where the catalog does not agree.
+        The latter are not placed. Only files that are in the catalog are looked at: all others have just been placed by
+        the scan, or wait for the next one. Of a tree that was complete each place is looked at, and the file itself
+        only where the catalog does not agree. Raises HW-ING-30.
         """
-        wrong = (uri for uri, memo in memos_of(self._catalog, self._name) if self.torn or not self._is_right(uri, memo))
-        found = ((uri, next(walk.at(path_of(uri)), None)) for uri in wrong)
-        return sum(self._check(one) for uri, one in found if isinstance(one, FileEntry) and one.uri == uri)
+        placed = left = 0
+        walk: Walk | None = None
+        with suppress(RootFault):  # the folder is not there
+            walk = begin_walk()
+        for uri, memo in memos_of(self._catalog, self._name):
+            if self._is_right(uri, memo) and not self.torn:
+                continue
+            file = None if walk is None else _file_at(walk, uri, memo)
+            if file is None:
+                left += 1
+            else:
+                placed += self._check(file)
+        return placed, left
 
     def _is_right(self, uri: str, memo: bytes) -> bool:
         try:
@@ -146,6 +158,14 @@ class SetTree:
         with suppress(OSError):
             if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
                 os.sync()
+
+
+def _file_at(walk: Walk, uri: str, memo: bytes) -> FileEntry | None:
+    """The file of a resource; None where there is none, or another one than the catalog has noted."""
+    found = next(walk.at(path_of(uri)), None)
+    if not isinstance(found, FileEntry) or found.uri != uri:
+        return None
+    return found if is_outlined(memo, found.stat, by_inode=False) else None
 
 
 def _sync_folder(folder: Path) -> None:
