@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -281,16 +280,20 @@ def _application(
     from headwater.http.dump_endpoint import DumpEndpoint
     from headwater.http.dump_package import PastStates
     from headwater.http.mementos import PastContents, VersionEndpoint
-    from headwater.http.metrics import MetricsPage
+    from headwater.http.metrics import CONTENT_TYPE, MetricsPage
     from headwater.http.resources import FileHandler
+    from headwater.http.workers import page_of
 
     def announced(name: str, account: Account) -> None:
         log.announced(name, account)
         if counts is not None:
             counts.announced(name, account)
 
-    page = MetricsPage(source, counts, None if first is None else partial(first.ask, "metrics")) if counts else None
+    page = MetricsPage(source, counts) if counts else None
     routes = [page.route()] if page is not None else []
+    if first is not None:
+        routes = [page_of(first, "health", b"application/json")]
+        routes += [page_of(first, "metrics", CONTENT_TYPE)] if page is not None else []
     ingest = None
     if targets := source.push_sets.targets():
         from headwater.http.ingest import IngestEndpoint
@@ -316,7 +319,6 @@ def _application(
         routes=routes,
         on_served=_each(None if quiet else log.served, counts.served if counts else None),
         on_fault=_each(log.fault, counts.fault if counts else None),
-        first_health=None if first is None else partial(first.ask, "health"),
     )
     stack.callback(app.close)
     if ingest is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from headwater.errors import HeadwaterError, bug, disk_fault
 from headwater.http import responses
 from headwater.http.documents import DocumentHandler
-from headwater.http.home import HealthHandler, Report, home_page
+from headwater.http.home import HealthHandler, home_page
 from headwater.http.requests import Receive, Scope
 from headwater.http.resources import ContentHandler, FileHandler
 from headwater.http.responses import (
@@ -41,7 +41,6 @@ class Application:
     """Serves one source. `folders` are those of its sets, or `contents` has the octets; `on_served` hears of all.
 
     `routes` are further rows of the route table; a row of ours with the same method and pattern gives way.
-    `first_health` has the health report of the first process on the socket, where this is another one.
     """
 
     def __init__(
@@ -53,14 +52,13 @@ class Application:
         routes: Iterable[Route] = (),
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
-        first_health: Callable[[], Report] | None = None,
     ) -> None:
         self.precedence = Precedence()
         self._access = SourceAccess(source)
         self.resources = (
             FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
         )
-        self.health = HealthHandler(self._access, first_health)
+        self.health = HealthHandler(self._access)
         self.routes = RouteTable(
             [
                 *_OWN_ROUTES,

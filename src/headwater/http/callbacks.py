@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -18,8 +17,9 @@ from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
-from headwater.http.server import ServerLimits, UvicornServer, event_loop, make_server
+from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
 from headwater.notify.http_client import HttpClient, HttpProxy, OriginCredentials, check_authorities, read_proxy
+from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.requests import RequestRefusal
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
 from headwater.notify.subscriber.store import NotificationChannel
@@ -41,7 +41,7 @@ class CallbackApplication:
     def __init__(self, subscriber: Subscriber, on_fault: Callable[[HeadwaterError], None]) -> None:
         self._subscriber = subscriber
         self._on_fault = on_fault
-        self._octets = 0
+        self._octets = ClientShares(_BODIES_OCTETS, _BODIES_OCTETS)
         self._is_refusing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,18 +75,8 @@ class CallbackApplication:
         early = self._subscriber.early(token, length)
         if early is not None:
             return responses.text(early.status, early.fault or "", _HEAD + CLOSE)
-        taken = 0
-
-        def has_room(octets: int) -> bool:
-            nonlocal taken
-            taken += octets
-            self._octets += octets
-            return self._octets <= _BODIES_OCTETS
-
-        try:
+        with self._octets.growing() as has_room:
             body = await read_body(scope, receive, PAYLOAD_OCTETS, has_room)
-        finally:
-            self._octets -= taken
         if isinstance(body, RequestRefusal):
             if body.status == TOO_LONG.status:
                 self._subscriber.early(token, PAYLOAD_OCTETS + 1)
@@ -181,7 +171,7 @@ class HubAddresses:
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
-_START_SECONDS: Final = 30.0
+_END_SECONDS: Final = 30.0
 _LIMITS: Final = ServerLimits(head_seconds=10.0, connections=500, shutdown_seconds=3)
 
 
@@ -206,26 +196,21 @@ class CallbackListener:
         self._on_fault = on_fault
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
-        self._ready = threading.Event()
-        self._fault: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
+        self._thread = ServerThread("callbacks", self._serve, on_fault)
 
     def __enter__(self) -> CallbackListener:
         self._thread.start()
-        self._ready.wait(_START_SECONDS)
-        if self._fault is not None:
-            raise self._fault
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.end()
-        self._thread.join(_START_SECONDS)
+        self._thread.join(_END_SECONDS)
 
     @property
     def is_alive(self) -> bool:
         """Whether it still listens."""
-        return self._thread.is_alive()
+        return self._thread.is_alive
 
     def add(self, copy: SubscribedCopy) -> None:
         """Take up a copy, before `want`."""
@@ -242,21 +227,12 @@ class CallbackListener:
         if self._subscriber is not None and self.is_alive:
             self._subscriber.want(copy, channels)
 
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=event_loop()) as runner:
-                runner.run(self._main())
-        except BaseException as fault:  # noqa: BLE001  told to who enters
-            self._fault = fault
-        finally:
-            self._ready.set()
-
-    async def _main(self) -> None:
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
         await asyncio.to_thread(self._addresses.look)
         client = self._client()
         self._subscriber = Subscriber(client, self._callbacks)
         app = CallbackApplication(self._subscriber, self._on_fault)
-        self._server = make_server(app, _LIMITS, self._ready.set)
+        self._server = make_server(app, _LIMITS, on_ready)
         work = asyncio.ensure_future(self._subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:

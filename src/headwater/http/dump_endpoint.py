@@ -185,7 +185,7 @@ class DumpEndpoint:
         self._offers = offers
         self._past = past
         self._times = DumpTimes()
-        self._body_octets = 0
+        self._bodies = ClientShares(BODIES_OCTETS, BODIES_OCTETS)
         most = max((one.requests for one in offers.values()), default=1)
         self._share = min(most, max(_LEAST_SHARE, most // 4))
         self._places = ClientShares(most, self._share)
@@ -193,6 +193,11 @@ class DumpEndpoint:
         """Packages that are being sent, and to which client."""
         # Twice as many, because what is given up is closed while others begin.
         self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
+
+    @property
+    def _body_octets(self) -> int:
+        """How many octets of bodies are on their way."""
+        return self._bodies.taken
 
     def routes(self) -> tuple[Route, ...]:
         """The rows of the endpoint: two for each set that makes packages."""
@@ -310,18 +315,8 @@ class DumpEndpoint:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body. Raises DumpRefused."""
-        taken = 0
-
-        def has_room(octets: int) -> bool:
-            nonlocal taken
-            taken += octets
-            self._body_octets += octets
-            return self._body_octets <= BODIES_OCTETS
-
-        try:
+        with self._bodies.growing() as has_room:
             body = await read_body(scope, receive, BODY_OCTETS, has_room, self._times.for_body)
-        finally:
-            self._body_octets -= taken
         if isinstance(body, RequestRefusal):
             raise DumpRefused(body.text, code={413: TOO_MUCH, 503: TOO_MANY_DUMPS}.get(body.status, BODY_TOO_LATE))
         return body

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from html import escape
 
@@ -100,12 +100,10 @@ Report = tuple[int, bytes]
 
 
 class HealthHandler:
-    """Answers with the health report; `first` asks the first process of the socket for it, where this is another."""
+    """Answers with the health report."""
 
-    def __init__(self, access: SourceAccess, first: Callable[[], Report] | None = None) -> None:
+    def __init__(self, access: SourceAccess) -> None:
         self._access = access
-        self._ask = first or (lambda: report(access.source))
-        self._is_first = first is None  # else it is waited for there
         self._lock = threading.Lock()
         self._asked: Future[Report] | None = None
         self._asked_at = 0.0
@@ -123,11 +121,11 @@ class HealthHandler:
         """The same, for who asks from a thread and may wait."""
         with self._lock:
             if self._asked is None or self._asked.done():
-                self._asked = self._access.askers.submit(self._ask)
+                self._asked = self._access.askers.submit(report, self._access.source)
                 self._asked_at = time.monotonic()
             asked = self._asked
             left = max(0.0, self._asked_at + WAITING_SECONDS - time.monotonic())
-        wait((asked,), left if self._is_first else None)
+        wait((asked,), left)
         if not asked.done():
             return report_without_catalog(self._access.source, None)
         fault = asked.exception()

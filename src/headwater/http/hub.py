@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line
-from headwater.http.server import UvicornServer, event_loop, make_server
+from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate, TrustedProxies
@@ -126,23 +125,13 @@ class HubEndpoint:
         return None
 
     async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
-        taken, client = 0, client_network(_client(scope))
+        client, most = client_network(_client(scope)), self._hub.options.limits.payload_octets
         shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
-
-        def has_room(octets: int) -> bool:
-            nonlocal taken
-            took = shares.take(client, octets)
-            taken += octets if took else 0
-            return took
-
-        most = self._hub.options.limits.payload_octets
-        try:
+        with shares.growing(client) as has_room:
             body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
             if isinstance(body, RequestRefusal):
                 return _refused(body.status, body.text)
             return await self._handed_in(scope, body, is_trusted=is_trusted)
-        finally:
-            shares.give_back(client, taken)
 
     async def _handed_in(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
         if not body:
@@ -316,42 +305,21 @@ class HubServer:
         self._setup = setup
         self._listener = listener
         self._server: UvicornServer | None = None
-        self._thread: threading.Thread | None = None
-        self._is_ready = threading.Event()
-        self._failure: BaseException | None = None
+        self._thread = ServerThread("headwater-hub", self._serve, setup.on_fault)
 
     def run(self, on_ready: Callable[[], None] = _ignore) -> UvicornServer:
         """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
-        with asyncio.Runner(loop_factory=event_loop()) as runner:
-            return runner.run(self._serve(on_ready))
+        return run_in_loop(self._serve(on_ready))
 
     def start(self) -> None:
         """Serve in a thread from now on. Raises the hub's faults when it cannot begin."""
-        self._thread = threading.Thread(target=self._run, name="headwater-hub", daemon=True)
         self._thread.start()
-        self._is_ready.wait()
-        if self._failure is not None:
-            raise self._failure
 
     def stop(self) -> None:
         """End gracefully, and wait for it; what the hub has promised goes on when it is started again."""
         if self._server is not None:
             self._server.end()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self.run(self._is_ready.set)
-        except BaseException as failure:
-            self._failure = failure  # `start` raises it in the thread that waits
-            if not self._is_ready.is_set():
-                return
-            if not isinstance(failure, HeadwaterError):
-                raise
-            self._setup.on_fault(failure)
-        finally:
-            self._is_ready.set()
+        self._thread.join()
 
     async def _serve(self, on_ready: Callable[[], None]) -> UvicornServer:
         setup = self._setup

@@ -263,15 +263,11 @@ _HUBS: Final = (
 
 
 class MetricsPage:
-    """The page of one source; may be asked for from any thread. `first` has it of the first process on the socket."""
+    """The page of one source; may be asked for from any thread."""
 
-    def __init__(
-        self, source: ServableSource, counts: RequestCounters, first: Callable[[], tuple[int, bytes]] | None = None
-    ) -> None:
+    def __init__(self, source: ServableSource, counts: RequestCounters) -> None:
         self._source = source
         self._counts = counts
-        self._first = first
-        self.report = first or (lambda: (200, self.page()))
         self._lock = threading.Lock()
         self._page = b""
         self._due = 0.0
@@ -282,8 +278,11 @@ class MetricsPage:
 
     async def answer(self, request: HttpRequest) -> Response:
         """The page as a response."""
-        ask = request.access.ask if self._first is None else request.access.wait
-        return request.respond(*await ask(self.report))
+        return request.respond(*await request.access.ask(self.report))
+
+    def report(self) -> tuple[int, bytes]:
+        """The page with its status, for who asks from a thread."""
+        return 200, self.page()
 
     def page(self) -> bytes:
         """The page as it was a moment ago. Raises what the catalog raises."""

@@ -11,9 +11,10 @@ import contextlib
 import errno
 import signal
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import uvicorn
@@ -21,10 +22,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.loops.auto import auto_loop_factory
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from headwater.errors import StoreFault
+from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.http.connections import OpenConnections, Stage, check_head, room_for_connections
 from headwater.http.requests import Receive, Scope
 from headwater.http.responses import CLOSE, Head, Send
+
+T = TypeVar("T")
 
 
 class AddressInUse(StoreFault):
@@ -191,9 +194,60 @@ class UvicornServer(uvicorn.Server):
         self.should_exit = True
 
 
-def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes an event loop: uvloop's where there is uvloop."""
-    return auto_loop_factory()
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """What `main` returns, run in an event loop of its own: uvloop's where there is uvloop."""
+    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+        return runner.run(main)
+
+
+class ServerThread:
+    """Serves in a thread, with an event loop of its own.
+
+    `serve` is given what it calls when requests are accepted, and returns when its server has ended. `on_fault` hears
+    what ends it while it serves.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[Callable[[], None]], Coroutine[Any, Any, object]],
+        on_fault: Callable[[HeadwaterError], None],
+    ) -> None:
+        self._serve = serve
+        self._on_fault = on_fault
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still serves."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Serve from now on. Raises what keeps it from that."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the server, for so long at most."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            run_in_loop(self._serve(self._ready.set))
+        except BaseException as failure:
+            if not self._ready.is_set():
+                self._failure = failure  # `start` raises it in the thread that waits
+            elif isinstance(failure, Exception):
+                self._on_fault(as_fault(failure))
+            else:
+                raise
+        finally:
+            self._ready.set()
 
 
 class ResponseCycle(RequestResponseCycle):

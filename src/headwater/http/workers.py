@@ -14,12 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from headwater.errors import StoreFault, as_fault
+from headwater.http.responses import Response
+from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.progress import Listener, Notice, silent
 from headwater.retry import Backoff
 
@@ -59,6 +62,15 @@ class FirstProcess:
             finally:
                 self._lock.release()
         raise StoreFault("the first process of this server does not answer")
+
+
+def page_of(first: FirstProcess, name: str, media_type: bytes) -> Route:
+    """The row of a page that the first process makes."""
+
+    async def answer(request: HttpRequest) -> Response:
+        return request.respond(*await request.access.wait(partial(first.ask, name)))
+
+    return Route(name=name, pattern=f"/{name}", handler=answer, media_type=media_type, cache=NO_STORE)
 
 
 class ServingProcesses:
