@@ -8,7 +8,9 @@ Framework Notifications what the documents are now, against what the hub was tol
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -138,6 +140,12 @@ class NotificationStream(Generic[P]):
         self._context = context
         self._is_read = False
         self._is_written = True
+        self.news = asyncio.Event()
+        """Whether there may be something to send."""
+        self.made_at = -math.inf
+        """When its last payload was made, by the clock of the event loop."""
+        self.refusals = self.faults = 0
+        """How often in a row its payload was refused, or could not be made."""
 
     @property
     def waiting(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import math
 import random
 import threading
 from collections.abc import Sequence
@@ -70,16 +69,6 @@ class HubHealth(FailureState, kw_only=True):
     sent_at: dt.datetime | None = None
 
 
-class _Sending:
-    """One stream: when its last payload was made, how often that was refused, or could not be made; is there news?"""
-
-    def __init__(self, stream: AnyStream) -> None:
-        self.stream = stream
-        self.refusals = self.faults = 0
-        self.made_at = -math.inf
-        self.news = asyncio.Event()
-
-
 class HubSender:
     """Sends to one hub; all of it runs in one event loop, the catalog is asked in threads."""
 
@@ -90,7 +79,6 @@ class HubSender:
         self._client = client
         self._changes: dict[str, ChangeStream] = {}
         self._frameworks: dict[str, FrameworkStream] = {}
-        self._sending: dict[AnyStream, _Sending] = {}
         self._tasks: dict[AnyStream, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(STREAMS_AT_ONCE)
         self._probe = asyncio.Lock()
@@ -128,12 +116,13 @@ class HubSender:
         self._has_news(stream)
 
     def _has_news(self, stream: AnyStream) -> None:
-        one = self._sending.get(stream)
-        if one is None:
-            one = self._sending[stream] = _Sending(stream)
-        one.news.set()
+        stream.news.set()
         if stream not in self._tasks:
-            self._tasks[stream] = asyncio.get_running_loop().create_task(self._follow(one))
+            self._tasks[stream] = asyncio.get_running_loop().create_task(self._follow(stream))
+
+    @property
+    def _streams(self) -> list[AnyStream]:
+        return [*self._changes.values(), *self._frameworks.values()]
 
     @property
     def waiting(self) -> int:
@@ -145,17 +134,17 @@ class HubSender:
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        for stream in self._sending:
+        for stream in self._streams:
             await asyncio.to_thread(stream.settle)
 
-    async def _follow(self, one: _Sending) -> None:
+    async def _follow(self, one: AnyStream) -> None:
         try:
             while await self._go_on(one):
                 pass
         finally:  # without waiting, so that no news comes in between
-            del self._tasks[one.stream]
+            del self._tasks[one]
 
-    async def _go_on(self, one: _Sending) -> bool:
+    async def _go_on(self, one: AnyStream) -> bool:
         """Do what is next for a stream; False: nothing is."""
         await self._gather(one)
         pause = 0.0
@@ -165,7 +154,7 @@ class HubSender:
                 is_more = await self._step(one)
             one.faults = 0
         except Exception as fault:  # noqa: BLE001 - whatever it was, it is tried again
-            self.health.add(fault, self._context.listener, f"set {one.stream.name!r}, hub {self._hub}")
+            self.health.add(fault, self._context.listener, f"set {one.name!r}, hub {self._hub}")
             one.faults += 1
             pause = PAUSES.seconds(one.faults)
         else:
@@ -176,28 +165,28 @@ class HubSender:
         await asyncio.sleep(pause)
         return True
 
-    async def _gather(self, one: _Sending) -> None:
+    async def _gather(self, one: AnyStream) -> None:
         """Wait until there is enough for a notification, or the last one is long enough ago."""
         loop = asyncio.get_running_loop()
-        while (left := one.stream.pause(loop.time() - one.made_at)) > 0:
+        while (left := one.pause(loop.time() - one.made_at)) > 0:
             one.news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await one.news.wait()
 
-    async def _step(self, one: _Sending) -> bool:
+    async def _step(self, one: AnyStream) -> bool:
         """Send the next payload of a stream; False: there is none."""
         at = asyncio.get_running_loop().time()
-        payload = await asyncio.to_thread(one.stream.next_payload)
+        payload = await asyncio.to_thread(one.next_payload)
         if payload is None:
-            await asyncio.to_thread(one.stream.settle)
+            await asyncio.to_thread(one.settle)
             return False
         one.made_at = at
         if await self._submit(one, payload):
-            one.stream.taken()
+            one.taken()
         return True
 
-    async def _submit(self, one: _Sending, payload: bytes) -> bool:
+    async def _submit(self, one: AnyStream, payload: bytes) -> bool:
         """Send a payload; True: it was taken. While the hub fails, one request at a time asks it."""
         if not self._failures:
             return await self._post(one, payload)
@@ -205,13 +194,13 @@ class HubSender:
             await asyncio.sleep(self._not_before - asyncio.get_running_loop().time() if self._failures else 0.0)
             return await self._post(one, payload)
 
-    async def _post(self, one: _Sending, payload: bytes) -> bool:
+    async def _post(self, one: AnyStream, payload: bytes) -> bool:
         self._context.may_send()
         failures = self._failures
-        name, site = one.stream.name, self._context.site
+        name, site = one.name, self._context.site
         post = PayloadPost(
             hub=self._hub,
-            topic=topic_url(site, name, one.stream.channel),
+            topic=topic_url(site, name, one.channel),
             capability_list=site.url(capability_list_name(name)),
             token=self._context.token,
         )
@@ -237,9 +226,9 @@ class HubSender:
     async def _ask(self, head: bytes, body: bytes) -> HttpAnswer | HttpFailure:
         return await self._client.request("POST", self._hub, _BOUNDS, head, body)
 
-    def _judge(self, one: _Sending, outcome: PostOutcome, said: str, asked: float) -> None:
+    def _judge(self, one: AnyStream, outcome: PostOutcome, said: str, asked: float) -> None:
         """Keep what came of a request, and when the next one may be."""
-        message = f"the notifications of {one.stream.name!r} wait, and are sent again"
+        message = f"the notifications of {one.name!r} wait, and are sent again"
         if outcome is PostOutcome.FAILED:
             self._failures += 1
             pause = pause_seconds(outcome, self._failures, random.random(), asked)
@@ -247,7 +236,7 @@ class HubSender:
             self.health.add(HubUnreachable(said, where=self._hub), self._context.listener, message)
             return
         self._failures = 0
-        if outcome is PostOutcome.TOO_LARGE and one.stream.too_large():
+        if outcome is PostOutcome.TOO_LARGE and one.too_large():
             return
         if outcome is not PostOutcome.TAKEN:
             one.refusals += 1
@@ -256,7 +245,7 @@ class HubSender:
         one.refusals = 0
         self.health.sent += 1
         self.health.sent_at = self._context.clock()
-        if not any(other.refusals for other in self._sending.values()):
+        if not any(other.refusals for other in self._streams):
             self.health.clear()
 
 
@@ -274,12 +263,10 @@ class Notifier:
         self._hubs = hubs
         self._context = context
         self._lock = threading.Lock()
-        self._visible: dict[str, Publication] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
         self._senders: list[HubSender] = []
         self._thread: threading.Thread | None = None
-        self._is_stopped = False
 
     @property
     def health(self) -> list[HubHealth]:
@@ -289,7 +276,6 @@ class Notifier:
     def visible(self, changes: Publication) -> None:
         """Take note of what is published of a set now. Never waits."""
         with self._lock:
-            self._visible[changes.name] = changes
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._note, changes)
 
@@ -304,16 +290,16 @@ class Notifier:
 
     def start(self) -> None:
         """Begin to send; of what another process has sent meanwhile the catalog tells."""
-        with self._lock:
-            self._visible.clear()
-        self._is_stopped = False
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="headwater-notify", daemon=True)
+        is_ready = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(is_ready)), name="headwater-notify", daemon=True
+        )
         self._thread.start()
+        is_ready.wait()
 
     def stop(self, timeout: float) -> bool:
         """Ask to end, and wait so long for it; False when it has not ended by then."""
         with self._lock:
-            self._is_stopped = True
             if self._loop is not None and self._ending is not None:
                 self._loop.call_soon_threadsafe(self._ending.set)
         if self._thread is not None:
@@ -338,7 +324,7 @@ class Notifier:
                     for sender in self._senders:
                         sender.gone(state.name)
 
-    async def _run(self) -> None:
+    async def _run(self, is_ready: threading.Event) -> None:
         agent = f"headwater/{__version__} (ResourceSync source)"
         # any address will do: the hubs are named by the configuration
         settings = self._context.settings
@@ -352,11 +338,7 @@ class Notifier:
         self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]
         with self._lock:
             self._loop, self._ending = asyncio.get_running_loop(), ending
-            if self._is_stopped:
-                ending.set()
-            known = list(self._visible.values())
-        for changes in known:
-            self._note(changes)
+        is_ready.set()
         await self._tell_of_gone_sets()
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
