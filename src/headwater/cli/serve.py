@@ -310,9 +310,9 @@ def _application(
     versions = VersionEndpoint(source, source.histories, earlier)
     routes += versions.routes()
     if config.notify is not None:
-        from headwater.http.documents import TopicEndpoint
+        from headwater.http.documents import topic_routes
 
-        routes += TopicEndpoint(source, config.notify.hubs).routes()
+        routes += topic_routes(config.notify.hubs)
     app = Application(
         source,
         source.roots,

@@ -117,7 +117,11 @@ class Application:
             try:
                 if method in ("GET", "HEAD"):
                     self.precedence.give_way()
-                response = await route.handler(HttpRequest(method, match, request_fields, scope, receive, self._access))
+                if route.when_published and not await self._access.is_published(match.set_name):
+                    response = responses.not_published(match.set_name)
+                else:
+                    request = HttpRequest(method, match, request_fields, scope, receive, self._access)
+                    response = await route.handler(request)
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
                 response = self._failed(error)
         if request_fields.has_body and method in ("GET", "HEAD"):  # a body that nobody asked for is not waited for

@@ -32,7 +32,6 @@ from headwater.publish.site import (
     topic_url,
 )
 from headwater.publish.store_writer import IntegrityCheck, decode_mark
-from headwater.source.health import ServableSource
 from headwater.source.hub_streams import latest_payload
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import Coding, OpenObject, StoredObject
@@ -210,15 +209,14 @@ class DocumentHandler:
                 pattern=pattern,
                 handler=self.answer,
                 cache=cache,
+                when_published=True,
             )
 
     async def answer(self, request: HttpRequest) -> Response:
-        """The response; 503 while the set is not published."""
+        """The response to a request for a document."""
         name, set_name, fields = request.match.name, request.match.set_name, request.fields
         rule = request.route.cache
         document = self._cache.known(name) or await self._access.read(self._cache.look, name, rule)
-        if not await self._access.is_published(set_name):
-            return not_published(set_name)
         if document is None:
             return self._missing(name, set_name)
         form, coding = _representation(document, fields)
@@ -254,30 +252,24 @@ def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Re
     return document.plain, Coding.IDENTITY
 
 
-class TopicEndpoint:
-    """The topics of all sets of a source that has `hubs`."""
+def topic_routes(hubs: tuple[str, ...]) -> Iterator[Route]:
+    """The rows of the topics of a source that has `hubs`: one for each channel."""
+    for channel in CHANNELS:
+        yield Route(
+            name="topic",
+            pattern=f"/{{set}}/{channel.name}",
+            handler=partial(_topic, channel, hubs),
+            media_type=b"application/xml",
+            cache=REVALIDATE,
+        )
 
-    def __init__(self, source: ServableSource, hubs: tuple[str, ...]) -> None:
-        self._source = source
-        self._hubs = hubs
 
-    def routes(self) -> Iterator[Route]:
-        """A row for each channel; none without hubs."""
-        for channel in CHANNELS if self._hubs else ():
-            yield Route(
-                name="topic",
-                pattern=f"/{{set}}/{channel.name}",
-                handler=partial(self.answer, channel),
-                media_type=b"application/xml",
-                cache=REVALIDATE,
-            )
-
-    async def answer(self, channel: Channel, request: HttpRequest) -> Response:
-        """The newest payload, or nothing (RS-NT-02), with `self` and every hub in one `Link` header (WS-P-02)."""
-        name = request.match.set_name
-        assert name is not None
-        body = await request.access.ask(latest_payload, self._source.catalog, name, channel, self._hubs)
-        links = [f'<{topic_url(self._source.site, name, channel)}>; rel="self"']
-        links += [f'<{hub}>; rel="hub"' for hub in self._hubs]
-        head = line(b"cache-control", request.route.cache) + line(b"link", ", ".join(links).encode("ascii"))
-        return responses.data(200, body, request.route.media_type, head)
+async def _topic(channel: Channel, hubs: tuple[str, ...], request: HttpRequest) -> Response:
+    """The newest payload, or nothing (RS-NT-02), with `self` and every hub in one `Link` header (WS-P-02)."""
+    name, source = request.match.set_name, request.access.source
+    assert name is not None
+    body = await request.access.ask(latest_payload, source.catalog, name, channel, hubs)
+    links = [f'<{topic_url(source.site, name, channel)}>; rel="self"', *(f'<{hub}>; rel="hub"' for hub in hubs)]
+    response = request.respond(200, body)
+    response.head += line(b"link", ", ".join(links).encode("ascii"))
+    return response

@@ -31,9 +31,6 @@ from headwater.http.dump_package import (
     Package,
     PackageSource,
     PastStates,
-    Wanted,
-    WantedSince,
-    WantedUris,
     present_states,
     read_request,
     select,
@@ -185,7 +182,7 @@ class DumpEndpoint:
         self._offers = offers
         self._past = past
         self._times = DumpTimes()
-        self._bodies = ClientShares(BODIES_OCTETS, BODIES_OCTETS)
+        self._body_octets = 0
         most = max((one.requests for one in offers.values()), default=1)
         self._share = min(most, max(_LEAST_SHARE, most // 4))
         self._places = ClientShares(most, self._share)
@@ -193,11 +190,6 @@ class DumpEndpoint:
         """Packages that are being sent, and to which client."""
         # Twice as many, because what is given up is closed while others begin.
         self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
-
-    @property
-    def _body_octets(self) -> int:
-        """How many octets of bodies are on their way."""
-        return self._bodies.taken
 
     def routes(self) -> tuple[Route, ...]:
         """The rows of the endpoint: two for each set that makes packages."""
@@ -282,24 +274,23 @@ class DumpEndpoint:
 
     def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
         asked = read_request(body, limits.resources)
-        wanted = asked.wanted
-        if isinstance(wanted, WantedUris) and wanted.at is not None:
-            _check_time("at", wanted.at)
+        if asked.at is not None:
+            _check_time("at", asked.at)
         catalog, prefix = self._source.catalog, self._source.site.resource_prefix(name)
-        selection = select(catalog, name, wanted, prefix=prefix, most=limits.resources)
-        if isinstance(wanted, WantedSince) and wanted.moment > selection.at:
-            _check_time("since", wanted.moment)
-        return Package(self._package_source(name, wanted), selection, limits.octets, deflate=asked.is_deflated)
+        selection = select(catalog, name, asked, prefix=prefix, most=limits.resources)
+        if asked.since is not None and asked.since > selection.at:
+            _check_time("since", asked.since)
+        return Package(self._package_source(name, asked.at), selection, limits.octets, deflate=asked.is_deflated)
 
-    def _package_source(self, name: str, wanted: Wanted) -> PackageSource:
+    def _package_source(self, name: str, at: dt.datetime | None) -> PackageSource:
         """What a package is made from. Raises DumpRefused where a set does not keep the past that is asked for."""
         site, catalog = self._source.site, self._source.catalog
         states, contents, settings = present_states(catalog, name), self._contents, site.settings(name)
-        if isinstance(wanted, WantedUris) and wanted.at is not None:
+        if at is not None:
             if self._past is None or not self._has_past(name):
                 what = "at is asked for, and the set does not keep what its resources were"
                 raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
-            states, contents = self._past.at(name, to_microseconds(wanted.at)), self._past.contents
+            states, contents = self._past.at(name, to_microseconds(at)), self._past.contents
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         return PackageSource(
             name=name,
@@ -315,8 +306,18 @@ class DumpEndpoint:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body. Raises DumpRefused."""
-        with self._bodies.growing() as has_room:
+        taken = 0
+
+        def has_room(octets: int) -> bool:
+            nonlocal taken
+            taken += octets
+            self._body_octets += octets
+            return self._body_octets <= BODIES_OCTETS
+
+        try:
             body = await read_body(scope, receive, BODY_OCTETS, has_room, self._times.for_body)
+        finally:
+            self._body_octets -= taken
         if isinstance(body, RequestRefusal):
             raise DumpRefused(body.text, code={413: TOO_MUCH, 503: TOO_MANY_DUMPS}.get(body.status, BODY_TOO_LATE))
         return body

@@ -47,34 +47,19 @@ BODY_OCTETS = 16 << 20
 """A body has so many octets at most: 50,000 URIs of 300 characters."""
 
 
-class WantedUris(msgspec.Struct, frozen=True):
-    """Resources by their URIs, each once, as the lists have them."""
+class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted: one of `uris`, `since` and `page`, and whether members are deflated where that pays.
 
-    uris: list[str]
+    Resources by their `uris`, each once, as the lists have them: as they are, or `at` a moment. All that changed
+    `since` a moment, as it is now. Those of one `page` of the Resource List.
+    """
+
+    uris: list[str] | None = None
     at: dt.datetime | None = None
-    """Of which moment; None: as they are."""
-
-
-class WantedSince(msgspec.Struct, frozen=True):
-    """All that changed after a moment, as it is now."""
-
-    moment: dt.datetime
-
-
-class WantedPage(msgspec.Struct, frozen=True):
-    """The resources of one page of the Resource List."""
-
-    number: int
-
-
-Wanted = WantedUris | WantedSince | WantedPage
-
-
-class PackageRequest(msgspec.Struct, frozen=True):
-    """What is wanted, and whether members are deflated where that pays; on a fast line it costs more than it saves."""
-
-    wanted: Wanted
+    since: dt.datetime | None = None
+    page: int | None = None
     is_deflated: bool
+    """On a fast line it costs more than it saves."""
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,22 +80,18 @@ def read_request(body: bytes, most: int) -> PackageRequest:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise DumpRefused(f"not a request for a package: {_first_line(cause)}") from cause
-    return PackageRequest(_wanted(asked, most), asked.deflate)
-
-
-def _wanted(asked: _Body, most: int) -> Wanted:
     given = [name for name in _SELECTIONS if getattr(asked, name) is not msgspec.UNSET]
     if len(given) != 1:
         raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
-    if asked.uris is not msgspec.UNSET:
-        at = None if asked.at is msgspec.UNSET else _moment("at", asked.at)
-        return WantedUris(_uris(asked.uris, most), at)
-    if asked.at is not msgspec.UNSET:
+    if asked.at is not msgspec.UNSET and asked.uris is msgspec.UNSET:
         raise DumpRefused("at stands beside uris alone")
-    if asked.since is not msgspec.UNSET:
-        return WantedSince(_moment("since", asked.since))
-    assert asked.page is not msgspec.UNSET
-    return WantedPage(asked.page)
+    return PackageRequest(
+        uris=_uris(asked.uris, most) if asked.uris is not msgspec.UNSET else None,
+        at=_moment("at", asked.at) if asked.at is not msgspec.UNSET else None,
+        since=_moment("since", asked.since) if asked.since is not msgspec.UNSET else None,
+        page=asked.page if asked.page is not msgspec.UNSET else None,
+        is_deflated=asked.deflate,
+    )
 
 
 def _uris(uris: list[str], most: int) -> list[str]:
@@ -168,7 +149,7 @@ class SelectedResources(msgspec.Struct, frozen=True):
     deleted: Sequence[str] = ()
 
 
-def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: int) -> SelectedResources:
+def select(catalog: Catalog, name: str, wanted: PackageRequest, *, prefix: str, most: int) -> SelectedResources:
     """What `wanted` means in the set `name`, whose relative URIs are below `prefix`.
 
     Raises DumpRefused for more than `most` resources, and the catalog's faults.
@@ -178,16 +159,14 @@ def select(catalog: Catalog, name: str, wanted: Wanted, *, prefix: str, most: in
     if state.opened_at is None:
         raise DumpRefused("the set is not loaded yet")
     at = state.last_at or state.opened_at
-    if isinstance(wanted, WantedPage):
-        page = next((one for one in snapshot.pages if one.number == wanted.number), None)
-        if page is None:
-            raise DumpRefused(f"the Resource List has no page {wanted.number}", code=NO_SUCH_PAGE)
-        uris = _page(catalog, name, wanted.number, most)
-        return SelectedResources(at, uris)
-    if isinstance(wanted, WantedSince):
-        uris, deleted = _changed(catalog, name, snapshot.segments, wanted.moment, most)
+    if wanted.page is not None:
+        if all(one.number != wanted.page for one in snapshot.pages):
+            raise DumpRefused(f"the Resource List has no page {wanted.page}", code=NO_SUCH_PAGE)
+        return SelectedResources(at, _page(catalog, name, wanted.page, most))
+    if wanted.since is not None:
+        uris, deleted = _changed(catalog, name, snapshot.segments, wanted.since, most)
         return SelectedResources(at, uris, deleted)
-    return SelectedResources(wanted.at or at, [catalog_uri(uri, prefix) for uri in wanted.uris])
+    return SelectedResources(wanted.at or at, [catalog_uri(uri, prefix) for uri in wanted.uris or ()])
 
 
 def catalog_uri(uri: str, prefix: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import format_datetime
 
 import msgspec
@@ -18,8 +18,8 @@ from headwater.catalog.content import Absence, ContentReader, NoContent, OpenCon
 from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.files.version_copy import SMALL_OCTETS
 from headwater.http import responses
-from headwater.http.responses import Head, Representation, Response, content_lines, line, not_published
-from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Match, Route
+from headwater.http.responses import Head, Representation, Response, content_lines, line
+from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.publish.site import Site
 from headwater.source.health import ServableSource
 from headwater.spec.times import SECOND, from_microseconds, to_microseconds
@@ -196,7 +196,8 @@ _GONE = {
     Keeping.LOST: "the resource had another state at that time, whose octets could not be kept",
     Keeping.KEPT: "the octets of this state are no longer kept",
 }
-_Answer = Callable[[HttpRequest, History, Addresses], Response]
+_Answer = Callable[[HttpRequest, History, Addresses, str], Response]
+"""Answers for the states of one resource; of a memento, with the 20 digits of its time."""
 
 
 class VersionEndpoint:
@@ -217,15 +218,9 @@ class VersionEndpoint:
         if not self._histories:
             return ()
         return (
-            Route(name="memento", pattern="/{set}/memento/{time}/{path}", handler=self._of(self._memento)),
-            Route(name="timegate", pattern="/{set}/timegate/{path}", handler=self._of(self._timegate)),
-            Route(
-                name="timemap",
-                pattern="/{set}/timemap/{path}",
-                handler=self._of(self._timemap),
-                media_type=_LINK_FORMAT.encode("ascii"),
-                cache=REVALIDATE,
-            ),
+            self._row("memento", self._memento),
+            self._row("timegate", self._timegate),
+            self._row("timemap", self._timemap, media_type=_LINK_FORMAT.encode("ascii"), cache=REVALIDATE),
         )
 
     def links(self, set_name: str, relative: str) -> Head:
@@ -234,22 +229,27 @@ class VersionEndpoint:
             return b""
         return line(b"link", _header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
 
-    def _of(self, answer: _Answer) -> Callable[[HttpRequest], Awaitable[Response]]:
+    def _row(self, name: str, answer: _Answer, *, media_type: bytes = b"", cache: bytes = b"") -> Route:
         async def handler(request: HttpRequest) -> Response:
             match = request.match
-            assert match.set_name is not None
-            history = self._histories.get(match.set_name)
-            if history is None or not self._source.takes(match.set_name, match.path):
+            set_name, uri, path, time = match.set_name, match.name, match.path, ""
+            assert set_name is not None
+            if name == "memento":
+                time, _, uri = uri.partition("/")
+                path = path.partition(b"/")[2]
+            history = self._histories.get(set_name)
+            if history is None or not uri or not self._source.takes(set_name, path):
                 return _unknown()
-            if not await request.access.is_published(match.set_name):
-                return not_published(match.set_name)
-            of = addresses_of(self._source.site, match.set_name, match.name)
-            return await request.access.ask(answer, request, history, of)
+            of = addresses_of(self._source.site, set_name, uri)
+            return await request.access.ask(answer, request, history, of, time)
 
-        return handler
+        pattern = f"/{{set}}/{name}/{{path}}"
+        return Route(
+            name=name, pattern=pattern, handler=handler, media_type=media_type, cache=cache, when_published=True
+        )
 
-    def _timegate(self, request: HttpRequest, history: History, of: Addresses) -> Response:
-        asked, uri = request.fields.accept_datetime, request.match.name
+    def _timegate(self, request: HttpRequest, history: History, of: Addresses, _time: str) -> Response:
+        asked, uri = request.fields.accept_datetime, of.relative
         if asked is None:
             found = kept_until(history, uri, _ALL_US)
         else:
@@ -259,16 +259,16 @@ class VersionEndpoint:
                 return responses.text(400, said, _VARY)
             current = history.until(uri, until_us)
             if current and not current[0].is_kept:
-                return self._gone(history, uri, of, current[0], _VARY)
+                return self._gone(history, of, current[0], _VARY)
             found = current[0] if current else kept_after(history, uri, until_us)
         if found is None:
-            return self._missing(history, uri, of)
+            return self._missing(history, of)
         head = line(b"location", of.memento(found.at_us).encode("ascii")) + _VARY
         head += line(b"link", _response_links(of)) + line(b"cache-control", BRIEF)
         return responses.text(302, "the state of that time", head)
 
-    def _timemap(self, request: HttpRequest, history: History, of: Addresses) -> Response:
-        query, uri = bytes(request.scope.get("query_string", b"")), request.match.name
+    def _timemap(self, request: HttpRequest, history: History, of: Addresses, _time: str) -> Response:
+        query, uri = bytes(request.scope.get("query_string", b"")), of.relative
         from_us: int | None = -_ALL_US
         if query:
             from_us = _time_from(query.removeprefix(b"from=").decode("latin-1")) if query.startswith(b"from=") else None
@@ -277,7 +277,7 @@ class VersionEndpoint:
         assert from_us is not None
         first, last = kept_after(history, uri, -_ALL_US), kept_until(history, uri, _ALL_US)
         if first is None or last is None:
-            return self._missing(history, uri, of)
+            return self._missing(history, of)
         begin = kept_after(history, uri, from_us - 1)
         if begin is None:
             return responses.text(
@@ -288,46 +288,45 @@ class VersionEndpoint:
         following = kept_after(history, uri, found[PAGE_STATES - 1].at_us) if len(found) > PAGE_STATES else None
         return request.respond(200, timemap(of, states, first, last, following.at_us if following else None))
 
-    def _memento(self, request: HttpRequest, history: History, of: Addresses) -> Response:
-        match = request.match
-        at_us = _time_from(match.time)
+    def _memento(self, request: HttpRequest, history: History, of: Addresses, time: str) -> Response:
+        uri, at_us = of.relative, _time_from(time)
         if at_us is None:
             return _unknown()
-        found = history.until(match.name, at_us)
+        found = history.until(uri, at_us)
         if not found or found[0].at_us != at_us:
             floor = history.floor_us()
-            if floor is not None and at_us < floor and (found or history.after(match.name, at_us)):
+            if floor is not None and at_us < floor and (found or history.after(uri, at_us)):
                 return responses.text(410, _GONE[Keeping.KEPT], line(b"link", _response_links(of)))
             return _unknown()
         state = found[0]
-        content = self._open(match, state) if state.is_kept else None
+        content = self._open(request.match.set_name, uri, state) if state.is_kept else None
         if content is None:
-            return self._gone(history, match.name, of, state)
+            return self._gone(history, of, state)
         response = None
         try:
-            response = _content(state, content, of, _neighbours(history, match.name, at_us), request)
+            response = _content(state, content, of, _neighbours(history, uri, at_us), request)
             if response is None:
-                return self._gone(history, match.name, of, state)
+                return self._gone(history, of, state)
             return response
         finally:
             if response is None or response.file is None:
                 content.close()
 
-    def _open(self, match: Match, state: PastState) -> OpenContent | None:
+    def _open(self, set_name: str | None, uri: str, state: PastState) -> OpenContent | None:
         """The octets of a state, if they are kept."""
-        assert match.set_name is not None
-        found = self._contents.open(match.set_name, past_resource(match.name, state))
+        assert set_name is not None
+        found = self._contents.open(set_name, past_resource(uri, state))
         return None if isinstance(found, NoContent) else found
 
-    def _missing(self, history: History, uri: str, of: Addresses) -> Response:
+    def _missing(self, history: History, of: Addresses) -> Response:
         """404 for what was never there; 410 where nothing is left of what was."""
-        if history.until(uri, _ALL_US):
+        if history.until(of.relative, _ALL_US):
             return responses.text(410, "no state of this resource is kept", line(b"link", _response_links(of)) + _VARY)
         return _unknown(_VARY)
 
-    def _gone(self, history: History, uri: str, of: Addresses, state: PastState, head: Head = b"") -> Response:
+    def _gone(self, history: History, of: Addresses, state: PastState, head: Head = b"") -> Response:
         """410, with the mementos beside it."""
-        links = line(b"link", _response_links(of, _neighbours(history, uri, state.at_us)))
+        links = line(b"link", _response_links(of, _neighbours(history, of.relative, state.at_us)))
         return responses.text(410, _GONE[state.keeping], links + head)
 
 

@@ -19,7 +19,7 @@ from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.negotiation import GenericResources
-from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line, not_published
+from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line
 from headwater.http.routes import BRIEF, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
@@ -67,13 +67,11 @@ class FileHandler:
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, when_published=True)
 
     async def answer(self, request: HttpRequest) -> Response:
-        """The response; 503 while the set is not published, or when a catalog that has to be asked does not answer."""
+        """The response; 503 when a catalog that has to be asked does not answer."""
         match = request.match
-        if not await self._access.is_published(match.set_name):
-            return not_published(match.set_name)
         response = await self._respond(match, request)
         if not self._generic.are_in(match.set_name):
             return response
@@ -218,13 +216,11 @@ class ContentHandler:
 
     def routes(self) -> Iterator[Route]:
         """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer)
+        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, when_published=True)
 
     async def answer(self, request: HttpRequest) -> Response:
-        """The response; 503 while the set is not published."""
+        """The response."""
         match = request.match
-        if not await self._access.is_published(match.set_name):
-            return not_published(match.set_name)
         if self._source.catalog.is_remote:
             return await self._access.ask(self._respond, match, request)
         return self._respond(match, request)

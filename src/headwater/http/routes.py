@@ -31,8 +31,6 @@ _NO_FILE = re.compile(rb"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
 _SET, _PATH = "/{set}/", "{path}"
 _PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
-_TIME = "{time}/"
-_TIME_VALUE = re.compile(rb"([0-9]{20})/")
 _NOTHING = "nothing is here; start at /.well-known/resourcesync"
 
 
@@ -41,7 +39,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     In `pattern`, `{set}` as first segment stands for a set of the source, `{name}` for any segment, `{number}` for five
     to nine digits, `{part}` for three to nine, `{digest}` for 16 hex digits, and `{path}` at the end for the relative
-    URI of a resource, before which `{time}` stands for 20 digits.
+    URI of a resource. With `when_published` it is answered 503 while the set, or without one the source, is not.
     """
 
     name: str
@@ -50,6 +48,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     method: str = "GET"
     media_type: bytes = b""
     cache: bytes = b""
+    when_published: bool = False
 
 
 Methods = Mapping[str, Route]
@@ -63,8 +62,6 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     name: str
     set_name: str | None = None
     path: bytes = b""
-    time: str = ""
-    """The 20 digits of a time that stands before the path."""
 
     def route(self, method: str) -> Route | None:
         """The row for a method."""
@@ -121,8 +118,8 @@ class RouteTable:
         self._exact: dict[tuple[bool, str], dict[str, Route]] = {}
         """By whether it is below a set, and the path below that, or the whole one."""
         self._patterns: list[tuple[bool, re.Pattern[str], dict[str, Route]]] = []
-        self._paths: list[tuple[bytes, bool, dict[str, Route]]] = []
-        """Of resources: what the path below the set begins with, and whether a time follows."""
+        self._paths: list[tuple[bytes, dict[str, Route]]] = []
+        """Of resources: what the path below the set begins with."""
         rows: dict[str, dict[str, Route]] = {}
         for route in routes:
             rows.setdefault(route.pattern, {})[route.method] = route
@@ -131,8 +128,7 @@ class RouteTable:
             is_of_set = rest != pattern
             prefix = rest.removesuffix(_PATH)
             if is_of_set and prefix != rest:
-                has_time = prefix.endswith(_TIME)
-                self._paths.append((prefix.removesuffix(_TIME).encode("ascii"), has_time, methods))
+                self._paths.append((prefix.encode("ascii"), methods))
             elif "{" in rest:
                 self._patterns.append((is_of_set, _matcher(rest.removeprefix("/")), methods))
             else:
@@ -154,9 +150,9 @@ class RouteTable:
         first, _, rest = target[1:].partition(b"/")
         set_name = first.decode("latin-1")
         is_of_set = set_name in self._sets
-        for prefix, has_time, methods in self._paths if is_of_set else ():
+        for prefix, methods in self._paths if is_of_set else ():
             if rest.startswith(prefix):
-                return (_match_time_path if has_time else _match_path)(methods, set_name, rest[len(prefix) :])
+                return _match_path(methods, set_name, rest[len(prefix) :])
         if _ENCODED_SLASH.search(target):  # part of a name, and no name that we have contains one (RFC 3986 2.2)
             return NoMatch(404, _NOTHING)
         text = unquote_to_bytes(target[1:]).decode("utf-8", "replace")
@@ -183,14 +179,6 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     for parameter, expression in _PARAMETERS.items():
         text = text.replace(parameter, expression)
     return re.compile(text)
-
-
-def _match_time_path(methods: Methods, set_name: str, rest: bytes) -> Match | NoMatch:
-    time = _TIME_VALUE.match(rest)
-    if time is None:
-        return NoMatch(404, "no such version", is_of_set=True)
-    found = _match_path(methods, set_name, rest[time.end() :])
-    return found if isinstance(found, NoMatch) else msgspec.structs.replace(found, time=time[1].decode("ascii"))
 
 
 def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:

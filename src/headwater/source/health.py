@@ -31,20 +31,16 @@ FAILING_SECONDS = 10.0
 class ServableSource(Protocol):
     """The source behind the face. What may ask the catalog is not called in the event loop."""
 
-    @property
-    def site(self) -> Site:
-        """What the source looks like from outside."""
-        ...
-
-    @property
-    def catalog(self) -> Catalog:
-        """What it holds."""
-        ...
-
-    @property
-    def push_names(self) -> frozenset[str]:
-        """The sets that a provider feeds: until it does, there is nothing to show of them."""
-        ...
+    site: Site
+    """What the source looks like from outside."""
+    catalog: Catalog
+    """What it holds."""
+    store: FolderStore
+    """Where its documents lie."""
+    push_names: frozenset[str]
+    """The sets that a provider feeds: until it does, there is nothing to show of them."""
+    copied_names: frozenset[str]
+    """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
@@ -60,16 +56,6 @@ class ServableSource(Protocol):
 
     def health(self) -> Mapping[str, object]:
         """What the source says of itself: last scan, last publication, errors."""
-        ...
-
-    @property
-    def store(self) -> FolderStore:
-        """Where its documents lie."""
-        ...
-
-    @property
-    def copied_names(self) -> frozenset[str]:
-        """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
         ...
 
     def is_known_published(self, name: str | None) -> bool:
