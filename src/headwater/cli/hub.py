@@ -184,19 +184,13 @@ def _server(
     quiet: bool,
 ) -> HubServer:
     """The hub of a table, with its state in `folder`, on a listening socket."""
-    from headwater.http.hub import HubServer, HubSetup
+    from headwater.http.hub import HubServer
 
-    setup = HubSetup(
-        folder=folder,
-        options=options,
-        addresses=table.addresses,
-        tokens=tokens,
-        proxies=table.proxies,
-        on_fault=log.fault,
-        on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
-        on_served=None if quiet else log.served,
-    )
-    return HubServer(setup, listener)
+    def told(topic: str, text: str) -> None:
+        log.event("topic", f"{topic}: {text}", topic=topic)
+
+    served = None if quiet else log.served
+    return HubServer(table, options, folder, tokens, listener, log.fault, told, served)
 
 
 _NEXT_PORT = "--hub takes the port after that of the source: stop the other program, or choose another --port."

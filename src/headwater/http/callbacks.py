@@ -15,7 +15,7 @@ from typing import Final
 from headwater.address_levels import Level, level_of
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
-from headwater.http.requests import Receive, Scope, header, read_body
+from headwater.http.requests import Receive, Scope, growing, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
 from headwater.notify.http_client import HttpClient, HttpProxy, OriginCredentials, check_authorities, read_proxy
@@ -75,7 +75,7 @@ class CallbackApplication:
         early = self._subscriber.early(token, length)
         if early is not None:
             return responses.text(early.status, early.fault or "", _HEAD + CLOSE)
-        with self._octets.growing() as has_room:
+        with growing(self._octets) as has_room:
             body = await read_body(scope, receive, PAYLOAD_OCTETS, has_room)
         if isinstance(body, RequestRefusal):
             if body.status == TOO_LONG.status:

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,15 @@ from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
-from headwater.http.requests import Receive, Scope, header, read_body
+from headwater.http.requests import Receive, Scope, growing, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line
 from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import AddressPolicy, ClientShares, RequestRate, TrustedProxies
+from headwater.notify.hub.policy import ClientShares, RequestRate, TrustedProxies
 from headwater.notify.hub.requests import FORM_OCTETS, ChangedTopics, RequestRefusal, objection_to_url, read_form
 from headwater.notify.hub.store import Payload
+from headwater.source.hub_config import HubConfig
 from headwater.source.tokens import AccessTokens
 from headwater.spec.discovery import HeaderLink, parse_link_header
 
@@ -127,7 +129,7 @@ class HubEndpoint:
     async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
         client, most = client_network(_client(scope)), self._hub.options.limits.payload_octets
         shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
-        with shares.growing(client) as has_room:
+        with growing(shares, client) as has_room:
             body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
             if isinstance(body, RequestRefusal):
                 return _refused(body.status, body.text)
@@ -285,27 +287,27 @@ def _ignore(*_about: object) -> None:
     pass
 
 
-class HubSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """A hub before it works: its state folder, what it is told and allows, whom it believes, and who hears of it."""
-
-    folder: Path
-    options: HubOptions
-    addresses: AddressPolicy
-    tokens: AccessTokens
-    proxies: TrustedProxies = TrustedProxies()
-    on_fault: Callable[[HeadwaterError], None] = _ignore
-    on_topic_fault: Callable[[str, str], None] = _ignore
-    on_served: Callable[[AccessRecord], None] | None = None
-
-
 class HubServer:
     """Serves one hub on a listening socket."""
 
-    def __init__(self, setup: HubSetup, listener: socket.socket) -> None:
-        self._setup = setup
+    def __init__(
+        self,
+        table: HubConfig,
+        options: HubOptions,
+        folder: Path,
+        tokens: AccessTokens,
+        listener: socket.socket,
+        on_fault: Callable[[HeadwaterError], None] = _ignore,
+        on_topic_fault: Callable[[str, str], None] = _ignore,
+        on_served: Callable[[AccessRecord], None] | None = None,
+    ) -> None:
+        """`table` says what it allows, `folder` has its state, publishers with one of the `tokens` are believed."""
+        self._hub = partial(Hub, folder, options, table.addresses, on_fault=on_fault, on_topic_fault=on_topic_fault)
+        self._application = partial(HubApplication, on_served=on_served, proxies=table.proxies, on_fault=on_fault)
+        self._endpoint = partial(HubEndpoint, tokens=tokens, on_fault=on_fault)
         self._listener = listener
         self._server: UvicornServer | None = None
-        self._thread = ServerThread("headwater-hub", self._serve, setup.on_fault)
+        self._thread = ServerThread("headwater-hub", self._serve, on_fault)
 
     def run(self, on_ready: Callable[[], None] = _ignore) -> UvicornServer:
         """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
@@ -322,18 +324,10 @@ class HubServer:
         self._thread.join()
 
     async def _serve(self, on_ready: Callable[[], None]) -> UvicornServer:
-        setup = self._setup
-        hub = Hub(
-            setup.folder,
-            setup.options,
-            setup.addresses,
-            on_fault=setup.on_fault,
-            on_topic_fault=setup.on_topic_fault,
-        )
+        hub = self._hub()
         try:
             hub.start()
-            endpoint = HubEndpoint(hub, setup.tokens, on_fault=setup.on_fault)
-            app = HubApplication(hub, endpoint, setup.on_served, setup.proxies, setup.on_fault)
+            app = self._application(hub, self._endpoint(hub))
             self._server = make_server(app, on_ready=on_ready)
             await self._server.serve(sockets=[self._listener])
         finally:

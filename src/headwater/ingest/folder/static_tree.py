@@ -77,11 +77,11 @@ class SetTree:
         for uri, memo in memos_of(self._catalog, self._name):
             if self._is_right(uri, memo) and not self.torn:
                 continue
-            file = None if walk is None else _file_at(walk, uri, memo)
-            if file is None:
-                left += 1
-            else:
+            file = None if walk is None else next(walk.at(path_of(uri)), None)
+            if isinstance(file, FileEntry) and file.uri == uri and is_outlined(memo, file.stat, by_inode=False):
                 placed += self._check(file)
+            else:
+                left += 1
         return placed, left
 
     def _is_right(self, uri: str, memo: bytes) -> bool:
@@ -158,14 +158,6 @@ class SetTree:
         with suppress(OSError):
             if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
                 os.sync()
-
-
-def _file_at(walk: Walk, uri: str, memo: bytes) -> FileEntry | None:
-    """The file of a resource; None where there is none, or another one than the catalog has noted."""
-    found = next(walk.at(path_of(uri)), None)
-    if not isinstance(found, FileEntry) or found.uri != uri:
-        return None
-    return found if is_outlined(memo, found.stat, by_inode=False) else None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -132,22 +131,6 @@ class ClientShares:
     def held(self, client: str) -> int:
         """How much a client has."""
         return self._taken.get(client, 0)
-
-    @contextmanager
-    def growing(self, client: str = "") -> Iterator[Callable[[int], bool]]:
-        """What takes more and more for a client, as `take` does; all of it is given back at the end."""
-        taken = 0
-
-        def take(amount: int) -> bool:
-            nonlocal taken
-            took = self.take(client, amount)
-            taken += amount if took else 0
-            return took
-
-        try:
-            yield take
-        finally:
-            self.give_back(client, taken)
 
     def give_back(self, client: str, amount: int) -> None:
         """Give back what was taken for a client."""
