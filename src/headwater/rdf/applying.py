@@ -8,10 +8,11 @@ other, on any dataset.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,7 @@ from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _LINES = 1_000
 _OCTETS = 1 << 20
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,13 @@ class AppliedSummary:
     dataset: DatasetSummary
 
 
-class _Counts:
+class EffectCounts:
+    """Counts what lines of patches have done, or would have done if the dataset were another."""
+
     def __init__(self) -> None:
         self.added = self.removed = self.already_there = self.not_there = 0
 
-    def apply(self, signs: bytes, there: bool) -> bool:  # noqa: FBT001 - a state, not an option
+    def apply(self, signs: bytes, *, there: bool) -> bool:
         """Whether a statement is there after what the patches say of it, one after the other."""
         for sign in signs:
             if sign == 43:  # a plus
@@ -79,12 +83,12 @@ def apply_patches(
         blanks = options.blank_nodes is BlankNodes.KEPT
 
         def made(start: Path | None) -> AppliedSummary:
-            counts = _Counts()
+            counts = EffectCounts()
             with closing(PatchSteps(folder, bounds)) as steps:
                 for path in patches:
                     steps.add(path, strict=strict, blanks=blanks)
                 blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
-                dataset = write_blocks(_applied(blocks, steps.statements(), counts), target)
+                dataset = write_blocks(patched_blocks(blocks, steps.statements(), counts), target)
             return AppliedSummary(
                 counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset
             )
@@ -142,44 +146,39 @@ class PatchSteps:
             yield statement + b"\n", bytes(line[-2] for line in lines)
 
 
-def _applied(
-    blocks: Iterator[tuple[list[bytes], bytes]], steps: Iterator[tuple[bytes, bytes]], counts: _Counts
-) -> Iterator[tuple[int, bytes]]:
-    """Blocks of the dataset as the steps leave them, with the number of their lines."""
+def plain_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file in blocks, as they are: whether they are sorted and canonical nobody has looked at."""
+    while block := file.read(_BLOCK):
+        yield block + file.readline(BOUNDS.line_octets)
+
+
+def patched_blocks(
+    blocks: Iterable[bytes], steps: Iterator[tuple[bytes, bytes]], counts: EffectCounts
+) -> Iterator[bytes]:
+    """Sorted lines, given and yielded in blocks, as steps leave them, which are sorted by their statements.
+
+    A block that no step touches stays as it is. Of no use where the lines are not sorted.
+    """
     step = next(steps, None)
-    for lines, block in blocks:
-        if step is None or step[0] > lines[-1]:
-            yield len(lines), block
+    for block in chain(blocks, [b""]):
+        last = block[block.rfind(b"\n", 0, -1) + 1 :]
+        if block and (step is None or step[0] > last):
+            yield block
             continue
-        there, left = set(lines), set(lines)
-        grown = 0
-        while step is not None and step[0] <= lines[-1]:
+        lines, grown = block.splitlines(keepends=True), 0
+        while step is not None and (not block or step[0] <= last):
+            statement, signs = step
+            place = bisect_left(lines, statement)
             if grown > _OCTETS:  # many statements come between two
-                before = sorted(one for one in left if one < step[0])
-                yield len(before), b"".join(before)
-                left.difference_update(before)
-                grown = 0
-            grown += len(step[0])
-            _apply_step(step, there, left, counts)
+                yield b"".join(lines[:place])
+                del lines[:place]
+                place = grown = 0
+            grown += len(statement)
+            was_there = lines[place : place + 1] == [statement]
+            is_there = counts.apply(signs, there=was_there)  # as the last sign says (NQUD-A4)
+            lines[place : place + was_there] = [statement] * is_there
             step = next(steps, None)
-        yield len(left), b"".join(sorted(left))
-    some: set[bytes] = set()
-    grown = 0
-    while step is not None:
-        _apply_step(step, set(), some, counts)
-        grown += len(step[0])
-        step = next(steps, None)
-        if grown >= _OCTETS or step is None:
-            yield len(some), b"".join(sorted(some))
-            some, grown = set(), 0
-
-
-def _apply_step(step: tuple[bytes, bytes], there: set[bytes], left: set[bytes], counts: _Counts) -> None:
-    statement, signs = step
-    if counts.apply(signs, statement in there):
-        left.add(statement)
-    else:
-        left.discard(statement)
+        yield b"".join(lines)
 
 
 _PIECE = 1 << 20

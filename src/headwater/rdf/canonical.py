@@ -283,17 +283,17 @@ def line_statements(one: RdfInput, path: Path, bounds: RdfBounds = BOUNDS, *, bl
             line += block.count(b"\n")
 
 
-def write_blocks(blocks: Iterable[tuple[int, bytes]], target: Path, *, durable: bool = True) -> DatasetSummary:
-    """Write blocks of lines that are in order, given with their number, to a file, which gets its name at the end."""
+def write_blocks(blocks: Iterable[bytes], target: Path, *, durable: bool = True) -> DatasetSummary:
+    """Write blocks of lines that are in order to a file, which gets its name at the end."""
     digest = hashlib.sha256()
     quads = length = 0
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as file:
-            for number, block in blocks:
+            for block in blocks:
                 digest.update(block)
                 length += file.write(block)
-                quads += number
+                quads += block.count(b"\n")
             file.flush()
             if durable:
                 os.fsync(file.fileno())

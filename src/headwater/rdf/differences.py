@@ -178,14 +178,12 @@ def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
 
 def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The lines of a canonical file, each with its LF. Raises NotCanonical, BadRdf."""
-    for lines, _block in sorted_blocks(path, bounds, blanks=blanks):
-        yield from lines
+    for block in sorted_blocks(path, bounds, blanks=blanks):
+        yield from block.splitlines(keepends=True)
 
 
-def sorted_blocks(
-    path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True
-) -> Iterator[tuple[list[bytes], bytes]]:
-    """The same in blocks: the lines, and their octets together."""
+def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
+    """The same in blocks of lines."""
     where = str(path)
     last, number = b"", 1
     with path.open("rb") as file:
@@ -198,7 +196,7 @@ def sorted_blocks(
             lines = block.splitlines(keepends=True)
             if lines[0] <= last or not _in_order(lines, b"", b""):
                 raise _disorder([last, *lines], number - 1, where)
-            yield lines, block
+            yield block
             last = lines[-1]
             number += len(lines)
 

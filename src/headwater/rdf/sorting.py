@@ -152,12 +152,12 @@ class LineSorter:
                 while self._held:
                     self._send(self._held.pop())
 
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """All lines that were taken, sorted, each once: blocks with the number of their lines. Once only."""
+    def blocks(self) -> Iterator[bytes]:
+        """All lines that were taken, sorted, each once, in blocks. Once only."""
         if self._process is None:
             lines = sorted(set(b"".join(self._held).splitlines(keepends=True)))
             if lines:
-                yield len(lines), b"".join(lines)
+                yield b"".join(lines)
             return
         process = self._process
         assert process.stdin is not None
@@ -165,14 +165,13 @@ class LineSorter:
         with suppress(BrokenPipeError):
             process.stdin.close()
         unbounded = replace(self._bounds, line_octets=self._bounds.octets)
-        for block in line_blocks(iter(lambda: process.stdout.read(BLOCK), b""), "", unbounded):  # type: ignore[union-attr]
-            yield block.count(b"\n"), block
+        yield from line_blocks(iter(lambda: process.stdout.read(BLOCK), b""), "", unbounded)  # type: ignore[union-attr]
         if process.wait():
             raise self._fault(process)
 
     def lines(self) -> Iterator[bytes]:
         """The same line by line, each with its LF."""
-        for _number, block in self.blocks():
+        for block in self.blocks():
             yield from block.splitlines(keepends=True)
 
     def close(self) -> None:

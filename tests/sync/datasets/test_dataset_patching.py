@@ -50,12 +50,11 @@ def test_a_merged_patch_gives_what_an_applied_one_gives(
         steps.write_bytes(b"".join(sign + line for sign, line in patch))
         patcher.setattr(applying, "_LINES", most)
         patcher.setattr(applying, "_OCTETS", most)
-        patcher.setattr(dataset_patching, "_MOST_BETWEEN", most)
         apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
         last = {line: sign for sign, line in patch}
         wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}
         assert made.read_bytes() == b"".join(sorted(wanted))
-        patcher.setattr(dataset_patching, "_BLOCK", block)
+        patcher.setattr(applying, "_BLOCK", block)
         patcher.setattr(dataset_patching, "apply_patches", None)  # the quick way alone
         assert applied_to_file(base, steps, merged, digest_of(made), None) == made.stat().st_size
         assert merged.read_bytes() == made.read_bytes()
@@ -134,8 +133,7 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
         if is_merged:
             dataset_patching._merged(base, steps.statements(), tmp_path / "made")
         else:
-            lines = base.read_bytes().splitlines(keepends=True)
-            for _block in applying._applied(iter([(lines, lines[0])]), steps.statements(), applying._Counts()):
+            for _block in applying.patched_blocks([base.read_bytes()], steps.statements(), applying.EffectCounts()):
                 pass
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -7,9 +7,7 @@ that a patch does not touch are copied as they are. Where that does not give the
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,14 +16,12 @@ from typing import Final
 
 from headwater.files.hashing import HASHERS
 from headwater.patches.registry import PatchRefused
-from headwater.rdf.applying import PatchSteps, apply_patches
+from headwater.rdf.applying import EffectCounts, PatchSteps, apply_patches, patched_blocks, plain_blocks
+from headwater.rdf.canonical import DatasetSummary, write_blocks
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.statements import is_plain, octets
 
-_BLOCK: Final = 1 << 14
 _PIECE: Final = 1 << 20
-_MOST_BETWEEN: Final = 1 << 20
-"""Octets that are added between two lines before they are written."""
 _MOST_GROWTH: Final = 64
 """A patch in gzip is inflated to so many times its octets at most,"""
 _GROWS_FREELY: Final = 64 << 20
@@ -76,56 +72,22 @@ def _applied(base: Path, patch: Path, target: Path, result: str) -> int | None:
         closing(PatchSteps(Path(scratch), _bounds_of(patch))) as steps,
     ):
         steps.add(patch, strict=True)
-        sha256 = _merged(base, steps.statements(), target)
-    if result == f"sha-256:{sha256}" or (not result.startswith("sha-256:") and _has(target, result)):
-        return target.stat().st_size
-    target.unlink()
-    made = apply_patches(base, [patch], target, scratch=target.parent, strict=True).dataset
-    return made.octets if result == f"sha-256:{made.sha256}" or _has(target, result) else None
+        made = _merged(base, steps.statements(), target)
+    if not _is_made(made, target, result):
+        made = apply_patches(base, [patch], target, scratch=target.parent, strict=True).dataset
+    return made.octets if _is_made(made, target, result) else None
 
 
-def _merged(base: Path, steps: Iterator[tuple[bytes, bytes]], target: Path) -> str:
-    """Write what steps, in order, make of a file of sorted lines; its SHA-256. Of no use where the lines are not so."""
-    digest = hashlib.sha256()
-    step = next(steps, None)
-    with base.open("rb", buffering=_PIECE) as old, target.open("wb", buffering=_PIECE) as new:
-        while block := old.read(_BLOCK):
-            block += old.readline(BOUNDS.line_octets)
-            if step is not None and step[0] <= block[block.rfind(b"\n", 0, -1) + 1 :]:
-                lines = block.splitlines(keepends=True)
-                last, grown = lines[-1], 0
-                while step is not None and step[0] <= last:
-                    grown += len(step[0])
-                    if grown > _MOST_BETWEEN:  # many statements come between two
-                        place = bisect_left(lines, step[0])
-                        before = b"".join(lines[:place])
-                        digest.update(before)
-                        new.write(before)
-                        del lines[:place]
-                        grown = 0
-                    _apply_step(lines, *step)
-                    step = next(steps, None)
-                block = b"".join(lines)
-            digest.update(block)
-            new.write(block)
-        while step is not None:
-            if step[1].endswith(b"+"):
-                digest.update(step[0])
-                new.write(step[0])
-            step = next(steps, None)
-        new.flush()
-        os.fsync(new.fileno())
-    return digest.hexdigest()
+def _is_made(made: DatasetSummary, target: Path, result: str) -> bool:
+    """Whether a file that was just written has this digest."""
+    is_known = result.startswith("sha-256:")
+    return result == f"sha-256:{made.sha256}" if is_known else _has(target, result)
 
 
-def _apply_step(lines: list[bytes], statement: bytes, signs: bytes) -> None:
-    """Have a statement among sorted lines or not, as its last sign says (NQUD-A4)."""
-    place = bisect_left(lines, statement)
-    is_there = lines[place : place + 1] == [statement]
-    if signs.endswith(b"+") and not is_there:
-        lines.insert(place, statement)
-    elif signs.endswith(b"-") and is_there:
-        del lines[place]
+def _merged(base: Path, steps: Iterator[tuple[bytes, bytes]], target: Path) -> DatasetSummary:
+    """Write what steps, in order, make of a file of sorted lines. Of no use where the lines are not so."""
+    with base.open("rb", buffering=_PIECE) as old:
+        return write_blocks(patched_blocks(plain_blocks(old), steps, EffectCounts()), target)
 
 
 def _has(path: Path, digest: str) -> bool:
