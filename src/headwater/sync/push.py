@@ -28,9 +28,7 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of
-from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
-from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.change_lists import ChangeListReader
 from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
@@ -44,8 +42,7 @@ from headwater.sync.lists.documents import (
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status
-from headwater.sync.run import SyncTask, open_transport, recall_public, room_for
-from headwater.sync.run_context import RunContext
+from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state.pushed_changes import bound_times, note_payload
@@ -312,9 +309,12 @@ class _OpenCopy:
     """Everything of a copy that is open."""
 
     def __init__(self, task: SyncTask, home: DestinationFolder) -> None:
-        self._task = task
-        self._root = root = Path(task.destination)
-        self._stack = contextlib.ExitStack()
+        options = msgspec.structs.replace(
+            task.options, prefer="lists", baseline=False, repair=False, deadline_seconds=None
+        )  # which are of runs
+        self._hears = task.each
+        self._task = task = msgspec.structs.replace(task, options=options, each=self._hear)
+        self._root = Path(task.destination)
         self._began_at = micros(task.now()) or 0
         self._began = time.monotonic()
         self._contexts: dict[int, tuple[SetContext, Applier]] = {}
@@ -322,41 +322,23 @@ class _OpenCopy:
         self._failed = 0
         with contextlib.ExitStack() as stack:
             self._database: Database = stack.enter_context(home.open())
-            options = msgspec.structs.replace(task.options, deadline_seconds=None)  # which is one of runs
             transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
             recall_public(transport, self._database)
-            backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
-            tree = stack.enter_context(FileTree(root, home.temp, backup))
             with self._database.write() as t:
                 t.run(TEMPORARY)
-            self._recovery = CrashRecovery(self._database, root, task.now, self._hear)
-            self._number = self._recovery.begin(tree)
-            tree.room = transport.room = room_for(options, root, self._database)
-            self._context = RunContext(
-                documents=Documents(transport, task.listener, now=task.now),
-                transport=transport,
-                database=self._database,
-                tree=tree,
-                temp=str(home.temp),
-                run_number=self._number,
-                options=msgspec.structs.replace(options, prefer="lists", baseline=False, repair=False),
-                source=task.url,
-                destination=str(root),
-                listener=task.listener,
-                each=self._hear,
-                now=lambda: micros(task.now()) or 0,
-                adopt=False,
-            )
+            backup = backup_of(options.backup_dir, self._root, task.now()) if options.backup_dir is not None else None
+            documents = Documents(transport, task.listener, now=task.now)
+            self._context = stack.enter_context(working_copy(task, transport, self._database, documents, backup=backup))
             self._stack = stack.pop_all()
 
     def _hear(self, done: Done) -> None:
         self._failed += done.action == "failed"
-        self._task.each(done)
+        self._hears(done)
 
     def is_current(self) -> bool:
         """Whether no other run has worked on the copy since this was opened, and no set was forgotten."""
         with self._database.read() as t:
-            is_last = bool(t.value("SELECT max(id) FROM runs") == self._number)
+            is_last = bool(t.value("SELECT max(id) FROM runs") == self._context.run_number)
             return is_last and all(_is_followed(t, number) for number in self._contexts)
 
     def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
@@ -427,13 +409,9 @@ class _OpenCopy:
         return report
 
     def close(self) -> None:
-        """`LiveCopy.close`."""
-        with self._stack:
-            try:
-                self.take_report()
-                self._recovery.end(self._number)
-            except HeadwaterError:  # the next run finds out what was done, as after a kill
-                return
+        """`LiveCopy.close`. After an error the next run finds out what was done, as after a kill."""
+        with contextlib.suppress(HeadwaterError), self._stack:
+            self.take_report()
 
 
 def _plan(t: Transaction, difference: Difference, set_id: int) -> None:

@@ -18,7 +18,7 @@ from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
-from headwater.sync.copy.backup import backup_of
+from headwater.sync.copy.backup import Backup, backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -159,6 +159,64 @@ def open_transport(
         yield made
 
 
+def recall_public(wire: Transport, database: Database) -> None:
+    """Tell the transport whether the source was in public when it was last asked (DST-S12)."""
+    with database.read() as t:
+        wire.guard.was_public(fact(t, IN_PUBLIC))
+
+
+@contextlib.contextmanager
+def working_copy(
+    task: SyncTask,
+    transport: Transport,
+    database: Database,
+    documents: Documents,
+    *,
+    backup: Backup | None = None,
+    lock: int | None = None,
+    adopt: bool = False,
+) -> Iterator[RunContext]:
+    """Open the folder of a copy for a run, whose state is `database`; a dry run only looks at it.
+
+    What an interrupted run has left is repaired first. A run that ends by an exception has not ended for the next one.
+    """
+    root, options = Path(task.destination), task.options
+    temp = root / FOLDER / "tmp"
+
+    def now() -> int:
+        return micros(task.now()) or 0
+
+    with contextlib.ExitStack() as stack:
+        tree, number = None, 0
+        recovery = CrashRecovery(database, root, task.now, task.each)
+        if not options.dry_run:
+            tree = stack.enter_context(FileTree(root, temp, backup))
+            number = recovery.begin(tree)
+            tree.room = transport.room = room_for(options, root, database)
+            stack.callback(setattr, transport, "room", None)
+            sweep(database, str(temp), now())
+        elif root.is_dir():
+            tree = stack.enter_context(FileTree(root, None))
+        yield RunContext(
+            documents=documents,
+            transport=transport,
+            database=database,
+            tree=tree,
+            temp=str(temp),
+            run_number=number,
+            options=options,
+            source=task.url,
+            destination=str(root),
+            listener=task.listener,
+            each=task.each,
+            now=now,
+            lock=lock,
+            adopt=adopt,
+        )
+        if number:
+            recovery.end(number)
+
+
 def room_for(options: SyncOptions, root: Path, database: Database) -> Room:
     """What the files of a copy may take of the disk, as the options say; asked for after what recovery records."""
     held = 0
@@ -171,12 +229,6 @@ def room_for(options: SyncOptions, root: Path, database: Database) -> Room:
             return int(t.value("SELECT max(size, 0) FROM resources WHERE path = ?", (path,)) or 0)
 
     return Room(os.fsencode(root), options.keep_free, options.max_total, held, counted)
-
-
-def recall_public(wire: Transport, database: Database) -> None:
-    """Tell the transport whether the source was in public when it was last asked (DST-S12)."""
-    with database.read() as t:
-        wire.guard.was_public(fact(t, IN_PUBLIC))
 
 
 class _Run:
@@ -209,13 +261,10 @@ class _Run:
         adopt = not _is_empty(self._root)
         rows = self._registry.rows()
         statuses: list[int] = []
-        with self._tree() as tree:
-            recovery = CrashRecovery(self._database, self._root, self._task.now, self._task.each)
-            number = 0 if self._options.dry_run or tree is None else recovery.begin(tree)
-            context = self._context(tree, number, adopt=adopt)
-            if number and tree is not None:
-                tree.room = self._transport.room = room_for(self._options, self._root, self._database)
-                sweep(self._database, context.temp, context.now())
+        with working_copy(
+            self._task, self._transport, self._database, self._documents,
+            backup=self._backup, lock=self._lock, adopt=adopt,
+        ) as context:  # fmt: skip
             for done, row in enumerate(rows):
                 if done % _AHEAD == 0:
                     if len(rows) > 1:
@@ -227,8 +276,6 @@ class _Run:
                 self._follow_dataset(context, row, report)
                 self._report.sets.append(report)
                 statuses.append(report.exit_status)
-            if number:
-                recovery.end(number)
         self._check_begun(rows)
         if self._report.takes_nothing:
             told = "the filters leave out all that is listed: nothing is copied"
@@ -306,39 +353,6 @@ class _Run:
         with self._database.read() as t:
             now = {row.id: row for row in sets(t)}
         return [uri for row in rows if (uri := polled_by(now[row.id])) is not None]
-
-    def _context(self, tree: FileTree | None, number: int, *, adopt: bool) -> RunContext:
-        return RunContext(
-            documents=self._documents,
-            transport=self._transport,
-            database=self._database,
-            tree=tree,
-            temp=str(self._root / FOLDER / "tmp"),
-            run_number=number,
-            options=self._options,
-            source=self._task.url,
-            destination=str(self._root),
-            listener=self._task.listener,
-            each=self._task.each,
-            now=lambda: micros(self._task.now()) or 0,
-            lock=self._lock,
-            adopt=adopt,
-        )
-
-    @contextlib.contextmanager
-    def _tree(self) -> Iterator[FileTree | None]:
-        if self._options.dry_run:
-            if not self._root.is_dir():
-                yield None
-                return
-            with FileTree(self._root, None) as tree:
-                yield tree
-            return
-        try:
-            with FileTree(self._root, self._root / FOLDER / "tmp", self._backup) as tree:
-                yield tree
-        finally:
-            self._transport.room = None
 
 
 def _check_stores(options: SyncOptions, root: Path) -> None:
