@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import IO, BinaryIO, Final, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple
 
 from headwater.copies.dataset_choice import RdfFile
 from headwater.copies.schema import JOURNAL_ID
@@ -17,43 +18,16 @@ from headwater.rdf.differences import PatchSummary
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import CountedState, KeptState, KeptStates
-from headwater.sync.datasets.stores import WantedStore, wanted_stores
+from headwater.sync.datasets.stores import FollowingStore, WantedStore, wanted_stores
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
 from headwater.triplestores.embedded_store import forms_still_there, write_normalised
-from headwater.triplestores.positions import StorePosition, StoreState, iri_text
+from headwater.triplestores.positions import StorePosition, iri_text
 
 _RARELY: Final = 100
 """Where nothing has changed, a count that took more than a second is made again after so many times as long."""
-
-
-class FollowingStore(Protocol):
-    """A store that follows a dataset."""
-
-    most_changes: int
-    """More changes than these are loaded as a whole."""
-
-    def state(self) -> StoreState:
-        """The position, and what is under way."""
-        ...
-
-    def load(self, dataset: Path, position: StorePosition) -> None:
-        """Hold what is in a file, and nothing else."""
-        ...
-
-    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
-        """Remove and add statements, and move the position."""
-        ...
-
-    def count(self) -> int:
-        """How many statements of the dataset are there."""
-        ...
-
-    def write_statements(self, target: IO[bytes]) -> object:
-        """Write all statements as N-Quads, in the forms of the store."""
-        ...
 
 
 class StoreContent(NamedTuple):
@@ -164,15 +138,10 @@ def _patched(
             return None
         with path.open("rb") as removals, path.open("rb") as again, path.open("rb") as additions:
             restored = forms_still_there(_signed(again, b"-"), kept.path(position.sha256))
-            store.apply(_signed(removals, b"-"), _both(_signed(additions, b"+"), restored), position)
+            store.apply(_signed(removals, b"-"), chain(_signed(additions, b"+"), restored), position)
     finally:
         kept.forget_changes()
     return changes
-
-
-def _both(first: Iterable[bytes], second: Iterable[bytes]) -> Iterator[bytes]:
-    yield from first
-    yield from second
 
 
 def _signed(lines: BinaryIO, sign: bytes) -> Iterator[bytes]:
@@ -193,9 +162,7 @@ class DatasetSync:
         self._report = report
 
     def run(self) -> None:
-        """Do what is needed. Nothing is done in a dry run."""
-        if self._run.options.dry_run:
-            return
+        """Do what is needed."""
         try:
             with self._run.database.read() as t:
                 dataset = held_dataset(t, self._row.id, self._run.options.dataset)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import ssl
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Final
 
@@ -26,9 +27,10 @@ MOST_IN_TRANSACTION: Final = 200_000
 
 
 class EmbeddedFollower:
-    """The embedded store of one dataset."""
+    """The embedded store of one dataset; nothing is open between two calls."""
 
     most_changes = MOST_IN_TRANSACTION
+    """More changes than these are loaded as a whole."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,22 +39,16 @@ class EmbeddedFollower:
         """The position; a transaction is never under way."""
         if not self.folder.is_dir():
             return StoreState(None)
-        store = EmbeddedStore(self.folder, read_only=True)
-        try:
+        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
             return StoreState(store.position)
-        finally:
-            store.close()
 
     def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
         """Raise StoreFault where something else is there: another dataset, but for one `is_of_copy`, whose URI has
         changed with the address of its source; or what no run has loaded."""
         if not self.folder.is_dir():
             return
-        store = EmbeddedStore(self.folder, read_only=True)
-        try:
+        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
             position, is_empty = store.position, store.is_empty
-        finally:
-            store.close()
         if position is None and not is_empty:
             raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=str(self.folder))
         if position is not None and position.dataset != iri_text(dataset) and not is_of_copy:
@@ -69,72 +65,47 @@ class EmbeddedFollower:
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
         """Remove and add statements and move the position, in one transaction."""
-        store = EmbeddedStore(self.folder)
-        try:
+        with closing(EmbeddedStore(self.folder)) as store:
             store.apply(removals, additions, position)
-        finally:
-            store.close()
 
     def write_statements(self, target: IO[bytes]) -> None:
         """Write all statements as N-Quads, in the forms of the store."""
-        store = EmbeddedStore(self.folder, read_only=True)
-        try:
+        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
             store.write_statements(target)
-        finally:
-            store.close()
 
     def count(self) -> int:
         """How many statements of the dataset are there."""
-        store = EmbeddedStore(self.folder, read_only=True)
-        try:
+        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
             return store.count
-        finally:
-            store.close()
 
     def close(self) -> None:
         """Nothing is open between two calls."""
 
 
-class SparqlFollower:
+class SparqlFollower(SparqlStore):
     """A dataset behind a SPARQL endpoint."""
 
     most_changes = 1 << 62
 
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
-        self._endpoint = endpoint
-        self._where = where
-        self.store = SparqlStore(endpoint, dataset, dataset, where)
-
-    def write_statements(self, target: IO[bytes]) -> None:
-        """Write all statements as N-Quads, in the forms of the store."""
-        self.store.write_statements(target)
-
-    def count(self) -> int:
-        """How many statements of the dataset are there."""
-        return self.store.count()
+        super().__init__(endpoint, dataset, dataset, where)
+        self._connection = endpoint
+        self._address = where
 
     def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
         """Nothing: graphs that are taken are found when they are loaded."""
 
     def leave(self, dataset: str) -> None:
         """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
-        SparqlStore(self._endpoint, dataset, dataset, self._where).remove()
+        SparqlStore(self._connection, dataset, dataset, self._address).remove()
 
     def close(self) -> None:
         """Give up the connections."""
-        self._endpoint.close()
+        self._connection.close()
 
-    def state(self) -> StoreState:
-        """The position, and what is under way."""
-        return self.store.state()
 
-    def load(self, dataset: Path, position: StorePosition) -> None:
-        """Hold what is in a file, and nothing else."""
-        self.store.load(dataset, position)
-
-    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
-        """Remove and add statements in batches, and move the position."""
-        self.store.apply(removals, additions, position)
+FollowingStore = EmbeddedFollower | SparqlFollower
+"""A store that follows a dataset."""
 
 
 class WantedStore(msgspec.Struct, frozen=True):
@@ -142,7 +113,7 @@ class WantedStore(msgspec.Struct, frozen=True):
 
     name: str
     kept: Path
-    opened: Callable[[str], EmbeddedFollower | SparqlFollower]
+    opened: Callable[[str], FollowingStore]
     """Makes the store of the dataset with this URI."""
 
 
