@@ -49,6 +49,7 @@ from headwater.sync.sets.moved_sets import (
     may_be_moved,
     redirects_of,
 )
+from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import takes_sitemaps, unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import format_micros, micros
@@ -286,8 +287,12 @@ class _Audit:
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         with self._database.read() as t:
             url = None if fact(t, "url") == self._url else self._url
-        may = may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return compare_lists(self._documents, self._database, self._url, found.final) if may else None
+        way, moved = (self._url, found.final), self._documents.moved
+        if not may_be_moved(known, url, way, moved):
+            return None
+        return compare_lists(
+            self._documents, self._database, lambda offer: offered_scope(moved, way, self._options, offer)
+        )
 
     def _not_offered(self, row: SetRow) -> SetAudit | None:
         """The verdict on a set that is held and not offered now; None where the user asked for another."""

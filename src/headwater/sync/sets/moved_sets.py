@@ -5,32 +5,47 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Entry
+from headwater.spec.records import ChangeKind, Entry
 from headwater.spec.uris import normalise, origin
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry, scope_origins
-from headwater.sync.sets.relocation import LISTED, agreement, is_move
+from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry
+from headwater.sync.sets.relocation import LISTED, agreement, is_move, suffices
 from headwater.sync.state.set_rows import Move, Offer, SetRow
 
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""
 
-Alike = Callable[[SetRow, Offer], float]
-"""Says how much of what an offer lists first is held of a set, with the same hash: 0 to 1."""
 
+class Likeness(NamedTuple):
+    """How much of what an offer lists first is held of a set."""
+
+    same: float
+    """The share that is held with the same hash, 0 to 1; of Change Lists nothing is said."""
+
+    is_possible: bool
+    """Whether that is enough where the user says that it is the same set: anything, or there was nothing to compare."""
+
+
+Alike = Callable[[SetRow, Offer], Likeness]
+"""Compares what an offer lists first with what is held of a set."""
+
+_LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP, Kind.CHANGE_LIST)
+_INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX, Kind.CHANGE_LIST_INDEX)
+_DUMPS = (Kind.RESOURCE_DUMP, Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _MOST_TRIED = 1_000
-_MOST_LISTED = 2_000  # entries of a list that are compared with what is held
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
@@ -56,50 +71,66 @@ def match(
     taken = {row.id for row in rows.values()}
     left = {row.id: row for row in known if row.id not in taken}
     new = [offer for offer in offers if offer.identity not in rows]
-    ways = [_by_list(left, new, known, offers), _by_redirect(left, moved)]
-    if said:
-        ways.insert(1, _by_name(left, new, rows, None))
-    if alike is not None:
-        ways.append(_by_name(left, new, rows, alike))
-    if said and alike is not None:
-        ways.append(_by_content(left, alike))
-    for same in ways:
-        for offer in new:
-            row = same(offer) if left and offer.identity not in rows else None
-            if row is not None:
+    tries = count()
+
+    def pair(counterpart: Callable[[Offer], SetRow | None]) -> None:
+        """Match each offer that is still new with the set that is its counterpart, if that is still left over."""
+        for offer in new if left else ():
+            row = counterpart(offer) if offer.identity not in rows else None
+            if row is not None and left.pop(row.id, None) is not None:
                 moving = is_move(row.offer, offer)
                 rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
-                del left[row.id]
+
+    def likely(offer: Offer) -> tuple[SetRow | None, float]:
+        """The set of the same name, else the only one for the only new offer; how much of it has to be there."""
+        named = next((row for row in left.values() if row.name == offer.name), None)
+        if named is not None:
+            return named, _HALF
+        is_only = len(left) == 1 and sum(one.identity not in rows for one in new) == 1
+        return (next(iter(left.values())) if is_only else None), _NEARLY_ALL
+
+    def by_content(offer: Offer) -> SetRow | None:
+        row, least = likely(offer)
+        return row if row is not None and alike is not None and alike(row, offer).same >= least else None
+
+    def among_all(offer: Offer) -> SetRow | None:
+        for row in left.values():
+            if alike is None or next(tries) >= _MOST_TRIED:
+                break
+            if alike(row, offer).same >= _HALF:
+                return row
+        return None
+
+    pair(_by_list(left.values(), known, offers))
+    if said:
+        pair(lambda offer: likely(offer)[0])
+    pair(_by_redirect(left.values(), moved))
+    pair(by_content)
+    if said:
+        pair(among_all)
     return SetMatches(rows, tuple(left.values()))
 
 
-def _by_name(
-    left: dict[int, SetRow], new: Sequence[Offer], rows: Mapping[str, SetRow], alike: Alike | None
+def _by_list(
+    left: Iterable[SetRow], known: Sequence[SetRow], offers: Sequence[Offer]
 ) -> Callable[[Offer], SetRow | None]:
-    def same(offer: Offer) -> SetRow | None:
-        named = [row for row in left.values() if row.name == offer.name]
-        if named:
-            return named[0] if alike is None or alike(named[0], offer) >= _HALF else None
-        if len(left) > 1 or sum(one.identity not in rows for one in new) > 1:
-            return None
-        only = next(iter(left.values()))
-        return only if alike is None or alike(only, offer) >= _NEARLY_ALL else None
-
-    return same
+    """The set that has a list which the offer names as well, and nobody else does."""
+    owners = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
+    rows = {uri: row for row in left for uri in _lists(row.offer) if all(count[uri] == 1 for count in owners)}
+    return lambda offer: next((rows[uri] for uri in sorted(_lists(offer)) if uri in rows), None)
 
 
-def _by_content(left: dict[int, SetRow], alike: Alike) -> Callable[[Offer], SetRow | None]:
-    tried = 0
+def _by_redirect(left: Iterable[SetRow], moved: Moved) -> Callable[[Offer], SetRow | None]:
+    """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
+    unasked = iter(list(left))
+    targets: dict[str, SetRow] = {}
 
     def same(offer: Offer) -> SetRow | None:
-        nonlocal tried
-        for row in list(left.values()):
-            tried += 1
-            if tried > _MOST_TRIED:
-                return None
-            if alike(row, offer) >= _HALF:
-                return row
-        return None
+        wanted = normalise(offer.identity)
+        while wanted not in targets and (row := next(unasked, None)) is not None:
+            if target := moved(row.offer.capability_list or row.offer.identity):
+                targets.setdefault(normalise(target), row)
+        return targets.get(wanted)
 
     return same
 
@@ -158,42 +189,6 @@ def at_offer(row: SetRow, offer: Offer) -> SetRow:
     return msgspec.structs.replace(row, offer=msgspec.structs.replace(offer, name=row.name))
 
 
-def _by_list(
-    left: dict[int, SetRow], new: Sequence[Offer], known: Sequence[SetRow], offers: Sequence[Offer]
-) -> Callable[[Offer], SetRow | None]:
-    if not left or not new:
-        return lambda _offer: None
-    owners = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
-    rows = {uri: row for row in left.values() for uri in _lists(row.offer)}
-
-    def same(offer: Offer) -> SetRow | None:
-        own = (uri for uri in _lists(offer) if all(count[uri] == 1 for count in owners))
-        found = sorted({rows[uri].id for uri in own if uri in rows and rows[uri].id in left})
-        return left[found[0]] if found else None
-
-    return same
-
-
-def _by_redirect(left: dict[int, SetRow], moved: Moved) -> Callable[[Offer], SetRow | None]:
-    unasked = iter(list(left.values()))
-    targets: dict[str, SetRow] = {}
-
-    def same(offer: Offer) -> SetRow | None:
-        wanted = normalise(offer.identity)
-        while wanted not in targets:
-            row = next(unasked, None)
-            if row is None:
-                return None
-            uri = (row.offer.capability_list or row.offer.identity) if row.id in left else None
-            target = moved(uri) if uri else None
-            if target:
-                targets.setdefault(normalise(target), row)
-        found = targets[wanted]
-        return found if found.id in left else None
-
-    return same
-
-
 def _lists(offer: Offer) -> set[str]:
     return {normalise(uri) for uri in (offer.baseline_document, offer.changes_document) if uri is not None}
 
@@ -227,43 +222,46 @@ def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:
     return row
 
 
-def compare_lists(documents: Documents, database: Database, *given: str) -> Callable[[SetRow, Offer], float]:
-    """A function that says how much of what is listed first is held, with the same hash.
+def compare_lists(documents: Documents, database: Database, scope_of: Callable[[Offer], Scope]) -> Alike:
+    """A function that compares the first document of a list with what is held; only one in scope is asked for."""
+    listed: dict[str, list[StagedEntry] | None] = {}
 
-    Only lists on the hosts of the source's documents are asked for: the addresses `given`, and the Capability List.
-    """
-    listed: dict[str, list[StagedEntry]] = {}
-
-    def alike(row: SetRow, offer: Offer) -> float:
+    def alike(row: SetRow, offer: Offer) -> Likeness:
         if offer.identity not in listed:
             listed.clear()
-            scope = Scope(scope_origins(*given, offer.capability_list))
             everything = EntryFilter(Scope(frozenset(), any_host=True))
-            listed[offer.identity] = [everything.row(entry) for entry in _beginning(documents, offer, scope)]
+            entries = _beginning(documents, offer, scope_of(offer))
+            listed[offer.identity] = None if entries is None else [everything.row(entry) for entry in entries]
         rows = listed[offer.identity]
+        if rows is None:
+            return Likeness(0.0, is_possible=True)
         with database.write() as t:
             t.run("DELETE FROM temp.listed")
             t.many(STAGE_LISTED, rows)
             found = agreement(t, row, offer, LISTED)
             t.run("DELETE FROM temp.listed")
-        compared = min(found.held, len(rows))
-        return found.same / compared if compared else 0.0
+        compared = min(found.held, len(rows)) if offer.baseline_document is not None else 0
+        is_possible = suffices(found, Move(row.offer, said=True))
+        return Likeness(found.same / compared if compared else 0.0, is_possible)
 
     return alike
 
 
-def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry]:
-    """The first entries of what an offer's Resource List lists; nothing where it cannot be read."""
-    uri = offer.baseline_document
+def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry] | None:
+    """The first entries of what an offer's list lists; nothing where it cannot be read, None where that is a dump."""
+    uri = offer.baseline_document or offer.changes_document
     for _ in range(3):  # an index, and an index in it (AMB-65)
         if uri is None or scope.refusal(uri) is not None:
             break
         try:
-            probe = documents.probe(uri, most_entries=_MOST_LISTED)
+            probe = documents.probe(uri)
         except SourceFault:
             break
         kind = probe.document.kind if probe.document is not None else None
-        if kind in (Kind.RESOURCE_LIST, Kind.SITEMAP):
-            return list(probe.entries[:_MOST_LISTED])
-        uri = probe.entries[0].loc if kind in (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX) and probe.entries else None
+        if kind in _DUMPS:
+            return None
+        if kind in _LISTS:
+            last = {entry.loc: entry for entry in probe.entries}
+            return [entry for entry in last.values() if entry.change is not ChangeKind.DELETED]
+        uri = probe.entries[0].loc if kind in _INDEXES and probe.entries else None
     return []

@@ -7,12 +7,11 @@ then only these are remembered, until a run wants more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
@@ -20,13 +19,9 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.faults import MovedElsewhere, Unreachable, cause_of
 from headwater.sync.filters import Scope, hosts_of, origin_of
 from headwater.sync.lists.capability_lists import RememberedOffer, unusable
-from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
-from headwater.sync.lists.documents import Documents, MissingDocument, Probe
-from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.lists.position import Position
-from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
+from headwater.sync.lists.documents import Documents, Probe
+from headwater.sync.lists.entries import redirected_origins
 from headwater.sync.options import SyncOptions
-from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
     Alike,
@@ -43,7 +38,6 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.offer_refresh import OfferRefresh, OfferTimes, place_of
-from headwater.sync.sets.relocation import CHANGED, LISTED, agreement, suffices
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state.facts import fact, keep_fact
@@ -62,7 +56,15 @@ _REFUSED = (401, 403)
 def remembered_scope(t: Transaction, url: str, options: SyncOptions, offer: Offer) -> Scope:
     """The scope of a set as the last run has left it (`SetRegistry.scope_of`), without asking the source."""
     final = (fact(t, "final") if fact(t, "url") == url else None) or url
-    origins = redirected_origins(moved_documents(t), url, final, offer.capability_list)
+    return offered_scope(moved_documents(t), (url, final), options, offer)
+
+
+def offered_scope(moved: Mapping[str, str], way: tuple[str, str], options: SyncOptions, offer: Offer) -> Scope:
+    """The hosts of the documents of a set, and those that the user allows (DST-S12).
+
+    `moved`: where documents are permanently redirected to; `way`: the address of the source, and where it leads to.
+    """
+    origins = redirected_origins(moved, *way, offer.capability_list)
     return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
 
 
@@ -265,9 +267,10 @@ class SetRegistry:
         they are remembered. Where only some were read, all that was remembered of the others stays.
         """
         some = found.listed is not None
-        matches = self._matches(known, found) if known else SetMatches({}, ())
-        if self._options.moved:
-            self._check_stated_move(known, found, matches)
+        alike = self._alike(known, found) if known else None
+        matches = self._matches(known, found, alike) if known else SetMatches({}, ())
+        if self._options.moved and alike is not None:
+            self._check_stated_move(known, found, matches, alike)
         with self._database.write() as t:
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
@@ -279,14 +282,14 @@ class SetRegistry:
             self._tell_missing(known, rows)
         return rows
 
-    def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
+    def _matches(self, known: list[SetRow], found: DiscoveredSets, alike: Alike | None) -> SetMatches:
         """Which remembered set each of those found is. Raises UsageFault where none is."""
         own = {offer.identity for offer in found.offers} | self._unread
         matches = match(
             [row for row in known if found.listed is None or row.offer.identity in own],
             found.offers,
             redirects_of(self._documents),
-            self._alike(known, found),
+            alike,
             said=self._options.moved,
         )
         if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
@@ -295,30 +298,31 @@ class SetRegistry:
             raise another_source(before, known, self._url, self._root)
         return matches
 
-    def _check_stated_move(self, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> None:
-        """Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered."""
+    def _check_stated_move(self, known: list[SetRow], found: DiscoveredSets, matches: SetMatches, alike: Alike) -> None:
+        """Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered.
+
+        Raises MovedElsewhere where one is missing, or where nothing that is listed of it is held.
+        """
         with self._database.read() as t:
             before = {row.id for row in self._offered_before(t, known)}
         gone = [row for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
         if gone and not self._is_same_url() and not self._options.sets:
             raise sets_missing([row.name for row in gone], found.final, found.faults)
         if len(found.offers) > 1:  # one alone is compared before anything is done in any case
-            check_sets(moving_sets(matches, found.offers, self._options.sets), self._database, self._lists_of)
-
-    def _lists_of(self, offer: Offer) -> ListContext:
-        lists = DumpLists(self._documents, None if self._options.dry_run else str(self._root / FOLDER / "tmp"))
-        return ListContext(lists, self._database, self.scope_of(offer), self._listener)
+            for row, offer in moving_sets(matches, found.offers, self._options.sets):
+                if not alike(row, offer).is_possible:
+                    told = f"nothing that is listed there is held of the set {row.name}: this is another source"
+                    raise MovedElsewhere(told, where=offer.identity, rule="DST-F10", advice=_ADVICE)
 
     def scope_of(self, offer: Offer) -> Scope:
         """The hosts whose resources are fetched of one set: those of its documents, and those allowed (DST-S12)."""
-        origins = redirected_origins(self._documents.moved, self._url, self.final, offer.capability_list)
-        return Scope(origins, hosts_of(self._options.allow_hosts), self._options.any_host)
+        return offered_scope(self._documents.moved, (self._url, self.final), self._options, offer)
 
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         """How sets that are left over are told by what they list; None where the address alone tells another source."""
         url = None if self._is_same_url() else self._url
         may = self._options.moved or may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return compare_lists(self._documents, self._database, self._url, found.final) if may else None
+        return compare_lists(self._documents, self._database, self.scope_of) if may else None
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
@@ -443,48 +447,3 @@ def moving_sets(matches: SetMatches, offers: Sequence[Offer], wanted: Sequence[s
     if not wanted:
         return moving
     return [(row, offer) for row, offer in moving if {row.name, row.offer.identity, offer.identity} & set(wanted)]
-
-
-def check_sets(
-    moving: Sequence[tuple[SetRow, Offer]], database: Database, context_of: Callable[[Offer], ListContext]
-) -> None:
-    """Compare what is held of each set with all that is offered of it at the new address.
-
-    Raises MovedElsewhere where that is something else, and another SourceFault where it cannot be read.
-    """
-    for row, offer in moving:
-        if offer.baseline_document is not None:
-            listed, fault = LISTED, _stage_list(offer.baseline_document, offer, context_of(offer))
-        else:
-            listed, fault = CHANGED, _stage_changes(row, offer, context_of(offer))
-        with database.write() as t:
-            found = agreement(t, row, offer, listed)
-        if suffices(found, row.move):
-            continue
-        if fault is not None:
-            raise fault
-        count = f"{found.same + found.open:,} of the {found.held:,} files of the set {row.name}"
-        raise MovedElsewhere(
-            f"{count} are listed there: this is another source", where=offer.identity, rule="DST-F10", advice=_ADVICE
-        )
-
-
-def _stage_list(uri: str, offer: Offer, context: ListContext) -> SourceFault | None:
-    """Have the Resource List in `temp.listed`; what is wrong with it."""
-    found = ResourceListReader(context, sitemap=offer.is_sitemap, doubt=lambda: False).read(uri)
-    if isinstance(found, MissingDocument):
-        return Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
-    if isinstance(found, ResourceListRead) and not found.complete:
-        what = f"the {found.title} is incomplete: {'; '.join(found.faults[:3])}"
-        return Unreachable(what, where=uri, rule="DST-B2")
-    return None
-
-
-def _stage_changes(row: SetRow, offer: Offer, context: ListContext) -> SourceFault | None:
-    """Have all changes in `temp.changed`; what is wrong with the Change List."""
-    reading = ChangeListReader(context, row.id, offer, Position()).read()
-    if reading.fault is not None:
-        return reading.fault
-    if reading.outcome is ReadingOutcome.MISSING:
-        return Unreachable(reading.reason, where=offer.changes_document, rule="DST-C5")
-    return None

@@ -14,7 +14,6 @@ import msgspec
 
 from headwater.spec.uris import normalise
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.copy.file_names import resources_folder
 from headwater.sync.faults import MovedElsewhere
 from headwater.sync.lists.position import Position
 from headwater.sync.state.facts import remember_base
@@ -174,9 +173,6 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
     Only such as take the base of the names along: files that went from one folder to another below it have new names.
     """
     count = int(t.value("SELECT count(*) FROM temp.there"))
-    served = _served(t, row, offer, count)
-    if served is not None:
-        return [served]
     votes: Counter[UriPrefixes] = Counter()
     t.run("DELETE FROM temp.sample")
     t.run(
@@ -197,16 +193,6 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
     suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in documents if old and new]
     likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
     return [one for one in dict.fromkeys((*suggested, *likely)) if one is not None and _carries(one, row.base)]
-
-
-def _served(t: Transaction, row: SetRow, offer: Offer, count: int) -> UriPrefixes | None:
-    """The prefixes where both places serve resources beside the Capability List, as a Headwater source does."""
-    if row.offer.capability_list is None or offer.capability_list is None:
-        return None
-    old, new = resources_folder(row.offer.capability_list), resources_folder(offer.capability_list)
-    if row.base != old or 2 * _below(t, "there", new) < count:
-        return None
-    return prefixes_of(old, new)
 
 
 def _carries(prefixes: UriPrefixes, base: str | None) -> bool:
