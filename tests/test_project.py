@@ -41,7 +41,7 @@ LINES = {
     "packages": 1_528,
     "patches": 861,
     "processes": 403,
-    "publish": 6_983,
+    "publish": 6_848,
     "rdf": 2_556,
     "simulate": 994,
     "source": 5_178,

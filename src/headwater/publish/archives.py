@@ -1,6 +1,6 @@
 """Writes the archives of one set: what retention takes out of the Change Lists, and snapshots of what is current.
 
-It comes before all other renderers: what leaves an index is in the archive before that. Archived documents have names
+They come before the lists: what leaves an index is in the archive before that. Archived documents have names
 of their own, so that nothing that a cache holds for good ever says something else (RS-TIME-09): a closed Change List
 stays as it was under its own name until its grace is over, while its copy, without the link to an index that no longer
 names it (RS-ARC-31), is in the archive already.
@@ -31,7 +31,6 @@ from headwater.publish.publication_state import (
     ArchivedResourceDump,
     ArchivedResourceList,
     ArchiveState,
-    PublicationState,
     offers,
     uri_fingerprint,
 )
@@ -57,21 +56,15 @@ class Archives:
         self._job = job
         self._site = job.context.site
         self._store = job.context.store
-        self._state: ArchiveState | None = None
         self.dropped: tuple[str, ...] = ()
         """What lies in the archive's folder and is archived no longer."""
 
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The archives, and the archived documents with their packages."""
-        yield from documents.archive_names(name, publication.archive, publication.offers)
-
-    def publish(self) -> None:
-        """Archive what leaves, and what is to be shown as it is; then take out what is too much."""
+    def publish(self) -> ArchiveState | None:
+        """Archive what leaves, and what is to be shown as it is; then take out what is too much. The new state."""
         job, before = self._job, self._job.publication.archive
         if not job.settings.archive:
             self.dropped = tuple(self._store.names(f"{job.name}/archive/")) if before is not None else ()
-            return
+            return None
         state = before or ArchiveState()
         if job.refresh is Refresh.ALL:
             state = self._sound(state)
@@ -84,11 +77,7 @@ class Archives:
             self._write(state)
             live = set(documents.archive_names(job.name, state, offers(job.settings)))
             self.dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
-        self._state = state
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the archives'."""
-        return msgspec.structs.replace(publication, archive=self._state)
+        return state
 
     def _write(self, state: ArchiveState) -> None:
         """Write the archives: what they name is there, components come before their index (AMB-63)."""

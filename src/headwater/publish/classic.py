@@ -16,8 +16,6 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
-
 from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
 from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST
@@ -61,6 +59,13 @@ def is_far_behind(last: int, shown: int, limit: int) -> bool:
     return last - shown > limit // 2
 
 
+def classic_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The documents for old harvesters."""
+    if publication.classic is not None:
+        lists = list_names(name, CLASSIC_RESOURCE_LIST, publication.classic.resources)
+        yield from (classic_capability_list_name(name), _change_list_name(name), *lists)
+
+
 class ClassicLists:
     """The lists for old harvesters during one publication."""
 
@@ -69,31 +74,18 @@ class ClassicLists:
         self._lists = lists
         up = classic_capability_list_name(job.name)
         self._form = form_of(job.name, CLASSIC_RESOURCE_LIST, up, md5_alone)
-        self._state = job.publication.classic
 
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """All of them."""
-        if publication.classic is not None:
-            lists = list_names(name, CLASSIC_RESOURCE_LIST, publication.classic.resources)
-            yield from (classic_capability_list_name(name), _change_list_name(name), *lists)
-
-    def publish(self) -> None:
-        """Write what is due."""
+    def publish(self) -> ClassicState | None:
+        """Write what is due; the new state."""
         job = self._job
-        before = None if job.refresh is Refresh.ALL else self._state
+        before = None if job.refresh is Refresh.ALL else job.publication.classic
         if not job.settings.classic:
-            self._state = None
-        elif before is None or before.form != _FORM:
-            self._state = self._first(before)
-            name = classic_capability_list_name(job.name)
-            job.store_writer.document(name, *_capability_list(job.context.site, job.settings))
-        else:
-            self._state = self._next(before)
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with these lists'."""
-        return msgspec.structs.replace(publication, classic=self._state)
+            return None
+        if before is not None and before.form == _FORM:
+            return self._next(before)
+        name = classic_capability_list_name(job.name)
+        job.store_writer.document(name, *_capability_list(job.context.site, job.settings))
+        return self._first(before)
 
     def _first(self, before: ClassicState | None) -> ClassicState:
         """The lists where there were none, or none of this form."""

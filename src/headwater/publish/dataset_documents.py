@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from headwater.datasets.counts import DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import DATASET_TYPE, PATCH_TYPE, DatasetPatch, DatasetState, patches_from, read_dataset
-from headwater.publish.publication_state import PublicationState
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
@@ -107,20 +104,16 @@ class DatasetDocuments:
         self._folder = DatasetFolder(state, job.name) if job.settings.dataset and state is not None else None
         self.patches: list[str] = []
         """The names of all patches of the series."""
-        self._names: tuple[str, ...] = ()
 
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The dataset and its description."""
-        _ = name
-        yield from publication.dataset
+    def publish(self) -> tuple[str, ...]:
+        """Put what is not there, or not as it was left, into the store; the names of the dataset and its description.
 
-    def publish(self) -> None:
-        """Put what is not there, or not as it was left, into the store. Raises BrokenSeries, and the store's faults."""
+        Raises BrokenSeries, and the store's faults.
+        """
         job, folder = self._job, self._folder
         state = None if folder is None else read_dataset(job.context.catalog, job.name)
         if folder is None or state is None:
-            return
+            return ()
         for patch in patches_from(job.context.catalog, job.name, state.first):
             self._put_patch(folder, patch)
         changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
@@ -131,11 +124,7 @@ class DatasetDocuments:
         mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=state.seq)
         if not job.store_writer.says(name, [text]):
             job.store_writer.blocks(name, [text], mark.encode, TURTLE)
-        self._names = (dataset_name(job.name), name)
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the names of the dataset's documents."""
-        return msgspec.structs.replace(publication, dataset=self._names)
+        return dataset_name(job.name), name
 
     def _put_patch(self, folder: DatasetFolder, patch: DatasetPatch) -> None:
         job, name = self._job, dataset_patch_name(self._job.name, patch.seq, patch.sha256)

@@ -3,10 +3,10 @@
 One publication of a set, step by step:
 
 1. The open segment is closed when its period is over.
-2. The renderers, in their order: the files of an RDF dataset, Change Lists (closed segments, the open one, their index,
-   the copy of the open one), then the Resource List (the pages that are due, then their index). Before a page becomes
-   visible, the Change List says everything that the page shows: who reads the Resource List first and the Change List
-   after it always ends in one state of the catalog.
+2. Documents are written, in this order: the files of an RDF dataset, archives, Change Lists (closed segments, the open
+   one, their index, the copy of the open one), the Resource List (the pages that are due, then their index), dumps, the
+   lists for old harvesters, the Sitemap. Before a page becomes visible, the Change List says everything that the page
+   shows: who reads the Resource List first and the Change List after it always ends in one state of the catalog.
 3. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
 4. Documents that nothing names any more are removed when their grace is over.
 5. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
@@ -31,13 +31,20 @@ from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import plan
+from headwater.publish.archive_documents import archive_names
 from headwater.publish.archives import Archives
-from headwater.publish.classic import ClassicLists
+from headwater.publish.capabilities import SITEMAP
+from headwater.publish.classic import ClassicLists, classic_names
 from headwater.publish.dataset_documents import DatasetDocuments
 from headwater.publish.history_reset import HistoryReset
-from headwater.publish.packages.change_dump import ChangeDumpPacker, ChangeDumps, KeptContents
-from headwater.publish.packages.packer import PackResult
-from headwater.publish.packages.resource_dump import ResourceDumpPacker, ResourceDumps
+from headwater.publish.packages.change_dump import (
+    KeptContents,
+    change_dump_names,
+    pack_changes,
+    publish_change_dump,
+)
+from headwater.publish.packages.packer import NOTHING_PACKED, Packing, PackResult
+from headwater.publish.packages.resource_dump import ResourceDumpPacker, publish_resource_dump, resource_dump_names
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -50,10 +57,10 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.change_lists import ChangeLists
+from headwater.publish.rendering.change_lists import ChangeLists, change_list_names
 from headwater.publish.rendering.pages import RenderPool
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, Renderer, always, nobody
-from headwater.publish.rendering.resource_lists import ResourceLists, with_stale_pages
+from headwater.publish.rendering.renderer import PublicationJob, PublishContext, always, nobody
+from headwater.publish.rendering.resource_lists import ResourceLists, resource_list_names, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
     Site,
@@ -64,24 +71,12 @@ from headwater.publish.site import (
 )
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.publish.whole_lists import Sitemaps
+from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import CannotWrite
 from headwater.versions.store import VersionStore
-
-RENDERERS: tuple[type[Renderer], ...] = (
-    DatasetDocuments,
-    Archives,
-    ChangeLists,
-    ResourceLists,
-    ResourceDumps,
-    ChangeDumps,
-    ClassicLists,
-    Sitemaps,
-)
-"""Whoever writes documents of a set, besides its Capability List; in the order of their publication."""
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
 
@@ -157,9 +152,9 @@ class Publisher:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
-        shared = (self._context, self._locks, self._integrity.etags, options.spool)
-        self._resource_packer = ResourceDumpPacker(*shared, options.contents)
-        self._change_packer = ChangeDumpPacker(*shared, options.change_contents)
+        self._packing = Packing(self._context, self._locks, self._integrity.etags, options.spool)
+        self._resource_packer = ResourceDumpPacker(self._packing, options.contents) if options.contents else None
+        self._change_contents = options.change_contents
         self.patch_maker = PatchMaker(self._context, options.versions)
         self.history = HistoryReset(self._context)
         self._written = options.written
@@ -218,8 +213,9 @@ class Publisher:
         `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
-        settings = self._context.site.settings(name)
-        packed = self._resource_packer.pack(settings, at_once=at_once, stop=stop)
+        if self._resource_packer is None:
+            return NOTHING_PACKED
+        packed = self._resource_packer.pack(self._context.site.settings(name), at_once=at_once, stop=stop)
         if packed.is_done:
             self._written(name, (resource_dump_name(name),))
         return packed
@@ -232,8 +228,10 @@ class Publisher:
         nothing is done. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
+        if self._change_contents is None:
+            return NOTHING_PACKED
         settings = self._context.site.settings(name)
-        packed = self._change_packer.pack(settings, at_once=at_once, stop=stop)
+        packed = pack_changes(self._packing, self._change_contents, settings, at_once=at_once, stop=stop)
         if packed.is_done:
             self._written(name, (change_dump_name(name),))
         return packed
@@ -271,23 +269,33 @@ class Publisher:
     def _publish(self, job: PublicationJob, *, check: bool, looked_at: dt.datetime | None) -> PublishResult:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
-        archives, changes = Archives(job), ChangeLists(job, self.patch_maker)
+        dataset, archives = DatasetDocuments(job, self._state), Archives(job)
+        changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
-        dump, views = ResourceDumps(job), (ClassicLists(job, pages), Sitemaps(job, pages))
-        dataset = DatasetDocuments(job, self._state)
-        renderers: tuple[Renderer, ...] = (dataset, archives, changes, pages, dump, ChangeDumps(job), *views)
-        for renderer in renderers:
-            renderer.publish()
-        publication = msgspec.structs.replace(job.publication, offers=offers(job.settings))
-        for renderer in renderers:
-            publication = renderer.result(publication)
+        dataset_names, archive = dataset.publish(), archives.publish()
+        changes.publish()
+        pages.publish()
+        resource_dump, is_withdrawn = publish_resource_dump(job)
+        change_dump = publish_change_dump(job)
+        classic, sitemap = ClassicLists(job, pages).publish(), publish_sitemap(job, pages)
+        publication = msgspec.structs.replace(
+            job.publication,
+            offers=offers(job.settings),
+            dataset=dataset_names,
+            archive=archive,
+            resource_dump=resource_dump,
+            change_dump=change_dump,
+            classic=classic,
+            sitemap=sitemap,
+        )
+        publication = pages.result(changes.result(publication))
         live = {*published_names(job.name, publication), *dataset.patches, *changes.patches()}
-        if check or dump.is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
+        if check or is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
             with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
             content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
         retired = self._retired(job, live, {*archives.dropped, *changes.dropped})
-        stored = job.context.store.names(f"{job.name}/resourcedump/") if dump.is_withdrawn else ()
+        stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
         over = [name for name, _since in retired] if self._forget else plan.expired(retired, job.now)
         removed = (*over, *(one for one in stored if one not in live))
         self._remove(removed)
@@ -413,5 +421,12 @@ def _has_changes(snapshot: SetSnapshot) -> bool:
 def published_names(name: str, publication: PublicationState) -> Iterator[str]:
     """The documents of a set that were published."""
     yield capability_list_name(name)
-    for renderer in RENDERERS:
-        yield from renderer.published(name, publication)
+    yield from publication.dataset
+    yield from archive_names(name, publication.archive, publication.offers)
+    yield from change_list_names(name, publication)
+    yield from resource_list_names(name, publication)
+    yield from resource_dump_names(name, publication)
+    yield from change_dump_names(name, publication)
+    yield from classic_names(name, publication)
+    if publication.sitemap is not None:
+        yield from list_names(name, SITEMAP, publication.sitemap)

@@ -18,7 +18,7 @@ from headwater.catalog.interface import Resource
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import SITEMAP, Capability, part_name
 from headwater.publish.plan import Refresh, completed_at
-from headwater.publish.publication_state import PageViewState, PublicationState, ViewPart
+from headwater.publish.publication_state import PageViewState, ViewPart
 from headwater.publish.rendering.documents import head_of, resource_entries, resource_list
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.rendering.resource_lists import ResourceLists
@@ -170,29 +170,11 @@ def _rows(job: PublicationJob) -> Iterator[Resource]:
         after = rows[-1].uri
 
 
-class Sitemaps:
-    """The plain Sitemap of one set during one publication: it follows the pages, when a round of them is complete."""
-
-    def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
-        self._job = job
-        self._lists = lists
-        self._state = job.publication.sitemap
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The Sitemap, or the index and its parts."""
-        if publication.sitemap is not None:
-            yield from list_names(name, SITEMAP, publication.sitemap)
-
-    def publish(self) -> None:
-        """Write what is due."""
-        if not self._job.settings.sitemap:
-            self._state = None
-            return
-        before = None if self._job.refresh is Refresh.ALL else self._state
-        if before is None or follows_pages(self._lists):
-            self._state = write_whole_list(self._job, form_of(self._job.name, SITEMAP, None, plain_entries)).state
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the Sitemap's."""
-        return msgspec.structs.replace(publication, sitemap=self._state)
+def publish_sitemap(job: PublicationJob, lists: ResourceLists) -> PageViewState | None:
+    """Write the plain Sitemap: it follows the pages, when a round of them is complete. The new state."""
+    if not job.settings.sitemap:
+        return None
+    before = None if job.refresh is Refresh.ALL else job.publication.sitemap
+    if before is not None and not follows_pages(lists):
+        return before
+    return write_whole_list(job, form_of(job.name, SITEMAP, None, plain_entries)).state

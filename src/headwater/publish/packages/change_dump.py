@@ -13,30 +13,28 @@ histories. The next patch of a resource starts from the version that it has now.
 from __future__ import annotations
 
 import datetime as dt
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
-from pathlib import Path
-from threading import Lock
 
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
-from headwater.catalog.interface import Catalog, Change, Metadata, Segment, SetSnapshot
+from headwater.catalog.interface import Catalog, Change, Metadata, Segment
 from headwater.progress import Notice, Progress, of_set
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import CHANGE_DUMP
 from headwater.publish.packages.builder import entry_octets, file_name
-from headwater.publish.packages.packer import DumpPacker, Made
+from headwater.publish.packages.packer import NOTHING_PACKED, DumpKind, Packing, PackResult
 from headwater.publish.packages.spool import SpooledPackage
 from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState, decode_publication
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, changes_between
+from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import SetSettings, Site, change_package_names
-from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.publish.store_writer import StoreWriter
 from headwater.spec.records import ChangeKind, Link
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
@@ -143,158 +141,133 @@ def with_package(state: ChangeDumpState, one: ChangePackage, now: dt.datetime) -
     return msgspec.structs.replace(state, packages=(*state.final, one), packed_at=now)
 
 
-class ChangeDumps:
-    """The Change Dump of one set during one publication: what has left the Change Lists leaves it, too.
+def change_dump_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The Change Dump, or its index and the parts, and the packages with the copies of their manifests."""
+    if publication.change_dump is not None:
+        packages = publication.change_dump.packages
+        yield from documents.dump_part_names(name, CHANGE_DUMP, len(packages))
+        for one in packages:
+            yield from change_package_names(name, one.segment, one.hash)
+
+
+def publish_change_dump(job: PublicationJob) -> ChangeDumpState | None:
+    """Take out of the Change Dump what has left the Change Lists; the new state.
 
     Nothing is packed here, so that Change Lists never wait for packages.
     """
-
-    def __init__(self, job: PublicationJob) -> None:
-        self._job = job
-        self._state = job.publication.change_dump
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The Change Dump, or its index and the parts, and the packages with the copies of their manifests."""
-        if publication.change_dump is not None:
-            packages = publication.change_dump.packages
-            yield from documents.dump_part_names(name, CHANGE_DUMP, len(packages))
-            for one in packages:
-                yield from change_package_names(name, one.segment, one.hash)
-
-    def publish(self) -> None:
-        """Write what is due."""
-        job, before = self._job, self._state
-        if not job.settings.change_dump:
-            self._state = None
-            return
-        segments = job.snapshot.segments
-        state = before or begun(segments)
-        state = kept(state, segments, max(job.first, job.publication.history))
-        if job.refresh is Refresh.ALL:
-            state = without_damaged(state, [one for one in state.packages if not self._is_sound(one)])
-        if state != before or job.refresh is Refresh.ALL:
-            write_change_dump(job.store_writer, job.context.site, job.name, state)
-        self._state = state
-
-    def _is_sound(self, one: ChangePackage) -> bool:
-        names = change_package_names(self._job.name, one.segment, one.hash)
-        return all(self._job.integrity.is_as_left(name) for name in names)
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the dump's."""
-        return msgspec.structs.replace(publication, change_dump=self._state)
+    if not job.settings.change_dump:
+        return None
+    before, segments = job.publication.change_dump, job.snapshot.segments
+    state = kept(before or begun(segments), segments, max(job.first, job.publication.history))
+    if job.refresh is Refresh.ALL:
+        state = without_damaged(state, [one for one in state.packages if not _is_sound(job, one)])
+    if state != before or job.refresh is Refresh.ALL:
+        write_change_dump(job.store_writer, job.context.site, job.name, state)
+    return state
 
 
-class ChangeDumpPacker(DumpPacker[ChangeDumpState, PackagePlan]):
-    """Packs the changes of Change Dumps that are due."""
+def _is_sound(job: PublicationJob, one: ChangePackage) -> bool:
+    return all(job.integrity.is_as_left(name) for name in change_package_names(job.name, one.segment, one.hash))
 
-    folder = "changedump/"
-    field = "change_dump"
-    renderer = ChangeDumps
 
-    def __init__(
-        self,
-        context: PublishContext,
-        locks: Mapping[str, Lock],
-        etags: dict[str, str],
-        spool: Path | None,
-        contents: KeptContents | None,
-    ) -> None:
-        super().__init__(context, locks, etags, spool)
-        self._contents = contents
+_DUMP = DumpKind("change_dump", "changedump/", change_dump_names)
 
-    def _due(
-        self, settings: SetSettings, snapshot: SetSnapshot, state: ChangeDumpState, *, at_once: bool
-    ) -> PackagePlan | None:
-        if self._contents is None or not settings.change_dump:
-            return None
-        return next_package(state, snapshot.segments, settings, self._context.clock(), at_once=at_once)
 
-    def _make(
-        self,
-        settings: SetSettings,
-        state: ChangeDumpState,
-        due: PackagePlan,
-        store_writer: StoreWriter,
-        stop: Callable[[], None],
-    ) -> Made[ChangeDumpState]:
-        """Make the package; a dump begins anew after a first change whose octets cannot be had (RS-CDM-10)."""
-        context, name = self._context, settings.name
-        place = EntryPlace.CHANGE_DUMP_MANIFEST
-        with closing(SpooledPackage[Change](context, settings, store_writer, self._spool, stop, place)) as package:
-            for change in changes_between(context.catalog, name, due.first - 1, due.last):
-                stop()
-                if not self._take(package, settings, change):
-                    break
-                if len(package.packed) % _TELL_EVERY == 0:
-                    of_set(context.listener, name)(Progress("packing", len(package.packed), due.last - due.first + 1))
-            if not package.packed:
-                text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
-                context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
-                return Made(state=begin_after(change))
-            one = package_of(due, package.packed[-1][0])
-            prefix, names = (
-                context.site.resource_prefix(name),
-                functools.partial(change_package_names, name, one.segment),
-            )
-            octets, sha256 = package.put(
-                documents.change_dump_manifest(context.site, name, one.from_, one.until),
-                lambda rows: documents.change_entries(rows, prefix, context.site.profile),
-                names,
-                DocumentMark(
-                    generation=store_writer.generation,
-                    latest=one.until,
-                    number=one.segment,
-                    from_=one.from_,
-                    seq=one.last,
-                    is_closed=True,  # packages never change
-                ),
-            )
-        one = msgspec.structs.replace(one, octets=octets, hash=sha256)
-        return Made(state=with_package(state, one, context.clock()), names=names(sha256))
+def pack_changes(
+    packing: Packing, contents: KeptContents, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]
+) -> PackResult:
+    """Make the package of the set's Change Dump that is due, and name it (`Publisher.pack_changes`)."""
+    found = packing.look(settings)
+    if found is None or found.publication.change_dump is None or not settings.change_dump:
+        return NOTHING_PACKED
+    before, context = found.publication.change_dump, packing.context
+    due = next_package(before, found.snapshot.segments, settings, context.clock(), at_once=at_once)
+    if due is None:
+        return NOTHING_PACKED
+    with closing(packing.package(Change, settings, found, EntryPlace.CHANGE_DUMP_MANIFEST, stop)) as package:
+        names: tuple[str, ...] = ()
+        unpacked = _take_changes(package, contents, due, stop)
+        if package.packed:
+            one = _put(package, due)
+            state = with_package(before, one, context.clock())
+            names = change_package_names(settings.name, one.segment, one.hash)
+        else:
+            assert unpacked is not None
+            text = f"the octets of change {unpacked.seq:,} cannot be had: Change Dumps begin anew after it"
+            context.listener(Notice("HW-PUB-13", text, f"{settings.name}: {unpacked.uri[:200]}"))
+            state = begin_after(unpacked)
 
-    def _take(self, package: SpooledPackage[Change], settings: SetSettings, change: Change) -> bool:
-        """Pack a change; False where the package is full before it, or its octets cannot be had."""
-        assert self._contents is not None
-        if change.change is ChangeKind.DELETED:
-            is_packed = package.builder.reserve(0, entry_octets(change, ""))
-            if is_packed:
-                package.packed.append((change, {}, ()))
-            return is_packed
-        path = f"/changes/{change.seq:010d}/{file_name(change.uri)}"
-        if not package.builder.reserve(change.metadata.length or 0, entry_octets(change, path)):
-            return False
-        content = self._contents.open(settings.name, change)
-        if isinstance(content, NoContent):
-            return False
-        if change.metadata.length is None:
-            package.builder.add(content.octets, 0)
-        if package.take(path, content, change.metadata) is not None:
-            return False
-        # RS-CDM-07: every bitstream has a type
-        stated = {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}
-        package.packed.append((change, stated, self._packed_patch(package, settings, change)))
-        return True
+    def write(store_writer: StoreWriter) -> None:
+        write_change_dump(store_writer, context.site, settings.name, state)
 
-    def _packed_patch(self, package: SpooledPackage[Change], settings: SetSettings, change: Change) -> tuple[Link, ...]:
-        """The link to the patch of a change, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
-        context, name = self._context, settings.name
-        if change.change is not ChangeKind.UPDATED or not settings.patch:
-            return ()
-        if (found := packed_patch(context.catalog, context.store, name, change)) is None:
-            return ()
-        patch, octets = found
-        path = f"/patches/{change.seq:010d}.{patch.suffix}"
-        package.take(path, octets, Metadata(type=patch.media_type, length=len(octets)))
-        link = patch.link(context.site, name, change)
-        package.builder.add(len(octets), len(link.href) + _PATCH_LINK_OCTETS)
-        return (msgspec.structs.replace(link, path=path),)
+    packing.name(_DUMP, settings, found, state, names, write)
+    return PackResult(is_done=True)
 
-    def _write(
-        self, store_writer: StoreWriter, settings: SetSettings, before: ChangeDumpState, state: ChangeDumpState
-    ) -> None:
-        write_change_dump(store_writer, self._context.site, settings.name, state)
+
+def _take_changes(
+    package: SpooledPackage[Change], contents: KeptContents, due: PackagePlan, stop: Callable[[], None]
+) -> Change | None:
+    """Pack the changes that are due; the first one for which there is no room or no octets."""
+    context, name = package.context, package.settings.name
+    for change in changes_between(context.catalog, name, due.first - 1, due.last):
+        stop()
+        if not _take(package, contents, change):
+            return change
+        if len(package.packed) % _TELL_EVERY == 0:
+            of_set(context.listener, name)(Progress("packing", len(package.packed), due.last - due.first + 1))
+    return None
+
+
+def _take(package: SpooledPackage[Change], contents: KeptContents, change: Change) -> bool:
+    """Pack a change; False where the package is full before it, or its octets cannot be had."""
+    if change.change is ChangeKind.DELETED:
+        is_packed = package.builder.reserve(0, entry_octets(change, ""))
+        if is_packed:
+            package.packed.append((change, {}, ()))
+        return is_packed
+    path = f"/changes/{change.seq:010d}/{file_name(change.uri)}"
+    if not package.builder.reserve(change.metadata.length or 0, entry_octets(change, path)):
+        return False
+    content = contents.open(package.settings.name, change)
+    if isinstance(content, NoContent):
+        return False
+    if change.metadata.length is None:
+        package.builder.add(content.octets, 0)
+    if package.take(path, content, change.metadata) is not None:
+        return False
+    # RS-CDM-07: every bitstream has a type
+    stated = {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}
+    package.packed.append((change, stated, _packed_patch(package, change)))
+    return True
+
+
+def _packed_patch(package: SpooledPackage[Change], change: Change) -> tuple[Link, ...]:
+    """The link to the patch of a change, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
+    context, name = package.context, package.settings.name
+    if change.change is not ChangeKind.UPDATED or not package.settings.patch:
+        return ()
+    if (found := packed_patch(context.catalog, context.store, name, change)) is None:
+        return ()
+    patch, octets = found
+    path = f"/patches/{change.seq:010d}.{patch.suffix}"
+    package.take(path, octets, Metadata(type=patch.media_type, length=len(octets)))
+    link = patch.link(context.site, name, change)
+    package.builder.add(len(octets), len(link.href) + _PATCH_LINK_OCTETS)
+    return (msgspec.structs.replace(link, path=path),)
+
+
+def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
+    """Put a package of changes into the store."""
+    site, name = package.context.site, package.settings.name
+    one = package_of(due, package.packed[-1][0])
+    octets, sha256 = package.put(
+        documents.change_dump_manifest(site, name, one.from_, one.until),
+        lambda rows: documents.change_entries(rows, site.resource_prefix(name), site.profile),
+        partial(change_package_names, name, one.segment),
+        latest=one.until,
+        segment=one,
+    )
+    return msgspec.structs.replace(one, octets=octets, hash=sha256)
 
 
 def write_change_dump(store_writer: StoreWriter, site: Site, name: str, state: ChangeDumpState) -> None:

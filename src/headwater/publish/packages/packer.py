@@ -6,25 +6,37 @@ looked at when they are named: if the dump is meanwhile another one, they are le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Generic, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headwater.catalog.interface import SetSnapshot
+from headwater.publish.added_links import EntryPlace, Row
 from headwater.publish.archive_documents import archive_names
+from headwater.publish.packages.spool import SpooledPackage
 from headwater.publish.plan import with_retired
-from headwater.publish.publication_state import PublicationNotes, decode_publication
-from headwater.publish.rendering.renderer import PublishContext, Renderer
+from headwater.publish.publication_state import (
+    ChangeDumpState,
+    PublicationNotes,
+    PublicationState,
+    ResourceDumpState,
+    decode_publication,
+)
+from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import StoreWriter
 
-S = TypeVar("S")
-"""The state of a dump."""
-D = TypeVar("D")
-"""What is due."""
+
+class DumpKind(NamedTuple):
+    """A kind of dump: the field of the publication state with its state, the folder of its packages below that of the
+    set, and what names its documents and packages."""
+
+    field: str
+    folder: str
+    names: Callable[[str, PublicationState], Iterator[str]]
 
 
 class PackResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,92 +52,69 @@ class PackResult(msgspec.Struct, frozen=True, kw_only=True):
     is_offered: bool = False
 
 
-class Made(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """What was packed: the state of the dump with it, the `names` of what was put into the store.
-
-    Without a state it is not to be named, but to be cleaned away.
-    """
-
-    state: S | None
-    names: tuple[str, ...] = ()
-    doubted: tuple[str, ...] = ()
+NOTHING_PACKED: Final = PackResult(is_done=False)
 
 
-class DumpPacker(Generic[S, D]):
-    """Packs one kind of dump of all sets.
+class PublishedSet(NamedTuple):
+    """A set with dumps as it was published last."""
+
+    snapshot: SetSnapshot
+    publication: PublicationState
+
+
+class Packing(NamedTuple):
+    """What packages of all sets are made with.
 
     `locks` are those of the publications of sets; `etags` learn what was written; `spool` is the folder of spools.
     """
 
-    folder: ClassVar[str]
-    """Where the packages lie, below the set's folder."""
-    field: ClassVar[str]
-    """The field of the publication state that the state of the dump is in; it is None while the set has none."""
-    renderer: ClassVar[type[Renderer]]
-    """What names the documents and packages of the dump."""
+    context: PublishContext
+    locks: Mapping[str, Lock]
+    etags: dict[str, str]
+    spool: Path | None
 
-    def __init__(
-        self, context: PublishContext, locks: Mapping[str, Lock], etags: dict[str, str], spool: Path | None
-    ) -> None:
-        self._context = context
-        self._locks = locks
-        self._etags = etags
-        self._spool = spool
-
-    def pack(self, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
-        """Make the packages that are due, and name them. With `at_once` what waits its time does not.
-
-        Raises the store's and the catalog's StoreFaults, OSError, and what `stop` raises.
-        """
-        name = settings.name
-        with self._locks[name]:
-            snapshot = self._context.catalog.snapshot_of(name)
-            publication = decode_publication(snapshot.state.notes)
-            state: S | None = getattr(publication, self.field)
-            if state is None or not publication.is_of(self._context.site, settings):
-                return PackResult(is_done=False)  # the set has to be published first
-            due = self._due(settings, snapshot, state, at_once=at_once)
-        if due is None:
-            return PackResult(is_done=False)
-        made = self._make(settings, state, due, self._writer(publication.generation, {}), stop)
-        if made.state is None:
-            return PackResult(is_done=False)
-        with self._locks[name]:
-            self._name(settings, publication.generation, state, made.state, made.names)
-        return PackResult(is_done=True, doubted=made.doubted, is_offered=getattr(state, "is_offered", False))
-
-    def _due(self, settings: SetSettings, snapshot: SetSnapshot, state: S, *, at_once: bool) -> D | None:
-        """What is due next. Called under the lock of the set."""
-        raise NotImplementedError
-
-    def _make(
-        self, settings: SetSettings, state: S, due: D, store_writer: StoreWriter, stop: Callable[[], None]
-    ) -> Made[S]:
-        """Make the packages and put them into the store; nothing names them yet."""
-        raise NotImplementedError
-
-    def _write(self, store_writer: StoreWriter, settings: SetSettings, before: S, state: S) -> None:
-        """Write the documents that name the packages. Called under the lock of the set."""
-        raise NotImplementedError
-
-    def _name(self, settings: SetSettings, generation: str, before: S, state: S, packed: Iterable[str]) -> None:
-        """Name the packages in the dump, unless that is another one by now."""
-        context, name = self._context, settings.name
-        snapshot = context.catalog.snapshot_of(name)
+    def look(self, settings: SetSettings) -> PublishedSet | None:
+        """The set as it was published; None where it has to be published first."""
+        with self.locks[settings.name]:
+            snapshot = self.context.catalog.snapshot_of(settings.name)
         publication = decode_publication(snapshot.state.notes)
-        if getattr(publication, self.field) != before or publication.generation != generation:
-            return  # what was packed is to be cleaned away
-        if any(context.store.stat(one) is None for one in packed):
-            return  # packed so long that it was taken for what a killed process has left: it is packed again
-        self._write(self._writer(generation, self._etags), settings, before, state)
-        known = {*self.renderer.published(name, publication), *context.store.names(f"{name}/{self.folder}")}
-        publication = msgspec.structs.replace(publication, **{self.field: state})
-        live = {*self.renderer.published(name, publication), *archive_names(name, publication.archive)}
-        retired = with_retired(publication, known, live, context.clock())
-        context.may_write()
-        publication = msgspec.structs.replace(publication, retired=retired)
-        PublicationNotes(context.catalog, snapshot.state).write(publication)
+        return PublishedSet(snapshot, publication) if publication.is_of(self.context.site, settings) else None
+
+    def package(
+        self, _row: type[Row], settings: SetSettings, found: PublishedSet, place: EntryPlace, stop: Callable[[], None]
+    ) -> SpooledPackage[Row]:
+        """A new package of such rows; nothing names it yet."""
+        store_writer = self._writer(found.publication.generation, {})
+        return SpooledPackage(self.context, settings, store_writer, self.spool, stop, place)
+
+    def name(
+        self,
+        kind: DumpKind,
+        settings: SetSettings,
+        found: PublishedSet,
+        state: ResourceDumpState | ChangeDumpState,
+        packed: Iterable[str],
+        write: Callable[[StoreWriter], None],
+    ) -> None:
+        """Name what was packed in the dump, which `write` writes, unless that is another one by now."""
+        with self.locks[settings.name]:
+            context, name, before = self.context, settings.name, found.publication
+            snapshot = context.catalog.snapshot_of(name)
+            publication = decode_publication(snapshot.state.notes)
+            is_same = getattr(publication, kind.field) == getattr(before, kind.field)
+            if not is_same or publication.generation != before.generation:
+                return  # what was packed is to be cleaned away
+            if any(context.store.stat(one) is None for one in packed):
+                return  # packed so long that it was taken for what a killed process has left: it is packed again
+            write(self._writer(publication.generation, self.etags))
+            known = {*kind.names(name, publication), *context.store.names(f"{name}/{kind.folder}")}
+            publication = msgspec.structs.replace(publication, **{kind.field: state})
+            live = {*kind.names(name, publication), *archive_names(name, publication.archive)}
+            retired = with_retired(publication, known, live, context.clock())
+            context.may_write()
+            publication = msgspec.structs.replace(publication, retired=retired)
+            PublicationNotes(context.catalog, snapshot.state).write(publication)
 
     def _writer(self, generation: str, etags: dict[str, str]) -> StoreWriter:
-        context = self._context
+        context = self.context
         return StoreWriter(context.store, context.site.profile, context.may_write, etags, generation)

@@ -14,11 +14,9 @@ of it then, which is later than the dump, or it is as it was after all. The page
 from __future__ import annotations
 
 import datetime as dt
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
-from threading import Lock
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -31,7 +29,7 @@ from headwater.progress import Notice, Progress
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP
 from headwater.publish.packages.builder import ResourcePaths, entry_octets
-from headwater.publish.packages.packer import DumpPacker, Made
+from headwater.publish.packages.packer import NOTHING_PACKED, DumpKind, Packing, PackResult, PublishedSet
 from headwater.publish.packages.spool import SpooledPackage
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
@@ -42,9 +40,9 @@ from headwater.publish.publication_state import (
     fingerprint,
 )
 from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext
+from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
-from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.publish.store_writer import StoreWriter
 from headwater.spec.times import to_microseconds
 
 RETRY_SECONDS: Final = 5.0
@@ -129,232 +127,180 @@ def with_page(state: ResourceDumpState, plan: PackingPlan, packed: PagePackages 
     )
 
 
-class ResourceDumps:
-    """The Resource Dump of one set during one publication: what was lost or has another shape is to be packed anew.
+def resource_dump_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The dump, or its index and parts, once it is offered; the packages with the copies of their manifests."""
+    state = publication.resource_dump
+    if state is not None and state.is_offered:
+        packages = sum(len(page.packages) for page in state.pages)
+        yield from documents.dump_part_names(name, RESOURCE_DUMP, packages)
+    for page in () if state is None else state.pages:
+        yield from package_names(name, page)
 
-    Nothing is packed here, so that Change Lists never wait for packages.
+
+def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState | None, bool]:
+    """Forget packages that were lost or have another shape; the new state, and whether packages are withdrawn.
+
+    These hold what must not be shown any more: they go at once. Nothing is packed here, so that Change Lists never wait
+    for packages.
     """
-
-    def __init__(self, job: PublicationJob) -> None:
-        self._job = job
-        self._state = job.publication.resource_dump
-        self.is_withdrawn = False
-        """Whether packages hold what must not be shown any more: they go at once."""
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The dump, or its index and parts, once it is offered; the packages with the copies of their manifests."""
-        state = publication.resource_dump
-        if state is not None and state.is_offered:
-            packages = sum(len(page.packages) for page in state.pages)
-            yield from documents.dump_part_names(name, RESOURCE_DUMP, packages)
-        for page in () if state is None else state.pages:
-            yield from package_names(name, page)
-
-    def publish(self) -> None:
-        """Write what is due."""
-        job, before = self._job, self._state
-        if not job.settings.dump:
-            self._state = None
-            return
-        shape = f"{job.publication.generation} {fingerprint(job.context.site, job.settings)}"
-        state = before
-        if state is None or state.shape != shape:
-            state = ResourceDumpState(shape=shape, at=job.at)
-        if len(shown := self._without_withdrawn(state)) < len(state.pages):
-            state = msgspec.structs.replace(state, pages=shown, is_offered=False)
-            self.is_withdrawn = True
-        if job.refresh is Refresh.ALL:
-            pages = tuple(one for one in state.pages if self._is_sound(one))
-            if len(pages) < len(state.pages):
-                state = msgspec.structs.replace(state, pages=pages, is_offered=False)
-            if state.is_offered:
-                write_resource_dump(job.store_writer, job.context.site, job.name, state)
-        self._state = state
-
-    def _without_withdrawn(self, state: ResourceDumpState) -> tuple[PagePackages, ...]:
-        """The pages whose packages hold nothing that the settings have taken out of the set since."""
-        if not state.pages:
-            return ()
-        rows = self._job.context.catalog.rows_of(self._job.name, WITHDRAWN)
-        newest = {int(row.key): row.rank for row in rows}
-        return tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
-
-    def _is_sound(self, page: PagePackages) -> bool:
-        names = package_names(self._job.name, page)
-        return all(self._job.integrity.is_as_left(name) for name in names)
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the dump's."""
-        return msgspec.structs.replace(publication, resource_dump=self._state)
+    if not job.settings.dump:
+        return None, False
+    shape = f"{job.publication.generation} {fingerprint(job.context.site, job.settings)}"
+    state = job.publication.resource_dump
+    if state is None or state.shape != shape:
+        state = ResourceDumpState(shape=shape, at=job.at)
+    shown = _without_withdrawn(job, state)
+    is_withdrawn = len(shown) < len(state.pages)
+    if job.refresh is Refresh.ALL:
+        is_sound = job.integrity.is_as_left
+        shown = tuple(one for one in shown if all(map(is_sound, package_names(job.name, one))))
+    if len(shown) < len(state.pages):
+        state = msgspec.structs.replace(state, pages=shown, is_offered=False)
+    if job.refresh is Refresh.ALL and state.is_offered:
+        write_resource_dump(job.store_writer, job.context.site, job.name, state)
+    return state, is_withdrawn
 
 
-class ResourceDumpPacker(DumpPacker[ResourceDumpState, PackingPlan]):
+def _without_withdrawn(job: PublicationJob, state: ResourceDumpState) -> tuple[PagePackages, ...]:
+    """The pages whose packages hold nothing that the settings have taken out of the set since."""
+    if not state.pages:
+        return ()
+    newest = {int(row.key): row.rank for row in job.context.catalog.rows_of(job.name, WITHDRAWN)}
+    return tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
+
+
+_DUMP = DumpKind("resource_dump", "resourcedump/", resource_dump_names)
+
+
+class ResourceDumpPacker:
     """Packs the pages of Resource Dumps that are due."""
 
-    folder = "resourcedump/"
-    field = "resource_dump"
-    renderer = ResourceDumps
-
-    def __init__(
-        self,
-        context: PublishContext,
-        locks: Mapping[str, Lock],
-        etags: dict[str, str],
-        spool: Path | None,
-        contents: ContentReader | None,
-    ) -> None:
-        super().__init__(context, locks, etags, spool)
+    def __init__(self, packing: Packing, contents: ContentReader) -> None:
+        self._packing = packing
         self._contents = contents
         self._held_back: set[str] = set()
         """Sets of whose last page too much could not be had."""
 
-    def _due(
-        self, settings: SetSettings, snapshot: SetSnapshot, state: ResourceDumpState, *, at_once: bool
-    ) -> PackingPlan | None:
-        if self._contents is None or not settings.dump:
-            return None
-        return next_packing(state, snapshot, settings, self._context.clock(), at_once=at_once)
+    def pack(self, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
+        """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
+        packing, name = self._packing, settings.name
+        found = packing.look(settings)
+        if found is None or found.publication.resource_dump is None or not settings.dump:
+            return NOTHING_PACKED
+        before, context = found.publication.resource_dump, packing.context
+        due = next_packing(before, found.snapshot, settings, context.clock(), at_once=at_once)
+        if due is None:
+            return NOTHING_PACKED
+        packages, absent = None, dict[str, Absence]()
+        if due.page is not None and due.page.count:
+            packages, absent = self._pack_page(settings, found, due, due.page, stop)
+            if _is_mass(packages, is_all=due.filled <= {due.page.number}):
+                self._hold_back(name, packages)
+                return NOTHING_PACKED
+            self._held_back.discard(name)
+        state = with_page(before, due, packages)
 
-    def _make(
-        self,
-        settings: SetSettings,
-        state: ResourceDumpState,
-        due: PackingPlan,
-        store_writer: StoreWriter,
-        stop: Callable[[], None],
-    ) -> Made[ResourceDumpState]:
-        page, name = due.page, settings.name
-        if page is None or not page.count:
-            return Made(state=with_page(state, due, None))
-        assert self._contents is not None
+        def write(store_writer: StoreWriter) -> None:
+            """Write the dump once it is whole; from then on the Capability List names it."""
+            if state.is_offered:
+                write_resource_dump(store_writer, context.site, name, state)
+                if not before.is_offered:
+                    content = documents.capability_list(context.site, settings, with_later=True)
+                    store_writer.document(capability_list_name(name), *content)
+
+        names = () if packages is None else package_names(name, packages)
+        packing.name(_DUMP, settings, found, state, names, write)
+        doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
+        return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
+
+    def _hold_back(self, name: str, packages: PagePackages) -> None:
+        if name not in self._held_back:
+            self._held_back.add(name)
+            text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
+            self._packing.context.listener(Notice("HW-PUB-14", text, set_name=name))
+
+    def _pack_page(
+        self, settings: SetSettings, found: PublishedSet, due: PackingPlan, page: Page, stop: Callable[[], None]
+    ) -> tuple[PagePackages, dict[str, Absence]]:
+        """Make the packages of a page and put them, with copies of their manifests, into the store (RS-RDM-01 … 07).
+
+        A resource whose octets cannot be read, or are not the recorded ones, is left out: by its URI, why. Raises
+        OSError of the spool, the store's and the catalog's faults; the packages are then made again the next time.
+        """
+        context, name = self._packing.context, settings.name
+        listed = list(context.catalog.page(name, page.number))
+        packages: list[ResourcePackage] = []
+        absent: dict[str, Absence] = {}
 
         def new_package() -> SpooledPackage[Resource]:
-            place = EntryPlace.RESOURCE_DUMP_MANIFEST
-            return SpooledPackage(self._context, settings, store_writer, self._spool, stop, place)
-
-        packing = _PagePacking(self._context, settings, self._contents, store_writer.generation, new_package)
-        packages = packing.pack(due, page)
-        names = tuple(package_names(name, packages))
-        if packing.is_mass(is_all=due.filled <= {page.number}):
-            if name not in self._held_back:
-                self._held_back.add(name)
-                text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
-                self._context.listener(Notice("HW-PUB-14", text, set_name=name))
-            return Made(state=None, names=names)
-        self._held_back.discard(name)
-        return Made(state=with_page(state, due, packages), names=names, doubted=tuple(packing.doubted))
-
-    def _write(
-        self, store_writer: StoreWriter, settings: SetSettings, before: ResourceDumpState, state: ResourceDumpState
-    ) -> None:
-        """Write the dump once it is whole; from then on the Capability List names it."""
-        site, name = self._context.site, settings.name
-        if not state.is_offered:
-            return
-        write_resource_dump(store_writer, site, name, state)
-        if not before.is_offered:
-            content = documents.capability_list(site, settings, with_later=True)
-            store_writer.document(capability_list_name(name), *content)
-
-
-class _PagePacking:
-    """The packing of one page of resources (RS-RDM-01 … RS-RDM-07)."""
-
-    def __init__(
-        self,
-        context: PublishContext,
-        settings: SetSettings,
-        contents: ContentReader,
-        generation: str,
-        new_package: Callable[[], SpooledPackage[Resource]],
-    ) -> None:
-        self.doubted: list[str] = []
-        """The URIs of resources that are not as they were recorded."""
-        self._context = context
-        self._name = settings.name
-        self._contents = contents
-        self._generation = generation
-        self._new_package = new_package
-        self._total = self._seen = self._left_out = self._elsewhere = 0
-
-    def is_mass(self, *, is_all: bool) -> bool:
-        """Whether so many of the resources cannot be had as would be held back if they were deleted (DST-F9).
-
-        A disk that is not mounted looks so. A few never count, unless they are all that the set has.
-        """
-        return (self._left_out > FLOOR or is_all) and needs_consent(self._left_out, self._total - self._elsewhere)
-
-    def pack(self, plan: PackingPlan, page: Page) -> PagePackages:
-        """Make the packages of a page and put them, with copies of their manifests, into the store.
-
-        A resource whose octets cannot be read, or are not the recorded ones, is left out. Raises OSError of the spool,
-        the store's and the catalog's faults; the packages are then made again the next time.
-        """
-        context, name = self._context, self._name
-        listed = list(context.catalog.page(name, page.number))
-        self._total = len(listed)
-        packages: list[ResourcePackage] = []
-        package, paths = self._new_package(), ResourcePaths()
+            return self._packing.package(Resource, settings, found, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
 
         def finish() -> None:
             with closing(package):
                 if package.packed:
-                    packages.append(self._put(package, plan, page.number, len(packages)))
+                    packages.append(_put(package, due, page.number, len(packages)))
 
+        package, paths = new_package(), ResourcePaths()
         try:
-            for row in listed:
+            for seen, row in enumerate(listed, 1):
                 content = self._contents.open(name, row)
+                why: Absence | None
                 if isinstance(content, NoContent):
-                    self._see(row, content.why)
-                    continue
-                octets, path = content.octets, paths.take(row.uri)
-                if not package.builder.reserve(octets, entry_octets(row, path)):
-                    try:
-                        finish()
-                        package, paths = self._new_package(), ResourcePaths()
-                    except BaseException:
-                        content.close()
-                        raise
-                    path = paths.take(row.uri)
-                    package.builder.reserve(octets, entry_octets(row, path))
-                why = package.take(path, content, row.metadata)
+                    why = content.why
+                else:
+                    octets, path = content.octets, paths.take(row.uri)
+                    if not package.builder.reserve(octets, entry_octets(row, path)):
+                        try:
+                            finish()
+                            package, paths = new_package(), ResourcePaths()
+                        except BaseException:
+                            content.close()
+                            raise
+                        path = paths.take(row.uri)
+                        package.builder.reserve(octets, entry_octets(row, path))
+                    why = package.take(path, content, row.metadata)
                 if why is None:
                     package.packed.append((row, {"path": path, "length": octets}, ()))
-                self._see(row, why)
+                else:
+                    absent[row.uri] = why
+                if seen % _TELL_EVERY == 0 or seen == len(listed):
+                    context.listener(Progress("packing", seen, len(listed)))
             finish()
         finally:
             package.close()
         now = context.clock()
-        return PagePackages(
+        left_out = sum(why is not Absence.ELSEWHERE for why in absent.values())
+        made = PagePackages(
             number=page.number,
             touched=page.touched,
-            at=plan.at,
-            completed=completed_at(plan.at, now, context.catalog.state(name)),
-            left_out=self._left_out,
+            at=due.at,
+            completed=completed_at(due.at, now, context.catalog.state(name)),
+            left_out=left_out,
             packages=tuple(packages),
             packed_at=now,
         )
+        return made, absent
 
-    def _see(self, row: Resource, why: Absence | None) -> None:
-        """Count a resource that was packed, or left out for a reason."""
-        self._seen += 1
-        self._left_out += why not in (None, Absence.ELSEWHERE)
-        self._elsewhere += why is Absence.ELSEWHERE
-        if why in (Absence.CHANGED, Absence.GONE):
-            self.doubted.append(row.uri)
-        if self._seen % _TELL_EVERY == 0 or self._seen == self._total:
-            self._context.listener(Progress("packing", self._seen, self._total))
 
-    def _put(self, package: SpooledPackage[Resource], plan: PackingPlan, number: int, part: int) -> ResourcePackage:
-        site, name = self._context.site, self._name
-        octets, sha256 = package.put(
-            documents.resource_dump_manifest(site, name, plan.at),
-            lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
-            functools.partial(resource_package_names, name, number, part),
-            DocumentMark(generation=self._generation, latest=plan.at, is_closed=True),  # packages never change
-        )
-        return ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256)
+def _is_mass(packages: PagePackages, *, is_all: bool) -> bool:
+    """Whether so many of the resources cannot be had as would be held back if they were deleted (DST-F9).
+
+    A disk that is not mounted looks so. A few never count, unless they are all that the set has.
+    """
+    ours = sum(one.entries for one in packages.packages) + packages.left_out
+    return (packages.left_out > FLOOR or is_all) and needs_consent(packages.left_out, ours)
+
+
+def _put(package: SpooledPackage[Resource], due: PackingPlan, number: int, part: int) -> ResourcePackage:
+    """Put a package of a page into the store."""
+    site, name = package.context.site, package.settings.name
+    octets, sha256 = package.put(
+        documents.resource_dump_manifest(site, name, due.at),
+        lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
+        partial(resource_package_names, name, number, part),
+        latest=due.at,
+    )
+    return ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256)
 
 
 def package_names(name: str, page: PagePackages) -> Iterator[str]:

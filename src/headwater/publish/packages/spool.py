@@ -6,6 +6,7 @@ same octets, and so the same name.
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import hashlib
 import os
@@ -23,6 +24,7 @@ from headwater.files.version_copy import refuse_little_room
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace, Row
 from headwater.publish.packages.builder import PackageBuilder, bounds_of
+from headwater.publish.publication_state import ChangePackage
 from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
@@ -54,9 +56,9 @@ class SpooledPackage(Generic[Row]):
         self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
         """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
         self.builder = PackageBuilder(bounds_of(settings), by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST)
+        self.context = context
+        self.settings = settings
         self._place = place
-        self._context = context
-        self._settings = settings
         self._store_writer = store_writer
         self._stop = stop
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115  `close` closes it
@@ -92,14 +94,17 @@ class SpooledPackage(Generic[Row]):
         head: Document,
         entries_of: Callable[[Iterable[Row]], Iterable[Entry]],
         names: Callable[[str], tuple[str, str]],
-        mark: DocumentMark,
+        *,
+        latest: dt.datetime,
+        segment: ChangePackage | None = None,
     ) -> tuple[int, str]:
         """Put the package and the copy of its manifest into the store; what lies there already stays.
 
         The manifest has this head and the entries of what is packed, with the links that the set's rules add. `names`
-        gives both names for the SHA-256 of the package. Returns its octets and that. Raises the store's faults.
+        gives both names for the SHA-256 of the package, `latest` is the latest time that it states, `segment` what of a
+        segment it holds. Returns its octets and that. Raises the store's faults.
         """
-        added = AddedLinks(self._context.site, self._settings, self._context.catalog)
+        added = AddedLinks(self.context.site, self.settings, self.context.catalog)
         more = [(stated, links) for _row, stated, links in self.packed]
         rows = added.to((row for row, _stated, _links in self.packed), self._place, self.builder.manifest_octets)
         manifest = b"".join(render_document(head, _completed(entries_of(rows), more), self._store_writer.profile))
@@ -112,6 +117,9 @@ class SpooledPackage(Generic[Row]):
             self._stop()
             hasher.update(block)
         sha256 = hasher.hexdigest()
+        mark = DocumentMark(generation=self._store_writer.generation, latest=latest, is_closed=True)  # it never changes
+        if segment is not None:
+            mark = msgspec.structs.replace(mark, number=segment.segment, from_=segment.from_, seq=segment.last)
         package, copy = names(sha256)
         self._store_writer.blocks(copy, [manifest], mark.encode, XML)
         blocks = chain([first], self._read(members), [end])

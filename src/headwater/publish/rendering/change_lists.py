@@ -26,6 +26,14 @@ from headwater.publish.store_writer import DocumentMark, render_entries
 from headwater.storage.objects.interface import OpenObject, octets_of
 
 
+def change_list_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The list or its index, the copy of the open segment, and the segments that the index names."""
+    yield from (change_list_name(name), open_change_list_name(name))
+    if publication.open.indexed:
+        numbers = range(publication.open.first, publication.open.number + 1)
+        yield from (change_segment_name(name, number) for number in numbers)
+
+
 class ChangeLists:
     """The Change Lists of one set during one publication.
 
@@ -47,14 +55,6 @@ class ChangeLists:
         """The patches that no list names any more."""
         self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The list or its index, the copy of the open segment, and the segments that the index names."""
-        yield from (change_list_name(name), open_change_list_name(name))
-        if publication.open.indexed:
-            numbers = range(publication.open.first, publication.open.number + 1)
-            yield from (change_segment_name(name, number) for number in numbers)
 
     def publish(self) -> None:
         """Write what is due by the job's snapshot."""

@@ -1,14 +1,13 @@
-"""What all parts of publishing work with, and the protocol of a renderer.
+"""What one publication of a set works with: the parts of a publisher, and the job.
 
-A renderer writes the documents of some capabilities of one set, during one publication.
-To publish a further kind of document takes rows in `publish.capabilities` and a renderer in `publish.publisher`.
+To publish a further kind of document takes rows in `publish.capabilities`, and two functions for `publish.publisher`:
+what writes the documents and gives the state that the next publication finds, and what names them by that state.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import msgspec
 
@@ -41,7 +40,7 @@ class PublishContext(msgspec.Struct, frozen=True):
 
 
 class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One publication of one set, as its renderers know it.
+    """One publication of one set.
 
     `snapshot` is a committed state of the set in which everything is recorded that happened until `at`, `publication`
     what was published before. Segments before number `first` have left the index (retention). `note` writes a state of
@@ -69,23 +68,6 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
     def newest_at(self) -> dt.datetime:
         """The time of the snapshot: what it shows has happened until then, and every later change comes after it."""
         return newest_at(self.snapshot.state, self.publication)
-
-
-class Renderer(Protocol):
-    """Writes documents of some capabilities of a set: parts first, then what names them (AMB-63)."""
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The names of the documents of a set that were published: they have to be in the store, as they were left."""
-        ...
-
-    def publish(self) -> None:
-        """Write what is due."""
-        ...
-
-    def result(self, publication: PublicationState) -> PublicationState:
-        """The publication state with the renderer's part, when all renderers have published."""
-        ...
 
 
 _ROWS_AT_ONCE = 5_000

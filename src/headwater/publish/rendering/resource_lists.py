@@ -26,6 +26,13 @@ from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark
 
 
+def resource_list_names(name: str, publication: PublicationState) -> Iterator[str]:
+    """The list, or its index and the pages."""
+    yield resource_list_name(name)
+    if publication.indexed:
+        yield from (resource_page_name(name, number) for number in publication.listed)
+
+
 class ResourceLists:
     """The Resource List of one set during one publication.
 
@@ -56,13 +63,6 @@ class ResourceLists:
             last=-1 if last is None else last.number,
             touched=0 if last is None else last.touched,
         )
-
-    @staticmethod
-    def published(name: str, publication: PublicationState) -> Iterator[str]:
-        """The list, or its index and the pages."""
-        yield resource_list_name(name)
-        if publication.indexed:
-            yield from (resource_page_name(name, number) for number in publication.listed)
 
     def publish(self) -> None:
         """Render what is due, or let it wait."""
