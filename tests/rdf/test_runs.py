@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.rdf import canonical, differences, sorting
+from headwater.rdf import canonical, sorting, statements
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.differences import DatasetBase, write_dataset_patch, write_update
 from headwater.rdf.faults import BadRdf, RdfBounds
@@ -69,7 +69,7 @@ def test_any_datasets_are_compared_as_sets(old: list[int], new: list[int], run: 
     bounds = RdfBounds(run_octets=run)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         patched.setattr(canonical, "in_processes", _here)
-        patched.setattr(differences, "_RANGE", of_range)
+        patched.setattr(statements, "BLOCK", max(of_range, 4))
         files = []
         for number, some in enumerate((old, new)):
             files.append(RdfInput(Path(name) / str(number), N_QUADS))
@@ -102,13 +102,9 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     source.write_bytes(b"".join(statement(number * 7919 % 5000) for number in range(6000)))
     inputs = (RdfInput(source, N_QUADS), RdfInput(target, N_QUADS))
     before = set(os.listdir("/proc/self/fd"))
-    for few in (1 << 30, 0):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(differences, "_FEW", few)
-            patched.setattr(differences, "_RANGE", 1 << 16)
-            bounds = RdfBounds(run_octets=50_000)
-            write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, options=RdfOptions(bounds=bounds))
-            write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, options=RdfOptions(bounds=bounds))
+    bounds = RdfBounds(run_octets=50_000)
+    write_canonical(inputs[:1], target, scratch=tmp_path, durable=False, options=RdfOptions(bounds=bounds))
+    write_dataset_patch(inputs, io.BytesIO(), scratch=tmp_path, options=RdfOptions(bounds=bounds))
     assert set(os.listdir("/proc/self/fd")) == before
 
 
@@ -219,7 +215,7 @@ def is_running(pid: int) -> bool:
 def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[int], run: int, of_range: int) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         patched.setattr(canonical, "in_processes", _here)
-        patched.setattr(differences, "_RANGE", of_range)
+        patched.setattr(statements, "BLOCK", max(of_range, 4))
         folder = Path(name)
         (folder / "old").write_bytes(b"".join(sorted(set(map(statement, old)))))
         (folder / "in").write_bytes(b"".join(map(statement, new)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from pyoxigraph import Quad, RdfFormat, Triple, parse, serialize
@@ -21,14 +21,12 @@ from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.rdf.blank_nodes import NamedLines
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
 from headwater.rdf.parsing import DocumentNodes, parsed_files
-from headwater.rdf.sorting import LineFile, LineSorter
+from headwater.rdf.sorting import LineSorter
 from headwater.rdf.statements import (
     HAS_BLANK,
     canonical_and_blanks,
     canonical_block,
-    ended,
     has_blanks,
-    is_plain,
     line_blocks,
     octets,
     refuse_blanks,
@@ -111,16 +109,6 @@ _DOCUMENT_NODES = {
 }
 
 
-class _Piece(NamedTuple):
-    """A piece of a file of lines, to be made canonical: octets, or where they lie (`path`, from, to)."""
-
-    path: str
-    start: int
-    end: int
-    octets: bytes
-    triples: bool
-
-
 class _Dataset:
     """Gives the canonical statements of the files of a dataset to a sorter; its blank nodes are treated as told."""
 
@@ -137,15 +125,13 @@ class _Dataset:
         """Take all statements of the files. Raises BadRdf, Undetermined."""
         seen: list[tuple[RdfInput, tuple[int, ...]]] = []
         pieces = self._pieces(self._lines(inputs, seen))
-        for (number, one, path, piece), answer in in_processes(
-            canonical_maker, self._treated is BlankNodes.KEPT, pieces
-        ):
-            if not answer:
+        for (number, one, path), answer in in_processes(canonical_maker, self._treated is BlankNodes.KEPT, pieces):
+            if answer is None:
                 for _block in line_statements(one, path, self._bounds):
                     pass
                 raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
             block, blanks = answer
-            self._sorter.add(_octets_of(*piece[:4]) if block is None else block)
+            self._sorter.add(block)
             if blanks:
                 self._take_blanks(blanks, number, one)
         for one, signature in seen:
@@ -184,50 +170,34 @@ class _Dataset:
 
     def _pieces(
         self, files: Iterable[tuple[RdfInput, Path]]
-    ) -> Iterator[tuple[tuple[int, RdfInput, Path, _Piece], _Piece]]:
+    ) -> Iterator[tuple[tuple[int, RdfInput, Path], tuple[bytes, bool]]]:
+        """The pieces of files of lines, each with whether it is N-Triples."""
+        most = min(_PIECE_OCTETS, self._bounds.run_octets)
         for number, (one, path) in enumerate(files):
-            triples = one.syntax.is_lines and one.syntax.name == N_TRIPLES.name
-            for piece in _pieces_of(path, one.where, self._bounds, triples=triples):
-                yield (number, one, path, piece), piece
-
-
-def _pieces_of(path: Path, where: str, bounds: RdfBounds, *, triples: bool) -> Iterator[_Piece]:
-    """The pieces of a file of lines, such that processes can make them canonical."""
-    most = min(_PIECE_OCTETS, bounds.run_octets)
-    if is_plain(path):
-        with closing(LineFile(path, bounds)) as file:
-            start = 0
-            while start < file.octets:
-                end = file.next_line(min(file.octets, start + most))[0]
-                yield _Piece(str(path), start, end, b"", triples)
-                start = end
-        return
-    blocks: list[bytes] = []
-    with path.open("rb") as stream:
-        for block in line_blocks(octets(stream, where, bounds), where, bounds):
-            blocks.append(block)
-            if sum(map(len, blocks)) >= most:
-                yield _Piece("", 0, 0, b"".join(blocks), triples)
-                blocks = []
-    if blocks:
-        yield _Piece("", 0, 0, b"".join(blocks), triples)
+            blocks: list[bytes] = []
+            with path.open("rb") as stream:
+                for block in line_blocks(octets(stream, one.where, self._bounds), one.where, self._bounds):
+                    blocks.append(block)
+                    if sum(map(len, blocks)) >= most:
+                        yield (number, one, path), (b"".join(blocks), one.syntax is N_TRIPLES)
+                        blocks = []
+            if blocks:
+                yield (number, one, path), (b"".join(blocks), one.syntax is N_TRIPLES)
 
 
 def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - the settings of a process
-    """What a process does that makes pieces canonical: lines (None: those of the file are), and those with blank nodes,
-    which are taken out of them, or where `keep_blanks` the first of them; nothing for what is bad, which the caller
-    finds in the file to tell it."""
+    """What a process does that makes pieces canonical: lines, and those with blank nodes, which are taken out of them,
+    or where `keep_blanks` the first of them; None for what is bad, which the caller finds in the file to tell it."""
 
-    def made(job: tuple[str, int, int, bytes, bool]) -> tuple[bytes | None, bytes] | tuple[()]:
-        path, *_place, triples = job
-        octets = _octets_of(*job[:4])
+    def made(job: tuple[bytes, bool]) -> tuple[bytes, bytes] | None:
+        piece, triples = job
         try:
             parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
-            block, has_some = canonical_and_blanks(octets, 1, path, parser_format)
+            block, has_some = canonical_and_blanks(piece, 1, "", parser_format)
         except BadRdf:
-            return ()
+            return None
         if not has_some:
-            return None if path and block is octets else block, b""
+            return block, b""
         lines = block.splitlines(keepends=True)
         blanks = [line for line in lines if b"_:" in line and HAS_BLANK.search(line) is not None]
         if keep_blanks:
@@ -236,14 +206,6 @@ def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 
         return b"".join([line for line in lines if line not in taken]), b"".join(blanks)
 
     return made
-
-
-def _octets_of(path: str, start: int, end: int, octets: bytes) -> bytes:
-    """The octets of a piece, with an LF at their end."""
-    if path:
-        with closing(LineFile(Path(path))) as file:
-            octets = file.read(start, end)
-    return ended(octets) if octets else octets
 
 
 def in_processes(

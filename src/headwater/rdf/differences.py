@@ -1,36 +1,27 @@
 """The difference of two canonical files as N-Quads Unified Diff: removals, then additions, each sorted (NQUD-A4).
 
-Both files are cut at the same lines into ranges (`sorting`), which processes compare; that they are canonical
-and in order is checked on the way, of the lines of the new file that stand in the old one too by comparing octets.
+Both files are read side by side. That they are canonical and in order is checked on the way, of the lines of the new
+file that stand in the old one too by comparing octets.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import lt
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, NotCanonical, RdfBounds
-from headwater.rdf.sorting import LineFile, common_ranges
-from headwater.rdf.statements import canonical_and_blanks, inflated_file, line_blocks, octets, refuse_blanks
+from headwater.rdf.statements import canonical_and_blanks, line_blocks, octets, refuse_blanks
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
-_RANGE = 4 << 20
 _PIECE = 1 << 20
-_FEW = 4 * _RANGE
-"""Up to so many octets are compared in this process: others would not have started yet."""
-_AHEAD = 3
-_OLD, _NEW = 1, 2
-
-_Lines = tuple[int, bytes]
-_Job = tuple[int, int, int, int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,67 +48,42 @@ def write_patch(
     may have been written to `target` then. Additions wait in a temporary file.
     """
     removed = added = 0
-    with (
-        tempfile.TemporaryDirectory(prefix="rdf-") as folder,
-        inflated_file(old, Path(folder) / "old", bounds) as before,
-        inflated_file(new, Path(folder) / "new", bounds) as after,
-        tempfile.SpooledTemporaryFile(_PIECE * 16) as additions,
-    ):
-        for fault, less, more in _compared(before, after, bounds, (blanks, are_canonical)):
-            if fault:
-                _tell_fault(old if fault == _OLD else new, bounds, blanks=blanks)
-            target.write(less[1])
-            additions.write(more[1])
-            removed += less[0]
-            added += more[0]
+    if are_canonical:
+        before = _ordered_blocks(old, bounds, is_known=True)
+    else:
+        before = sorted_blocks(old, bounds, blanks=blanks)
+    after = _ordered_blocks(new, bounds, is_known=are_canonical)
+    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
+        for had, has in _aligned(map(_lines, before), map(_lines, after)):
+            if had == has:
+                continue
+            less, more = _apart(had, has)
+            if not are_canonical and not _is_canonical(b"".join(more), blanks=blanks):  # the others are in the old file
+                _tell_fault(new, bounds, blanks=blanks)
+            target.write(_signed(b"-", less))
+            additions.write(_signed(b"+", more))
+            removed += len(less)
+            added += len(more)
         additions.seek(0)
         shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
 
 
-def _compared(
-    old: Path, new: Path, bounds: RdfBounds, checks: tuple[bool, bool]
-) -> Iterator[tuple[int, _Lines, _Lines]]:
-    with closing(LineFile(old, bounds)) as first, closing(LineFile(new, bounds)) as second:
-        jobs = common_ranges(first, second, _RANGE)
-        if checks[1]:  # lines may be long, and nobody needs those at the ends
-            jobs = ((*places[:4], b"", b"") for places in jobs)
-        settings = (str(old), str(new), *checks)
-        compare = range_comparison(settings)
-        if first.octets + second.octets <= _FEW:
-            yield from map(compare, jobs)
-            return
-        pool = ProcessPool[None](
-            WorkerProgram(function=range_comparison, settings=settings, libraries=True),
-            compare,
-            processes=processors(),
-            ahead=_AHEAD,
-        )
-        with closing(pool.answers((None, job) for job in jobs)) as answers:
-            for _none, answer in answers:
-                yield answer
+def _lines(block: bytes) -> list[bytes]:
+    return block.splitlines(keepends=True)
 
 
-def range_comparison(settings: tuple[str, str, bool, bool]) -> Callable[[_Job], Any]:
-    """What a process does that compares ranges of two files: 0, or which file is not as it should be, and removals and
-    additions as lines of a patch, with their number."""
-    old, new = LineFile(Path(settings[0])), LineFile(Path(settings[1]))
-    blanks, are_canonical = settings[2:]
-
-    def compare(job: _Job) -> tuple[int, _Lines, _Lines]:
-        a, to_a, b, to_b, low, high = job
-        before, after = old.read(a, to_a), new.read(b, to_b)
-        return _known(before, after) if are_canonical else _difference(before, after, (low, high), blanks=blanks)
-
-    return compare
-
-
-def _known(old: bytes, new: bytes) -> tuple[int, _Lines, _Lines]:
-    """The same for the octets of two ranges of canonical files."""
-    if old == new:
-        return 0, (0, b""), (0, b"")
-    less, more = _apart(old.splitlines(keepends=True), new.splitlines(keepends=True))
-    return 0, (len(less), _signed(b"-", less)), (len(more), _signed(b"+", more))
+def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """The sorted lines of two files, cut at the same lines."""
+    before: list[bytes] = []
+    after: list[bytes] = []
+    while (before := before or next(old, [])) and (after := after or next(new, [])):
+        last = min(before[-1], after[-1])
+        to_old, to_new = bisect_right(before, last), bisect_right(after, last)
+        yield before[:to_old], after[:to_new]
+        before, after = before[to_old:], after[to_new:]
+    yield from ((lines, []) for lines in chain([before], old))
+    yield from (([], lines) for lines in chain([after], new))
 
 
 def _apart(before: list[bytes], after: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -130,75 +96,61 @@ def _apart(before: list[bytes], after: list[bytes]) -> tuple[list[bytes], list[b
     return sorted(held), more
 
 
-def _difference(old: bytes, new: bytes, between: tuple[bytes, bytes], *, blanks: bool) -> tuple[int, _Lines, _Lines]:
-    """The same for the octets of two ranges."""
-    nothing = (0, b"")
-    before = old.splitlines(keepends=True)
-    if not _is_canonical(old, blanks=blanks) or not _in_order(before, *between):
-        return _OLD, nothing, nothing
-    if old == new:
-        return 0, nothing, nothing
-    after = new.splitlines(keepends=True)
-    if (new and not new.endswith(b"\n")) or not _in_order(after, *between):
-        return _NEW, nothing, nothing
-    less, more = _apart(before, after)
-    if not _is_canonical(b"".join(more), blanks=blanks):  # the others are lines of the old file
-        return _NEW, nothing, nothing
-    return 0, (len(less), _signed(b"-", less)), (len(more), _signed(b"+", more))
-
-
 def _signed(sign: bytes, lines: list[bytes]) -> bytes:
     """Lines of a patch with this sign."""
     return sign + sign.join(lines) if lines else b""
 
 
-def _is_canonical(block: bytes, *, blanks: bool) -> bool:
-    if block and not block.endswith(b"\n"):
-        return False
+def _is_canonical(lines: bytes, *, blanks: bool) -> bool:
     try:
-        canonical, found = canonical_and_blanks(block, 1, "")
+        canonical, found = canonical_and_blanks(lines, 1, "")
     except BadRdf:
         return False
-    return canonical == block and (blanks or not found)
-
-
-def _in_order(lines: list[bytes], low: bytes, high: bytes) -> bool:
-    """Whether lines are sorted, each once, not less than `low` and less than `high` (b"": no bound)."""
-    if not lines:
-        return True
-    return lines[0] >= low and (not high or lines[-1] < high) and all(map(lt, lines, lines[1:]))
+    return canonical == lines and (blanks or not found)
 
 
 def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
     """Raise what is wrong with a file, with the number of the line."""
-    for _line in sorted_lines(path, bounds, blanks=blanks):
+    for _block in sorted_blocks(path, bounds, blanks=blanks):
         pass
-    raise NotCanonical("the last line does not end, or the file changes while it is read", where=str(path))
-
-
-def sorted_lines(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
-    """The lines of a canonical file, each with its LF. Raises NotCanonical, BadRdf."""
-    for block in sorted_blocks(path, bounds, blanks=blanks):
-        yield from block.splitlines(keepends=True)
+    raise NotCanonical("the file changes while it is read", where=str(path))
 
 
 def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
-    """The same in blocks of lines."""
-    where = str(path)
+    """The lines of a canonical file, each with its LF, in blocks. Raises NotCanonical, BadRdf."""
+    number = 1
+    for block in _ordered_blocks(path, bounds):
+        canonical, found = canonical_and_blanks(block, number, str(path))
+        if canonical != block:
+            raise NotCanonical("the file is not canonical N-Quads", where=str(path))
+        if found and not blanks:
+            refuse_blanks(block, str(path), number)
+        yield block
+        number += block.count(b"\n")
+
+
+def _ordered_blocks(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> Iterator[bytes]:
+    """The same where each line is after the one before it; unless that `is_known`, NotCanonical is raised else."""
+    where, end = str(path), b"\n"
+
+    def noted(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal end
+        for piece in pieces:
+            end = piece[-1:]
+            yield piece
+
     last, number = b"", 1
     with path.open("rb") as file:
-        for block in line_blocks(octets(file, where, bounds), where, bounds):
-            canonical, found = canonical_and_blanks(block, number, where)
-            if canonical != block:
-                raise NotCanonical("the file is not canonical N-Quads", where=where)
-            if found and not blanks:
-                refuse_blanks(block, where, number)
-            lines = block.splitlines(keepends=True)
-            if lines[0] <= last or not _in_order(lines, b"", b""):
-                raise _disorder([last, *lines], number - 1, where)
+        for block in line_blocks(noted(octets(file, where, bounds)), where, bounds):
+            if not is_known:
+                lines = [last, *block.splitlines(keepends=True)]
+                if not all(map(lt, lines, lines[1:])):
+                    raise _disorder(lines, number - 1, where)
+                last = lines[-1]
+                number += len(lines) - 1
             yield block
-            last = lines[-1]
-            number += len(lines)
+    if end != b"\n":
+        raise NotCanonical("the last line does not end", where=where)
 
 
 def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:

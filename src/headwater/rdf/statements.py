@@ -13,7 +13,6 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
@@ -97,20 +96,6 @@ def is_plain(path: Path) -> bool:
     with path.open("rb") as file:
         head = _exactly(file, len(_BOM))
     return not head.startswith(_GZIP) and head != _BOM
-
-
-@contextmanager
-def inflated_file(path: Path, target: Path, bounds: RdfBounds = BOUNDS) -> Iterator[Path]:
-    """A file as it is, or inflated and without a byte order mark at `target` for the time of the context."""
-    if is_plain(path):
-        yield path
-        return
-    try:
-        with path.open("rb") as file, target.open("xb") as content:
-            content.writelines(octets(file, str(path), bounds))
-        yield target
-    finally:
-        target.unlink(missing_ok=True)
 
 
 def line_blocks(pieces: Iterator[bytes], where: str, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
