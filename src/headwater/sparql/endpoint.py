@@ -1,4 +1,4 @@
-"""The client of a SPARQL 1.1 endpoint: updates and queries by POST, over one connection, within bounds.
+"""The client of a SPARQL 1.1 endpoint: updates and queries by POST, within bounds.
 
 An update is sent again where no answer came: whoever calls sends only such as do no harm when they are done twice.
 No redirect is followed, so that credentials go to the endpoint alone. Rows of answers come as TSV, with every term as
@@ -8,18 +8,20 @@ N-Triples has it.
 from __future__ import annotations
 
 import re
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from contextlib import closing
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.retry import LONGEST_WAIT_SECONDS, retry_after_seconds
+from headwater.retry import LONGEST_WAIT_SECONDS, Backoff
+from headwater.transport.access import SignInCredentials
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.transport.transport import StreamBroken, StreamedAnswer, Transport
 
 Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
@@ -92,16 +94,15 @@ def _term(text: str) -> str | None:
     raise BadRow(f"{text[:100]!r} is no term")
 
 
-ANSWER_SECONDS: Final = 300.0
+ANSWER_SECONDS: Final = 300
 """How long an answer is waited for, and each part of it."""
 LONGEST_LINE: Final = 16 << 20
 """Octets of one row of an answer."""
-_LONGEST_SMALL: Final = 1 << 20
 _TSV: Final = "text/tab-separated-values"
-_PAUSES: Final = (0.5, 2.0, 5.0)
+_TRIES: Final = 4
+_PAUSE: Final = Backoff(0.5, 5.0)
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 _TOO_LARGE: Final = 413
-_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +113,8 @@ class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
     """None: as `update`."""
 
     authorization: str | None = None
-    tls: ssl.SSLContext | None = None
+    authorities: str | None = None
+    """A file of certificate authorities that are believed beside those of the machine."""
 
     def __repr__(self) -> str:
         """Without what is secret."""
@@ -120,51 +122,61 @@ class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparqlEndpoint:
-    """A SPARQL endpoint. Raises StoreFault (`faults.py`) where it does not do what it is asked."""
+    """A SPARQL endpoint. Raises StoreFault where it does not do what it is asked."""
 
     def __init__(self, address: EndpointAddress, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._update = _parts(address.update)
-        self._query = _parts(address.query or address.update)
-        self._address = address
+        self._update = address.update
+        self._query = address.query or address.update
+        for url in (self._update, self._query):
+            _check_address(url)
+        credentials = None
+        if address.authorization is not None:
+            credentials = SignInCredentials(address.update, address.authorization)
+        self._transport = Transport(
+            TransportOptions(
+                stall_timeout_seconds=ANSWER_SECONDS,
+                retries=0,
+                credentials=credentials,
+                authorities=address.authorities,
+            )
+        )
         self._sleep = sleep
-        self._connections: dict[tuple[str, str], HTTPConnection] = {}
 
     def close(self) -> None:
         """Give up the connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._transport.close()
 
     def update(self, text: str) -> None:
         """Carry out an update; it may be carried out twice."""
-        answer = self._persist(self._update, "application/sparql-update", text, "*/*")
-        body = answer.read(_LONGEST_SMALL)
-        if answer.read(1):
-            self.close()
-        if b"<html" in body[:1000].lower():
-            raise StoreFault("a page is answered to an update", code="HW-SPQ-04", where=self._address.update)
+        fetch = _post(self._update, "application/sparql-update", text, "*/*")
+        failures = 0
+        while (pause := _judged(answer := self._transport.one(fetch), failures := failures + 1)) is not None:
+            self._sleep(pause)
+        if b"<html" in answer.body[:1000].lower():
+            raise StoreFault("a page is answered to an update", code="HW-SPQ-04", where=self._update)
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
-        answer = self._persist(self._query, "application/sparql-query", query, _TSV)
-        where = self._query.geturl()
-        kind = (answer.getheader("content-type") or "").partition(";")[0].strip().lower()
+        fetch = _post(self._query, "application/sparql-query", query, _TSV)
+        failures = 0
+        while True:
+            with self._transport.stream(fetch) as answer:
+                if (pause := _judged(answer, failures := failures + 1)) is None:
+                    yield from self._rows(answer)
+                    return
+            self._sleep(pause)
+
+    def _rows(self, answer: StreamedAnswer) -> Iterator[Row]:
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _TSV:
-            self.close()
-            raise StoreFault(
-                f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}",
-                code="HW-SPQ-04",
-                where=where,
-            )
+            said = f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}"
+            raise StoreFault(said, code="HW-SPQ-04", where=self._query)
         try:
             yield from rows(_lines(answer))
         except BadRow as cause:
-            raise StoreFault(str(cause), code="HW-SPQ-04", where=where) from cause
-        except (OSError, HTTPException) as cause:
-            raise EndpointUnreachable(f"an answer broke off: {_reason(cause)}", where=where) from cause
-        finally:
-            if not answer.isclosed():
-                self.close()
+            raise StoreFault(str(cause), code="HW-SPQ-04", where=self._query) from cause
+        except StreamBroken as cause:
+            raise EndpointUnreachable(f"an answer broke off: {cause.what}", where=self._query) from cause
 
     def value(self, query: str) -> str | None:
         """The first term of the first row; None where there is no row."""
@@ -172,86 +184,61 @@ class SparqlEndpoint:
             first = next(found, None)
         return first[0] if first else None
 
-    def _persist(self, target: SplitResult, media_type: str, text: str, accept: str) -> HTTPResponse:
-        """The answer to one request, tried again as long as that may help. Raises StoreFault."""
-        where, said = target.geturl(), ""
-        for pause in (*_PAUSES, None):
-            asked = 0.0
-            try:
-                answer = self._once(target, media_type, text, accept)
-            except ssl.SSLCertVerificationError as cause:
-                self.close()
-                what = f"the certificate of the endpoint is not believed: {cause.verify_message}"
-                raise EndpointUnreachable(what, where=where) from cause
-            except (OSError, HTTPException) as cause:
-                self.close()
-                if getattr(cause, "reason", None) == "WRONG_VERSION_NUMBER":
-                    what = "what answers there does not speak TLS"
-                    raise EndpointUnreachable(what, where=where, advice=_NO_TLS) from cause
-                said = f"no answer: {_reason(cause)}"
-            else:
-                if 200 <= answer.status < 300:
-                    return answer
-                with suppress(OSError, HTTPException):
-                    said = f"HTTP status {answer.status}: {_words(answer.read(2000))}"
-                self.close()
-                if answer.status == _TOO_LARGE:
-                    raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
-                if answer.status not in _AGAIN:
-                    raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
-                field, date = answer.getheader("retry-after"), answer.getheader("date")
-                asked = retry_after_seconds(field, date, time.time()) or 0.0
-                if asked > LONGEST_WAIT_SECONDS:
-                    said += f" (it asks to be left alone for {asked:,.0f} s)"
-                    break
-            if pause is not None:
-                self._sleep(max(pause, asked))
-        raise EndpointUnreachable(said, where=where)
 
-    def _once(self, target: SplitResult, media_type: str, text: str, accept: str) -> HTTPResponse:
-        connection = self._connections.get((target.scheme, target.netloc))
-        if connection is None:
-            connection = self._connections[target.scheme, target.netloc] = self._connected(target)
-        headers = {"content-type": f"{media_type}; charset=utf-8", "accept": accept}
-        own = (target.scheme, target.netloc) == (self._update.scheme, self._update.netloc)
-        if self._address.authorization is not None and own:
-            headers["authorization"] = self._address.authorization
-        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
-        connection.request("POST", path, text.encode(), headers)
-        return connection.getresponse()
-
-    def _connected(self, target: SplitResult) -> HTTPConnection:
-        host = target.hostname or ""
-        if target.scheme == "http":
-            return HTTPConnection(host, target.port, timeout=ANSWER_SECONDS)
-        return HTTPSConnection(host, target.port, timeout=ANSWER_SECONDS, context=self._address.tls)
+def _post(url: str, media_type: str, text: str, accept: str) -> Fetch:
+    """A request that follows no redirect, so that credentials go to the endpoint alone."""
+    headers = (("Content-Type", f"{media_type}; charset=utf-8"), ("Accept", accept))
+    no_redirect: Callable[[str], str] = lambda _target: "no redirect of an endpoint is followed"  # noqa: E731
+    return Fetch(url, headers, "POST", text.encode(), max_octets=1 << 62, objection=no_redirect)
 
 
-def _parts(url: str) -> SplitResult:
+def _judged(answer: Fetched | StreamedAnswer, failures: int) -> float | None:
+    """None where the answer is a 2xx; else after how many seconds to try again, after so many failures.
+
+    Raises EndpointUnreachable or EndpointRefused where that does not help.
+    """
+    failure, where = answer.failure, answer.uri
+    if failure is None and 200 <= answer.status < 300:
+        return None
+    said = failure.text if failure else f"HTTP status {answer.status}: {_words(answer.body)}"
+    if answer.status == _TOO_LARGE:
+        raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
+    if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in RETRIED_STATUSES:
+        raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
+    asked = answer.retry_after_seconds or 0.0
+    if asked > LONGEST_WAIT_SECONDS:
+        said += f" (it asks to be left alone for {asked:,.0f} s)"
+    elif failures < _TRIES and (failure is None or failure.passing):
+        return max(_PAUSE.seconds(failures), asked)
+    advice = _NO_TLS if "does not speak TLS" in said else None
+    raise EndpointUnreachable(f"no answer: {said}" if failure else said, where=where, advice=advice)
+
+
+def _check_address(url: str) -> None:
+    """Raise UsageFault for what is not the address of an endpoint."""
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError as cause:
-        raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200]) from cause
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.fragment:
+        is_usable = parts.scheme in ("http", "https") and parts.hostname and not (parts.username or parts.fragment)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
         raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200])
-    return parts
 
 
-def _lines(answer: HTTPResponse) -> Iterator[bytes]:
-    while line := answer.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of an answer. Raises BadRow for one that is too long."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > LONGEST_LINE:
             raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
-        yield line
-    if answer.length:
-        raise BadRow("the answer ends too early")
-
-
-def _reason(cause: Exception) -> str:
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    if rest:
+        yield rest
 
 
 def _words(body: bytes) -> str:
     """What the endpoint says, in a line."""
-    text = " ".join(body.decode("utf-8", "replace").split())
+    text = " ".join(body[:2000].decode("utf-8", "replace").split())
     return "".join(c if c.isprintable() else "?" for c in text)[:300] or "nothing said"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import ssl
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import IO, Final
 import msgspec
 
 from headwater.copies.schema import FOLDER
-from headwater.errors import StoreFault, UsageFault
+from headwater.errors import StoreFault
 from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
@@ -141,11 +140,6 @@ def endpoint_address(options: SyncOptions) -> EndpointAddress:
     authorization = options.sparql_authorization
     if authorization is None and options.netrc:
         authorization = netrc_authorization(options.sparql)
-    tls = None
-    if options.ca is not None:
-        try:
-            tls = ssl.create_default_context()
-            tls.load_verify_locations(options.ca)
-        except (OSError, ssl.SSLError) as cause:
-            raise UsageFault("the file of certificate authorities cannot be read", where=options.ca) from cause
-    return EndpointAddress(update=options.sparql, query=options.sparql_query, authorization=authorization, tls=tls)
+    return EndpointAddress(
+        update=options.sparql, query=options.sparql_query, authorization=authorization, authorities=options.ca
+    )
