@@ -167,7 +167,7 @@ def test_a_bug_in_what_is_under_way_is_told_and_tried_again(
         hub = Hub(tmp_path, HubOptions(url=URL), AddressPolicy(["127.0.0.0/8"]), on_fault=heard.append)
         hub.start()
         try:
-            for where, name in ((hub.verifications, "_ask"), (hub.deliveries, "_send"), (hub.store, "record")):
+            for where, name in ((hub.verifications, "_work"), (hub.deliveries, "_send"), (hub.store, "record")):
                 fail_once(where, name)
             await subscribe(hub, TOPIC, f"{subscriber.url}/bug")
             assert await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"news"), is_trusted=True) is None
@@ -177,7 +177,7 @@ def test_a_bug_in_what_is_under_way_is_told_and_tried_again(
 
     asyncio.run(main())
     assert [one.body for one in subscriber.deliveries("/bug")] == [b"news"]
-    assert [str(one) for one in heard] == [f"ValueError: {name} [HW-000]" for name in ("_ask", "_send", "record")]
+    assert [str(one) for one in heard] == [f"ValueError: {name} [HW-000]" for name in ("_work", "_send", "record")]
 
 
 def test_behind_a_trusted_proxy_each_client_is_bounded_by_its_own_address(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.errors import as_fault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, TaskGroup
+from headwater.notify.hub.context import HubContext, HubDriver
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.store import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
@@ -67,16 +67,15 @@ class DeliveryCounts(msgspec.Struct):
     gone: int = 0
 
 
-class Deliveries:
+class Deliveries(HubDriver[DueSubscription]):
     """Delivers what is due. Nothing that is due is held anywhere else: the store has it until it is received."""
 
     def __init__(self, context: HubContext) -> None:
-        self._context = context
-        self._options = context.options
-        self._wake = context.wake
-        self._due: dict[int, DueSubscription] = {}
         self._well: FairQueue[DueSubscription] = FairQueue(_SLOTS, _HOST_SLOTS)
         self._failing: FairQueue[DueSubscription] = FairQueue(_FAILING_SLOTS, _FAILING_HOST_SLOTS)
+        super().__init__(context, self._well, self._failing)
+        self._options = context.options
+        self._due: dict[int, DueSubscription] = {}
         self._last: dict[int, int] = {}
         self._cache: OrderedDict[tuple[int, int], Message] = OrderedDict()
         self._cached_octets = 0
@@ -88,7 +87,6 @@ class Deliveries:
         self._outcomes: list[DeliveryOutcome] = []
         self._flushing: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._tasks = TaskGroup(context.wake)
         self.counts = DeliveryCounts()
 
     @property
@@ -104,12 +102,12 @@ class Deliveries:
                 known.callback, known.secret, known.expires_at = one.callback, one.secret, one.expires_at
                 if known.failures and not known.is_busy:  # it has subscribed again, so it answers
                     known.due_at = monotonic_unix_time()
-                    self._queue(known)
+                    self._rest(known)
                 continue
             if one.failures:  # what is stored may be of a clock that has been set back since
                 one.due_at = min(one.due_at, monotonic_unix_time() + PAUSE.seconds(one.failures, 1.0))
             self._due[one.id] = one
-            self._queue(one)
+            self._rest(one)
 
     def added(self, added: AddedMessage) -> None:
         """A message has come."""
@@ -122,73 +120,67 @@ class Deliveries:
         for number in ids:
             self._due.pop(number, None)
 
-    def start_due(self, now: float) -> None:
-        """Begin what is due, as far as there is room."""
-        for queue in (self._well, self._failing):
-            while (one := queue.take(now)) is not None:
-                is_early = queue is self._failing and one.due_at > now  # it is queued once more, for then
-                if self._due.get(one.id) is one and not one.is_busy and not is_early:
-                    one.is_busy = True
-                    self._tasks.start(self._deliver(one, queue))
-                else:
-                    queue.done(one.host)
-
-    def next_due(self) -> float | None:
-        """When the next is due."""
-        return min(
-            (due for queue in (self._well, self._failing) if (due := queue.next_due()) is not None), default=None
-        )
-
     async def close(self) -> None:
         """Give up what is under way, and remember what was received, if our store still takes it."""
-        await self._tasks.close()
+        await super().close()
         self._is_closing = True
         if self._flushing is not None:
             await self._flushing
         await self._flush()
 
-    def _queue(self, one: DueSubscription) -> None:
-        one.is_busy = False
-        self._wake.set()
-        (self._failing if one.failures else self._well).add(one.host, one, one.due_at if one.failures else 0.0)
+    def _queue_of(self, one: DueSubscription) -> FairQueue[DueSubscription]:
+        return self._failing if one.failures else self._well
 
-    async def _deliver(self, one: DueSubscription, queue: FairQueue[DueSubscription]) -> None:
+    def _rest(self, one: DueSubscription) -> None:
+        """Have a subscription wait until it is due, at once unless it fails."""
+        one.is_busy = False
+        if not one.failures:
+            one.due_at = 0.0
+        self._enqueue(one)
+
+    def _is_current(self, one: DueSubscription) -> bool:
+        """Whether nobody is at it, and it is not queued once more for later."""
+        return self._due.get(one.id) is one and not one.is_busy and one.due_at <= monotonic_unix_time()
+
+    async def _work(self, one: DueSubscription) -> DueSubscription | None:
+        """Deliver what there is for a subscription; gives it where it has to wait for room."""
+        if not self._is_current(one):
+            return None  # begun meanwhile, out of the other queue
+        one.is_busy = True
         try:
-            while self._due.get(one.id) is one:
-                if one.expires_at <= monotonic_unix_time():
-                    self.forget([one.id])  # its lease is over (WS-H-09)
-                    return
-                message = await self._next_message(one)
-                if isinstance(message, int):
-                    self._settle(DeliveryOutcome(one.id, message, 0, None, None))
-                    return
-                if not self._takes_room(one.topic_id, message):
-                    self._put_off(one, _CROWDED_SECONDS)
-                    return
-                try:
-                    answer = await self._send(one, message)
-                finally:
-                    self._gives_room(one.topic_id, message)
-                judgement = judged(answer)
-                if judgement.error is not None:
-                    self._failed(one, judgement)
-                    return
-                self.counts.received += 1
-                one.position, one.failures = message.seq, 0
-                if self._last.get(one.topic_id, 0) <= message.seq:
-                    self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
-                    return
-                self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
-        except Exception as error:  # noqa: BLE001 - our own store, or a bug: the subscription stays due
-            self._context.on_fault(as_fault(error))
-            self._put_off(one, PAUSE.seconds(3, random.random()))
-        finally:
-            queue.done(one.host)
+            return await self._deliver(one)
+        except Exception:
+            one.is_busy = False
+            raise
 
-    def _put_off(self, one: DueSubscription, seconds: float) -> None:
-        one.due_at = monotonic_unix_time() + seconds
-        one.is_busy = False
-        self._failing.add(one.host, one, one.due_at)
+    async def _deliver(self, one: DueSubscription) -> DueSubscription | None:
+        while self._due.get(one.id) is one:
+            if one.expires_at <= monotonic_unix_time():
+                self.forget([one.id])  # its lease is over (WS-H-09)
+                return None
+            message = await self._next_message(one)
+            if isinstance(message, int):
+                self._settle(DeliveryOutcome(one.id, message, 0, None, None))
+                return None
+            if not self._takes_room(one.topic_id, message):
+                one.due_at = monotonic_unix_time() + _CROWDED_SECONDS
+                one.is_busy = False
+                return one
+            try:
+                answer = await self._send(one, message)
+            finally:
+                self._gives_room(one.topic_id, message)
+            judgement = judged(answer)
+            if judgement.error is not None:
+                self._failed(one, judgement)
+                return None
+            self.counts.received += 1
+            one.position, one.failures = message.seq, 0
+            if self._last.get(one.topic_id, 0) <= message.seq:
+                self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
+                return None
+            self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
+        return None
 
     async def _send(self, one: DueSubscription, message: Message) -> HttpAnswer | HttpFailure:
         fields = [f"Content-Type: {message.media_type}\r\n"]
@@ -279,5 +271,5 @@ class Deliveries:
             if outcome.is_gone or outcome.due_at is None:
                 del self._due[outcome.id]
             elif outcome.error is not None:
-                self._queue(one)
+                self._rest(one)
         self.add(behind)

@@ -10,7 +10,16 @@ import heapq
 from collections import deque
 from typing import Generic, TypeVar
 
+import msgspec
+
 Item = TypeVar("Item")
+
+
+class HubTask(msgspec.Struct, kw_only=True):
+    """Something that is due at a UNIX time (0: at once), at a callback or topic of `host` (`name:port`)."""
+
+    host: str
+    due_at: float = 0.0
 
 
 class FairQueue(Generic[Item]):

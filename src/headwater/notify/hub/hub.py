@@ -71,6 +71,7 @@ class Hub:
         self.deliveries = Deliveries(self._context)
         self.verifications = Verifications(self._context, self._settled)
         self.fetches = TopicFetches(self._context, self._distribute_new, self._fetched)
+        self._drivers = (self.fetches, self.verifications, self.deliveries)
         self._asking: Counter[str] = Counter()
         """Requests to subscribe that are looked at, by the host of the callback: few at a time, each with a bound."""
 
@@ -97,9 +98,8 @@ class Hub:
         for run in self._runs:
             run.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        await self.fetches.close()
-        await self.verifications.close()
-        await self.deliveries.close()
+        for driver in self._drivers:
+            await driver.close()
         await self._writer.close()
         self._writing_thread.shutdown()
         self._client.close()
@@ -212,13 +212,12 @@ class Hub:
 
     async def _run(self) -> None:
         """Begin what is due, whenever something has come or ended."""
-        drivers = (self.deliveries, self.verifications, self.fetches)
         while True:
             self._wake.clear()
             now = monotonic_unix_time()
-            for driver in drivers:
+            for driver in self._drivers:
                 driver.start_due(now)
-            due = min((at for driver in drivers if (at := driver.next_due()) is not None), default=None)
+            due = min((at for driver in self._drivers if (at := driver.next_due()) is not None), default=None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(0.01, due - now)):
                     await self._wake.wait()

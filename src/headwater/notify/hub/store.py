@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.notify.http_client import NameAsker
+from headwater.notify.hub.fair_queue import HubTask
 from headwater.notify.hub.policy import MOST_LEASE, HubLimits
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.spec import uris
@@ -55,7 +56,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[str, ...] = ()
 
 
-class DueSubscription(msgspec.Struct):
+class DueSubscription(HubTask, kw_only=True):
     """A subscription that has not received everything: the number of the last message it has, when it is to be tried.
 
     `failures` counts those in a row; `due_at` and `expires_at`, the end of the lease, are UNIX times; `is_busy` while a
@@ -65,12 +66,10 @@ class DueSubscription(msgspec.Struct):
     id: int
     topic_id: int
     topic: str
-    host: str
     callback: str
     secret: bytes | None
     position: int
     failures: int
-    due_at: float
     expires_at: float
     is_busy: bool = False
 
@@ -110,7 +109,7 @@ class DeliveryOutcome(msgspec.Struct, frozen=True):
     expires_at: float = 0.0
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
+class Intent(HubTask, kw_only=True):
     """A request that was answered 202 and whose intent is not verified yet, or that is denied for a `denial`.
 
     `asker` is whose names it has; no store keeps it.
@@ -120,16 +119,14 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     is_unsubscribe: bool
     topic: str
     callback: str
-    host: str
     lease_seconds: int
     secret: bytes | None
     tries: int
-    due_at: float
     denial: str | None = None
     asker: NameAsker = UNKNOWN
 
 
-class HubCounts(msgspec.Struct, frozen=True, kw_only=True):
+class HubCounts(msgspec.Struct, frozen=True):
     """How a hub stands."""
 
     topics: int
@@ -142,7 +139,7 @@ class HubCounts(msgspec.Struct, frozen=True, kw_only=True):
     changed_topics: int
 
 
-class TopicCounts(msgspec.Struct, frozen=True, kw_only=True):
+class TopicCounts(msgspec.Struct, frozen=True):
     """How one topic stands; `last_at` is the UNIX time of its last message."""
 
     topic: str
@@ -194,20 +191,37 @@ SCHEMA = Schema(application_id=0x48574842, migrations=(_FIRST,))
 FILE: Final = "hub.sqlite"
 
 
-_DUE: Final = "id, topic_id, topic, host, callback, secret, position, failures, due_at, expires_at"
+_DUE_FIELDS: Final = (
+    "id", "topic_id", "topic", "host", "callback", "secret", "position", "failures", "due_at", "expires_at",
+)  # fmt: skip
+_DUE: Final = ", ".join(_DUE_FIELDS)
+_INTENT_FIELDS: Final = (
+    "id", "is_unsubscribe", "topic", "callback", "host", "lease_seconds", "secret", "tries", "due_at", "denial",
+)  # fmt: skip
+_INTENT: Final = ", ".join(_INTENT_FIELDS)
+_INTENTS: Final = f"SELECT {_INTENT} FROM intents ORDER BY id"  # noqa: S608  our own names
 _WAITING: Final = "WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
 _OF_TOPIC: Final = "(SELECT {} FROM topics WHERE id = topic_id)"
 _ALL_DUE: Final = f"SELECT {_DUE} FROM subscriptions WHERE due_at IS NOT NULL"  # noqa: S608  our own names
-_INTENTS: Final = (
-    "SELECT id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial"
-    " FROM intents ORDER BY id"
-)
 _TOPICS: Final = """
 SELECT url, count(subscriptions.id), count(due_at), coalesce(sum(due_at NOT NULL AND failures > 0), 0),
   (SELECT count(*) FROM messages WHERE messages.topic_id = topics.id), last_seq, last_at
 FROM topics LEFT JOIN subscriptions ON subscriptions.topic_id = topics.id
 GROUP BY topics.id ORDER BY 2 DESC, url LIMIT ?
 """
+
+
+_COUNTS: Final = (
+    "count(*) FROM topics",
+    "sum(subscriptions) FROM hosts",
+    "count(*) FROM subscriptions WHERE due_at IS NOT NULL",
+    "count(*) FROM subscriptions WHERE due_at IS NOT NULL AND failures > 0",
+    "count(*) FROM intents",
+    "count(*) FROM messages",
+    "sum(octets) FROM messages",
+    "count(*) FROM topics WHERE changed_at IS NOT NULL",
+)
+"""Those of `HubCounts`, in its order."""
 
 
 def host_of(url: str) -> str:
@@ -259,8 +273,7 @@ class HubStore:
         )
         row = tx.one(
             "INSERT INTO intents(is_unsubscribe, topic_key, topic, callback_key, callback, host, lease_seconds, secret,"
-            " due_at, denial) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING"
-            " id, is_unsubscribe, topic, callback, host, lease_seconds, secret, tries, due_at, denial",
+            f" due_at, denial) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_INTENT}",
             values,
         )
         assert row is not None
@@ -518,52 +531,18 @@ class HubStore:
     def counts(self) -> HubCounts:
         """How the hub stands."""
         with self.database.read() as tx:
-
-            def count(sql: str) -> int:
-                return int(tx.value(sql) or 0)
-
-            return HubCounts(
-                topics=count("SELECT count(*) FROM topics"),
-                subscriptions=count("SELECT sum(subscriptions) FROM hosts"),
-                behind=count("SELECT count(*) FROM subscriptions WHERE due_at IS NOT NULL"),
-                failing=count("SELECT count(*) FROM subscriptions WHERE due_at IS NOT NULL AND failures > 0"),
-                pending=count("SELECT count(*) FROM intents"),
-                messages=count("SELECT count(*) FROM messages"),
-                message_octets=count("SELECT sum(octets) FROM messages"),
-                changed_topics=count("SELECT count(*) FROM topics WHERE changed_at IS NOT NULL"),
-            )
+            return HubCounts(*(int(tx.value(f"SELECT {sql}") or 0) for sql in _COUNTS))
 
     def topics(self, limit: int) -> list[TopicCounts]:
         """How topics stand, those with most subscriptions first."""
         with self.database.read() as tx:
-            return [
-                TopicCounts(
-                    topic=row[0],
-                    subscriptions=row[1],
-                    behind=row[2],
-                    failing=row[3],
-                    messages=row[4],
-                    last_seq=row[5],
-                    last_at=row[6],
-                )
-                for row in tx.rows(_TOPICS, (limit,))
-            ]
+            return [TopicCounts(*row) for row in tx.rows(_TOPICS, (limit,))]
 
 
 def _due(row: Sequence[Any]) -> DueSubscription:
-    return DueSubscription(*row)
+    return DueSubscription(**dict(zip(_DUE_FIELDS, row, strict=True)))
 
 
 def _intent(row: Sequence[Any]) -> Intent:
-    return Intent(
-        id=row[0],
-        is_unsubscribe=bool(row[1]),
-        topic=row[2],
-        callback=row[3],
-        host=row[4],
-        lease_seconds=row[5],
-        secret=row[6],
-        tries=row[7],
-        due_at=row[8],
-        denial=row[9],
-    )
+    told = dict(zip(_INTENT_FIELDS, row, strict=True))
+    return Intent(**told | {"is_unsubscribe": bool(told["is_unsubscribe"])})

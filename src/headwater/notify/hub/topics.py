@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
-from headwater.errors import as_fault
 from headwater.notify.http_client import KNOWN, AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, TaskGroup
-from headwater.notify.hub.fair_queue import FairQueue
+from headwater.notify.hub.context import HubContext, HubDriver
+from headwater.notify.hub.fair_queue import FairQueue, HubTask
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.requests import objection_to_url
 from headwater.notify.hub.store import ChangedTopic, Payload, host_of, stranger
@@ -105,7 +104,14 @@ def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: b
     return Payload(topic=topic, media_type=media_type, body=answer.body, links=others)
 
 
-class TopicFetches:
+class _Fetch(HubTask, kw_only=True):
+    """A topic that is to be fetched."""
+
+    changed: ChangedTopic
+    tries: int = 0
+
+
+class TopicFetches(HubDriver[_Fetch]):
     """Fetches topics that have changed, hosts in turns, and hands on what they have: `on_content`, then `on_end`."""
 
     def __init__(
@@ -114,15 +120,13 @@ class TopicFetches:
         on_content: Callable[[Payload], Awaitable[None]],
         on_end: Callable[[ChangedTopic, TopicFault | None], Awaitable[None]],
     ) -> None:
-        self._context = context
+        self._strange: FairQueue[_Fetch] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._trusted: FairQueue[_Fetch] = FairQueue(_SLOTS, _HOST_SLOTS)
+        super().__init__(context, self._trusted, self._strange)
         self._on_content = on_content
         self._on_end = on_end
-        self._wake = context.wake
-        self._strange: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
-        self._trusted: FairQueue[tuple[ChangedTopic, int]] = FairQueue(_SLOTS, _HOST_SLOTS)
         self._octets = ClientShares(_STRANGE_OCTETS, _STRANGE_HOST_OCTETS)
         self._latest: dict[str, float] = {}
-        self._tasks = TaskGroup(context.wake)
         self.failed = 0
 
     @property
@@ -133,62 +137,42 @@ class TopicFetches:
     def add(self, changed: ChangedTopic) -> None:
         """Fetch a topic soon; word that came before and waits is passed over."""
         self._latest[changed.topic] = changed.noted_at
-        self._queue(changed).add(host_of(changed.topic), (changed, 0))
-        self._wake.set()
+        self._enqueue(_Fetch(host=host_of(changed.topic), changed=changed))
 
-    def start_due(self, now: float) -> None:
-        """Begin what is due."""
-        for queue in (self._trusted, self._strange):
-            while (taken := queue.take(now)) is not None:
-                changed, tries = taken
-                if self._latest.get(changed.topic) == changed.noted_at:
-                    self._tasks.start(self._run(changed, tries))
-                else:
-                    queue.done(host_of(changed.topic))
+    def _queue_of(self, one: _Fetch) -> FairQueue[_Fetch]:
+        return self._trusted if one.changed.is_trusted else self._strange
 
-    def next_due(self) -> float | None:
-        """When the next is due."""
-        return min((due for one in (self._trusted, self._strange) if (due := one.next_due()) is not None), default=None)
+    def _is_current(self, one: _Fetch) -> bool:
+        return self._latest.get(one.changed.topic) == one.changed.noted_at
 
-    async def close(self) -> None:
-        """Give up what is under way; it begins anew with the next start."""
-        await self._tasks.close()
-
-    def _queue(self, changed: ChangedTopic) -> FairQueue[tuple[ChangedTopic, int]]:
-        return self._trusted if changed.is_trusted else self._strange
-
-    async def _run(self, changed: ChangedTopic, tries: int) -> None:
-        host, octets, queue = host_of(changed.topic), 0, self._queue(changed)
+    async def _work(self, one: _Fetch) -> _Fetch | None:
+        """Fetch a topic once; gives it as it is to be tried again."""
+        changed, octets = one.changed, 0
 
         def has_room(more: int) -> bool:
             nonlocal octets
-            took = self._octets.take(host, more)
-            octets += more if took else 0
+            took = changed.is_trusted or self._octets.take(one.host, more)
+            octets += more if took and not changed.is_trusted else 0
             return took
 
-        known: Callable[[int], bool] = lambda _octets: True  # noqa: E731
         try:
             found = await fetch_topic(
                 self._context,
                 changed.topic,
                 is_trusted=changed.is_trusted,
                 client=changed.client,
-                has_room=known if changed.is_trusted else has_room,
+                has_room=has_room,
             )
-            if isinstance(found, TopicFault) and found.is_passing and tries + 1 < _TRIES:
-                due_at = monotonic_unix_time() + _PAUSE.seconds(tries + 1, random.random())
-                queue.add(host, (changed, tries + 1), due_at)
-                return
+            if isinstance(found, TopicFault) and found.is_passing and one.tries + 1 < _TRIES:
+                due_at = monotonic_unix_time() + _PAUSE.seconds(one.tries + 1, random.random())
+                return _Fetch(host=one.host, changed=changed, tries=one.tries + 1, due_at=due_at)
             if isinstance(found, TopicFault):
                 self.failed += 1
             else:
                 await self._on_content(found)
             await self._on_end(changed, found if isinstance(found, TopicFault) else None)
-            if self._latest.get(changed.topic) == changed.noted_at:
+            if self._is_current(one):
                 del self._latest[changed.topic]
-        except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
-            self._context.on_fault(as_fault(error))
-            queue.add(host, (changed, tries), monotonic_unix_time() + _PAUSE.seconds(3))
+            return None
         finally:
-            self._octets.give_back(host, octets)
-            queue.done(host)
+            self._octets.give_back(one.host, octets)

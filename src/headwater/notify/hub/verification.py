@@ -11,9 +11,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.errors import as_fault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, TaskGroup
+from headwater.notify.hub.context import HubContext, HubDriver
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.store import DueSubscription, Intent
 from headwater.notify.monotonic_clock import monotonic_unix_time
@@ -67,16 +66,13 @@ class VerificationCounts(msgspec.Struct):
     denied: int = 0
 
 
-class Verifications:
+class Verifications(HubDriver[Intent]):
     """Asks callbacks, many at a time, hosts in turns. `on_settled` is told what a confirmed intent has come to."""
 
     def __init__(self, context: HubContext, on_settled: Callable[[DueSubscription | Intent | int], None]) -> None:
-        self._context = context
+        super().__init__(context, FairQueue(_SLOTS, _HOST_SLOTS))
         self._on_settled = on_settled
-        self._wake = context.wake
-        self._queue: FairQueue[Intent] = FairQueue(_SLOTS, _HOST_SLOTS)
         self._latest: dict[tuple[str, str], int] = {}
-        self._tasks = TaskGroup(context.wake)
         self.counts = VerificationCounts()
 
     @property
@@ -86,43 +82,22 @@ class Verifications:
 
     def pending_of(self, host: str) -> int:
         """How many wait that have callbacks at a host."""
-        return self._queue.waiting(host)
+        return self._queues[0].waiting(host)
 
     def add(self, intent: Intent) -> None:
         """Verify an intent; one of the same topic and callback that waits is passed over."""
         self._latest[_pair(intent)] = intent.id
-        due_at = 0.0
         if intent.tries:  # what is stored may be of a clock that has been set back since
             due_at = min(intent.due_at, monotonic_unix_time() + _PAUSE.seconds(intent.tries, 1.0))
-        self._queue.add(intent.host, intent, due_at)
-        self._wake.set()
+        else:
+            due_at = 0.0
+        self._enqueue(msgspec.structs.replace(intent, due_at=due_at))
 
-    def start_due(self, now: float) -> None:
-        """Begin what is due."""
-        while (intent := self._queue.take(now)) is not None:
-            if self._latest.get(_pair(intent)) != intent.id:
-                self._queue.done(intent.host)
-                continue
-            self._tasks.start(self._settle(intent))
+    def _is_current(self, intent: Intent) -> bool:
+        return self._latest.get(_pair(intent)) == intent.id
 
-    def next_due(self) -> float | None:
-        """When the next is due."""
-        return self._queue.next_due()
-
-    async def close(self) -> None:
-        """Give up what is under way; it begins anew with the next start."""
-        await self._tasks.close()
-
-    async def _settle(self, intent: Intent) -> None:
-        try:
-            await self._ask(intent)
-        except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
-            self._context.on_fault(as_fault(error))
-            self._queue.add(intent.host, intent, monotonic_unix_time() + _PAUSE.longest)
-        finally:
-            self._queue.done(intent.host)
-
-    async def _ask(self, intent: Intent) -> None:
+    async def _work(self, intent: Intent) -> Intent | None:
+        """Ask a callback once; gives the intent as it is to be tried again."""
         denial = intent.denial
         if denial is None and not intent.is_unsubscribe:
             objections = await self._context.client.objections_to([intent.topic], intent.asker)
@@ -133,11 +108,11 @@ class Verifications:
             url = denial_url(intent.callback, topic=intent.topic, reason=denial)
             bounds = AnswerBounds(seconds=SECONDS)
             answer = await self._context.client.request("GET", url, bounds, asker=intent.asker)
-            if not (isinstance(answer, HttpAnswer) and answer.ok) and await self._again(intent, answer):
-                return
+            if not (isinstance(answer, HttpAnswer) and answer.ok) and may_try_again(answer, intent.tries + 1):
+                return await self._put_off(intent)
             self.counts.denied += 1
             await self._end(intent, 0.0, is_confirmed=False)
-            return
+            return None
         asked_at, challenge = monotonic_unix_time(), secrets.token_urlsafe(32)
         url = verification_url(
             intent.callback,
@@ -147,21 +122,19 @@ class Verifications:
             lease_seconds=None if intent.is_unsubscribe else intent.lease_seconds,
         )
         answer = await self._context.client.request("GET", url, _BOUNDS, asker=intent.asker)
-        if isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge):
-            await self._end(intent, asked_at, is_confirmed=True)
-        elif not await self._again(intent, answer):
-            self.counts.failed += 1
-            await self._end(intent, asked_at, is_confirmed=False)
+        is_right = isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge)
+        if not is_right and may_try_again(answer, intent.tries + 1):
+            return await self._put_off(intent)
+        self.counts.failed += not is_right
+        await self._end(intent, asked_at, is_confirmed=is_right)
+        return None
 
-    async def _again(self, intent: Intent, answer: HttpAnswer | HttpFailure) -> bool:
+    async def _put_off(self, intent: Intent) -> Intent:
         tries = intent.tries + 1
-        if not may_try_again(answer, tries):
-            return False
         due_at = monotonic_unix_time() + _PAUSE.seconds(tries, random.random())
         later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
         await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
-        self._queue.add(later.host, later, due_at)
-        return True
+        return later
 
     async def _end(self, intent: Intent, asked_at: float, *, is_confirmed: bool) -> None:
         found = await self._context.writer.write(
@@ -169,7 +142,7 @@ class Verifications:
         )
         if is_confirmed:
             self.counts.confirmed += not isinstance(found, Intent)
-        if self._latest.get(_pair(intent)) == intent.id:
+        if self._is_current(intent):
             del self._latest[_pair(intent)]
         if found is not None:
             self._on_settled(found)
