@@ -759,38 +759,6 @@ def test_a_stream_that_is_collected_as_garbage_while_others_come_in_is_given_up(
         assert transport.one(Fetch(server.base + "/big", max_octets=1 << 30)).body == BIG
 
 
-def test_streams_come_in_at_the_same_time_each_as_far_as_it_is_buffered() -> None:
-    script = {f"/{n}": answer(bytes([n]) * 3_000_000) for n in range(3)}
-    with scripted(script) as server, Transport(options()) as transport:
-        opened = [transport.open_stream(Fetch(f"{server.base}/{n}", max_octets=1 << 30)) for n in range(3)]
-        until(lambda: transport.one(Fetch(server.base + "/none")).status == 404 and len(server.received) > 3)
-        for number, stream in enumerate(opened):
-            assert b"".join(stream.answer()) == bytes([number]) * 3_000_000
-            stream.close()
-            stream.close()
-        assert transport.one(Fetch(server.base + "/0")).ok
-
-
-@pytest.mark.parametrize("first", [answer(b"", "503 Busy"), answer(b"", "307 There", Location="/first")])
-def test_a_stream_that_is_sent_anew_does_not_wait_for_the_one_behind_it(first: bytes) -> None:
-    """The reader takes the first one first: a second that is full and has the only turn would be waited for forever."""
-    asked: list[int] = []
-
-    def once(_request: Any, _connection: socket.socket) -> bytes:
-        asked.append(1)
-        return first if len(asked) == 1 else answer(BIG)
-
-    deadline = time.monotonic() + 60.0  # else it would never end
-    patient = options(concurrency=1, stopped=lambda: time.monotonic() > deadline, first_backoff_seconds=0.01)
-    with scripted({"/first": once, "/second": answer(BIG)}) as server, Transport(patient) as transport:
-        opened = [
-            transport.open_stream(Fetch(f"{server.base}/{name}", max_octets=1 << 30)) for name in ("first", "second")
-        ]
-        for stream in opened:
-            assert b"".join(stream.answer()) == BIG
-            stream.close()
-
-
 def test_a_stream_is_not_written_to_a_file(tmp_path) -> None:
     with Transport() as transport, pytest.raises(UsageFault), transport.stream(Fetch("http://a/", into="x")):
         pass

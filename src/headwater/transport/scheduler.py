@@ -187,14 +187,6 @@ class ScheduledFetch:
         self.part: PartialBody | None = None  # what has come of the body; the next try asks for the rest
         self.whole = False  # its server did not send the rest that was asked for: it is asked for all of it
 
-    @property
-    def is_sent_anew(self) -> bool:
-        """Whether this is a stream that was under way before: it is not held back by the limit of its host.
-
-        A stream behind it may have its turn by now, and wait for the same reader, who reads this one first.
-        """
-        return self.apart and (self.tries > 1 or self.hops > 0)
-
 
 class RequestScheduler:
     """Holds all jobs that are not in flight and decides which one starts next."""
@@ -252,9 +244,7 @@ class RequestScheduler:
             self.admit(heapq.heappop(self._resting)[2])
         for site, host in self._eager.items():
             first = host.waiting[0]
-            if host.active >= host.limit.allowed and not first.is_sent_anew:
-                continue
-            if now < host.resume_at or not (room or first.apart):
+            if host.active >= host.limit.allowed or now < host.resume_at or not (room or first.apart):
                 continue
             if self._bucket is not None and (wait := self._bucket.take(now)) > 0:
                 self._bucket_ready_at = now + wait

@@ -100,31 +100,6 @@ class StreamReceiver(ResponseReceiver):
         return octets
 
 
-class OpenedStream:
-    """A stream that was asked for: its answer, as soon as the head is there. Close it."""
-
-    def __init__(
-        self,
-        job: ScheduledFetch,
-        reception: StreamReceiver,
-        turn: Callable[[StreamReceiver], None],
-        carry_on: Callable[[], None],
-        close: Callable[[], None],
-    ) -> None:
-        self._job = job
-        self._reception = reception
-        self._turn = turn
-        self._carry_on = carry_on
-        self.close = close
-        """Give up what has not come yet."""
-
-    def answer(self) -> StreamedAnswer:
-        """Wait until the head of the final answer is there, or the fetch has failed for good."""
-        while not self._job.run.done and not self._reception.delivering:
-            self._turn(self._reception)
-        return StreamedAnswer(self._job, self._reception, self._carry_on)
-
-
 class StreamedAnswer:
     """The answer to `Transport.stream`: its head at once, its body as an iterator of chunks, its digests at the end.
 
@@ -325,37 +300,29 @@ class Transport:
 
         Entered when the head of the final answer is there, or the fetch has failed for good.
         """
-        opened = self.open_stream(fetch)
-        try:
-            answer = opened.answer()
-            self.heard(fetch.uri, answer)
-            yield answer
-        finally:
-            opened.close()
-
-    def open_stream(self, fetch: Fetch) -> OpenedStream:
-        """Begin to fetch one thing as a stream, without waiting for it; the caller closes it.
-
-        Several may be open at a time: while one is read, the others come in as far as they are buffered.
-        """
         if fetch.into is not None:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
         reception = StreamReceiver(PAUSE)
-        handle = EasyHandle(reception, self.options, self.guard, self._throttle)
         job = ScheduledFetch(fetch, FetchBatch(), apart=True)
-        self._streams[job] = handle
-        self._admit(job)
-        self._send()
+        handle = self._streams[job] = EasyHandle(reception, self.options, self.guard, self._throttle)
+        try:
+            self._admit(job)
+            while not job.run.done and not reception.delivering:
+                self._turn(reception)
+            answer = StreamedAnswer(job, reception, lambda: self._carry_on(handle, reception))
+            self.heard(fetch.uri, answer)
+            yield answer
+        finally:
+            self._end_stream(job)
 
-        def close() -> None:
-            if self._multi.at_work:
-                self._postponed.append(close)
-                return
-            self._abandon(job.run)
-            if self._streams.pop(job, None) is not None:
-                handle.close()
-
-        return OpenedStream(job, reception, self._turn, lambda: self._carry_on(handle, reception), close)
+    def _end_stream(self, job: ScheduledFetch) -> None:
+        """Give up what has not come yet."""
+        if self._multi.at_work:
+            self._postponed.append(partial(self._end_stream, job))
+            return
+        self._abandon(job.run)
+        if (handle := self._streams.pop(job, None)) is not None:
+            handle.close()
 
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
