@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -19,7 +21,8 @@ from headwater.patches.json_text import Content, Item, JsonLayout, JsonText, Val
 from headwater.patches.registry import DEEPEST, LARGEST, MOST_OPERATIONS, Effort, PatchRefused
 
 _MOST_EDITS: Final = 400
-"""Beyond so many insertions and deletions the parts that differ are taken as one."""
+_MOST_PAIRS: Final = 200_000
+"""Beyond so many items that only one array has, or pairs of equal ones, the parts that differ are taken as one."""
 
 
 class _Block(NamedTuple):
@@ -32,7 +35,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(old: Sequence[str], new: Sequence[str], effort: Effort) -> list[_Block]:
-    """What differs, in order, by Myers' greedy algorithm; what is between is equal. Raises PatchRefused."""
+    """What differs, in order; what is between is equal. Raises PatchRefused."""
     begin, shortest = 0, min(len(old), len(new))
     effort.spend(shortest // 4 + 1)
     while begin < shortest and old[begin] == new[begin]:
@@ -43,58 +46,14 @@ def _blocks(old: Sequence[str], new: Sequence[str], effort: Effort) -> list[_Blo
     middle = _Block(begin, len(old) - end, begin, len(new) - end)
     if middle.old_from == middle.old_to or middle.new_from == middle.new_to:
         return [middle] if len(old) - begin - end or len(new) - begin - end else []
-    edits = _edits(_numbered(old, new, middle), effort)
-    if edits is None:
+    a, b = old[middle.old_from : middle.old_to], new[middle.new_from : middle.new_to]
+    held, wanted = Counter(a), Counter(b)
+    pairs = sum(count * wanted[one] for one, count in held.items())
+    effort.spend(len(a) + len(b) + 2 * pairs)
+    if (held - wanted).total() + (wanted - held).total() > _MOST_EDITS or pairs > _MOST_PAIRS:
         return [middle]
-    return [_Block(a + begin, b + begin, c + begin, d + begin) for a, b, c, d in edits]
-
-
-def _numbered(old: Sequence[str], new: Sequence[str], middle: _Block) -> tuple[list[int], list[int]]:
-    """The items between as numbers: long texts are compared once."""
-    numbers: dict[str, int] = {}
-    a = [numbers.setdefault(one, len(numbers)) for one in old[middle.old_from : middle.old_to]]
-    b = [numbers.setdefault(one, len(numbers)) for one in new[middle.new_from : middle.new_to]]
-    return a, b
-
-
-def _edits(items: tuple[list[int], list[int]], effort: Effort) -> list[_Block] | None:
-    """The blocks of the shortest script; None when it has too many edits."""
-    a, b = items
-    reach, trace = {1: 0}, list[dict[int, int]]()
-    for edits in range(min(len(a) + len(b), _MOST_EDITS) + 1):
-        trace.append(dict(reach))
-        effort.spend(edits + 2)
-        for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (
-                diagonal != edits and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)
-            )
-            x = start = reach.get(diagonal + 1, 0) if down else reach.get(diagonal - 1, 0) + 1
-            y = x - diagonal
-            while x < len(a) and y < len(b) and a[x] == b[y]:
-                x, y = x + 1, y + 1
-            effort.spend(1 + (x - start) // 4)
-            reach[diagonal] = x
-            if x >= len(a) and y >= len(b):
-                return _walked_back(trace, len(a), len(b))
-    return None
-
-
-def _walked_back(trace: list[dict[int, int]], x: int, y: int) -> list[_Block]:
-    """The blocks along the way that the search has found, from its end to its beginning."""
-    found: list[_Block] = []
-    for edits in range(len(trace) - 1, 0, -1):
-        reach, diagonal = trace[edits], x - y
-        down = diagonal == -edits or (diagonal != edits and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1))
-        before = diagonal + 1 if down else diagonal - 1
-        from_x = reach.get(before, 0)
-        from_y = from_x - before
-        to_x, to_y = (from_x, from_y + 1) if down else (from_x + 1, from_y)
-        if found and found[-1].old_from == to_x and found[-1].new_from == to_y:
-            found[-1] = _Block(from_x, found[-1].old_to, from_y, found[-1].new_to)
-        else:
-            found.append(_Block(from_x, to_x, from_y, to_y))
-        x, y = from_x, from_y
-    return found[::-1]
+    matched = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    return [_Block(i + begin, j + begin, m + begin, n + begin) for tag, i, j, m, n in matched if tag != "equal"]
 
 
 _INDEX = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
