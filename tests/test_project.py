@@ -37,26 +37,25 @@ LINES = {
     "files": 1_226,
     "http": 5_759,
     "ingest": 8_473,
-    "notify": 4_199,
+    "notify": 4_178,
     "packages": 1_528,
-    "patches": 861,
+    "patches": 820,
     "processes": 403,
     "publish": 6_848,
-    "rdf": 2_556,
+    "rdf": 2_352,
     "simulate": 994,
     "source": 5_178,
-    "sparql": 258,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 21_986,
+    "sync": 21_980,
     "top": 1_083,
-    "transport": 2_403,
-    "triplestores": 917,
+    "transport": 2_360,
+    "triplestores": 1_167,
     "versions": 1_279,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 425
+MOST_MODULES = 424
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import (
+from headwater.triplestores.sparql_endpoint import (
     BadRow,
     EndpointAddress,
     EndpointRefused,

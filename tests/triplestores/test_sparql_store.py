@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import (
+from headwater.triplestores import sparql_text
+from headwater.triplestores.embedded_store import forms_still_there
+from headwater.triplestores.positions import POSITION_GRAPH, StoreState
+from headwater.triplestores.sparql_endpoint import (
     EndpointAddress,
     EndpointRefused,
     EndpointUnreachable,
     SparqlEndpoint,
     UpdateTooLarge,
 )
-from headwater.triplestores import sparql_text
-from headwater.triplestores.embedded_store import forms_still_there
-from headwater.triplestores.positions import POSITION_GRAPH, StoreState
 from headwater.triplestores.sparql_store import SparqlStore
 from tests.support.examples import MANY
 from tests.support.failing import failing

@@ -178,7 +178,7 @@ def survey(context: SourceContext, config: SetConfig) -> ScanResult:
 
 def _input(config: SetConfig, base_url: str) -> inputs.DatasetInput:
     if config.sparql is not None:
-        from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
+        from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 
         address = EndpointAddress(update=config.sparql, authorization=config.authorization(os.environ))
         return inputs.EndpointInput(config.sparql, lambda: SparqlEndpoint(address))

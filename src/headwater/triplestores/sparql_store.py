@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Final
 
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import EndpointRefused, EndpointUnreachable, Row, SparqlEndpoint, UpdateTooLarge
 from headwater.triplestores.positions import (
     NAMESPACE,
     POSITION_GRAPH,
@@ -31,6 +30,13 @@ from headwater.triplestores.positions import (
     subject_of,
 )
 from headwater.triplestores.skolem import with_blank_nodes, with_iris
+from headwater.triplestores.sparql_endpoint import (
+    EndpointRefused,
+    EndpointUnreachable,
+    Row,
+    SparqlEndpoint,
+    UpdateTooLarge,
+)
 from headwater.triplestores.sparql_text import LARGEST_FACTOR, StatementBatches, as_data, batches, parts_of
 
 EXAMPLE: Final = "<http://example.org/a/../b>"

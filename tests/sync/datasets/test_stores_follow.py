@@ -15,9 +15,9 @@ import pyoxigraph
 import pytest
 
 from headwater.patches.registry import N_QUADS_DIFF
-from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
+from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
 from tests.support.copying import DONE, SOURCE, STORE, USAGE, check, go
 from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url
@@ -271,7 +271,7 @@ def test_an_endpoint_that_fails_in_the_middle_is_brought_up_by_the_next_run(
 ) -> None:
     """Even where the dataset has changed again meanwhile: what was begun is done first."""
     monkeypatch.setattr("headwater.triplestores.sparql_text.MOST_STATEMENTS", 5)
-    monkeypatch.setattr("headwater.sparql.endpoint._TRIES", 1)
+    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._TRIES", 1)
     options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
     assert go(site.source.base, dest, **options).status == DONE
     for failing in range(1, 20):
@@ -305,7 +305,7 @@ def test_a_store_on_its_way_to_a_state_that_nobody_has_kept_is_loaded(
 ) -> None:
     """The copy was removed after a patch that broke off, and the source is where it was before: the position still
     says so, and the store has lost what the patch has removed."""
-    monkeypatch.setattr("headwater.sparql.endpoint._TRIES", 1)
+    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._TRIES", 1)
     options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
     assert go(site.source.base, dest, **options).status == DONE
     site.put("dataset.nq", text_of(STATES[1]))

@@ -24,12 +24,12 @@ from headwater.files.folder_marks import is_state, is_tree
 from headwater.ingest.copy.statement import VIA, leads_home
 from headwater.ingest.folder.walk import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
-from headwater.sparql.endpoint import SparqlEndpoint
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path, resolve
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.positions import POSITION_GRAPH
+from headwater.triplestores.sparql_endpoint import SparqlEndpoint
 from headwater.typed_decoding import from_json
 
 MOST_FILES: Final = 100_000

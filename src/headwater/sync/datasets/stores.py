@@ -13,11 +13,11 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import StoreFault
-from headwater.sparql.endpoint import EndpointAddress, SparqlEndpoint
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
 from headwater.triplestores.positions import StorePosition, StoreState, iri_text
+from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
 
 _OXIGRAPH: Final = "oxigraph"

@@ -1,1 +1,0 @@
-"""SPARQL 1.1 by HTTP: queries and updates of an endpoint, within bounds."""
