@@ -22,6 +22,7 @@ from headwater.http.responses import (
     CLOSE,
     AccessRecord,
     BodyStream,
+    ReaderGone,
     RequestFields,
     Response,
     Send,
@@ -86,12 +87,14 @@ class Application:
         complete = False
         try:
             if response.stream is not None:
-                complete = await self._send_stream(response, response.stream, receive, send)
+                complete = await self._send_stream(response, response.stream, send)
             elif is_head or (response.file is None and response.octets <= BLOCK_OCTETS):
                 await send(response.message(response.content()))
                 complete = True
             else:
-                complete = await self._send_body(response, receive, send)
+                complete = await self._send_body(response, send)
+        except ReaderGone:
+            pass  # nobody waits for the rest
         finally:
             if response.file is not None:
                 response.file.close()
@@ -139,10 +142,9 @@ class Application:
             return responses.bug(CLOSE)
         return responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
 
-    async def _send_body(self, response: Response, receive: Receive, send: Send) -> bool:
-        """Send the octets; False when the reader has gone, or when there are fewer of them than was said."""
+    async def _send_body(self, response: Response, send: Send) -> bool:
+        """Send the octets; False when there are fewer of them than was said. Raises ReaderGone."""
         await send(response.message(b"", more=True))
-        gone = asyncio.ensure_future(_reader_gone(receive))
         self._sending += 1
         try:
             position, end = response.start, response.start + response.octets
@@ -150,31 +152,24 @@ class Application:
                 most = BLOCK_OCTETS if self._sending <= CROWD else CROWDED_BLOCK_OCTETS
                 block = await self._block(response, position, min(most, end - position))
                 position += len(block)
-                if gone.done() or not block or (position >= end and response.has_changed()):
+                if not block or (position >= end and response.has_changed()):
                     return False  # returning without the last octets makes the server cut the connection: never padded
                 await send({"body": block, "more_body": position < end})
             return True
         finally:
             self._sending -= 1
-            gone.cancel()
 
-    async def _send_stream(self, response: Response, stream: BodyStream, receive: Receive, send: Send) -> bool:
-        """Send a body as it is made, one block ahead; False when the reader has gone, or when it could not be made."""
+    async def _send_stream(self, response: Response, stream: BodyStream, send: Send) -> bool:
+        """Send a body as it is made, one block ahead; False when it could not be made. Raises ReaderGone."""
         await send(response.message(b"", more=True))
-        gone = asyncio.ensure_future(_reader_gone(receive))
         following = asyncio.ensure_future(stream.next_block())
         try:
-            while True:
-                await asyncio.wait((gone, following), return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    return False
-                block = following.result()
-                if not block:
-                    await send({"body": b"", "more_body": False})
-                    return True
+            while block := await following:
                 following = asyncio.ensure_future(stream.next_block())
                 await send({"body": block, "more_body": True})
                 response.octets += len(block)
+            await send({"body": b"", "more_body": False})
+            return True
         except TimeoutError:
             return False
         except asyncio.CancelledError:
@@ -186,7 +181,6 @@ class Application:
                 self._on_fault(fault)
             return False
         finally:
-            gone.cancel()
             if not following.cancel() and not following.cancelled():
                 following.exception()  # nobody waits for it any longer
 
@@ -215,9 +209,3 @@ def _not_allowed(methods: Iterable[str]) -> Response:
     text = f"only {', '.join(listed[:-1])} and {listed[-1]} are" if len(listed) > 1 else f"only {listed[0]} is"
     allow = line(b"allow", ", ".join(listed).encode("ascii"))
     return responses.text(405, f"{text} understood here", allow + CLOSE)
-
-
-async def _reader_gone(receive: Receive) -> None:
-    """Wait until the reader has gone: to send to one that has goes unnoticed otherwise."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, growing, header, read_body
-from headwater.http.responses import CLOSE, AccessRecord, Head, Response, Send, access_record, line
+from headwater.http.responses import CLOSE, AccessRecord, Head, ReaderGone, Response, Send, access_record, line
 from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
 from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
@@ -227,7 +228,8 @@ class HubApplication:
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
             self._on_fault(bug(error))
             response = responses.bug(_NO_STORE + CLOSE)
-        await send(response.message(response.content()))
+        with suppress(ReaderGone):
+            await send(response.message(response.content()))
         if self._on_served is not None:
             self._on_served(access_record(scope, response, began))
 

@@ -258,8 +258,12 @@ def not_published(set_name: str | None) -> Response:
     return text(503, said, line(b"retry-after", b"2"))
 
 
+class ReaderGone(Exception):
+    """Who has asked has closed the connection."""
+
+
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-"""Sends a response: its first `message`, and then `body` by `body`, until there is no `more_body`."""
+"""Sends a response: its first `message`, then `body` by `body`, until there is no `more_body`. Raises ReaderGone."""
 
 
 class AccessRecord(msgspec.Struct, frozen=True, gc=False):

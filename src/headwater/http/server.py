@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.http.connections import OpenConnections, Stage, check_head, room_for_connections
 from headwater.http.requests import Receive, Scope
-from headwater.http.responses import CLOSE, Head, Send
+from headwater.http.responses import CLOSE, Head, ReaderGone, Send
 
 T = TypeVar("T")
 
@@ -257,6 +257,8 @@ class ResponseCycle(RequestResponseCycle):
         """Have the request answered; without a whole response the connection ends."""
         try:
             await app(self.scope, self.receive, self.send)  # type: ignore[arg-type]
+        except ReaderGone:
+            pass
         except Exception as error:
             self.logger.error("a bug met while a response was sent", exc_info=error)
         finally:
@@ -265,11 +267,14 @@ class ResponseCycle(RequestResponseCycle):
             self.on_response = lambda: None
 
     async def send(self, message: MutableMapping[str, Any]) -> None:  # type: ignore[override]
-        """Send a block of the body, and the head of the response before the first one; to HEAD the head alone."""
+        """Send a block of the body, and the head of the response before the first one; to HEAD the head alone.
+
+        Raises ReaderGone.
+        """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
-            return
+            raise ReaderGone
         octets, block, more = [], message["body"], message["more_body"]
         if not self.response_started:
             self.response_started, self.waiting_for_100_continue = True, False
