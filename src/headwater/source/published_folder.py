@@ -34,13 +34,6 @@ UNWATCHED_SECONDS = 2.0
 """Between full scans of a folder that cannot be watched, when they are quick."""
 
 
-class FolderLooked(Looked, frozen=True, kw_only=True):
-    """What a scan has found: the newest change before it, and whether the tree is to be compared with the folder."""
-
-    before: int = 0
-    verifies: bool = False
-
-
 class PublishedFolder(Intake):
     """Scans when told to. One thread at a time.
 
@@ -96,6 +89,10 @@ class PublishedFolder(Intake):
         self._hinted.share(self._scanner)
         self._unreadable = UnreadableFiles()
         self._was_whole = False
+        self._before = 0
+        """The newest change before the last look."""
+        self._verifies = False
+        """Whether the tree is to be compared with the folder after the last look."""
 
     @property
     def is_open(self) -> bool:
@@ -121,8 +118,8 @@ class PublishedFolder(Intake):
         if history is not None and scanned.opened:
             history.begin()
         self._was_whole = self._was_whole or scanned.at is not None
-        is_fresh = scanned.opened and scanned.unchanged == 0
-        return self._looked(scanned, before, is_changed=True, verifies=not is_fresh)
+        self._before, self._verifies = before, not scanned.opened or scanned.unchanged > 0
+        return _looked(scanned, is_changed=True)
 
     def look_at(self, paths: Collection[bytes], *, is_apart: bool = False) -> Looked:
         """Scan these relative paths."""
@@ -135,13 +132,8 @@ class PublishedFolder(Intake):
             self._note_held(scanned, is_whole=False)
         elif self._was_whole and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
             self._note_unreadable()
-        return self._looked(scanned, before, is_changed=bool(scanned.changes), verifies=False)
-
-    def _looked(self, scanned: ScanResult, before: int, *, is_changed: bool, verifies: bool) -> Looked:
-        held_back = str(scanned.held_back) if scanned.held_back else None
-        return FolderLooked(
-            at=scanned.at, is_changed=is_changed, held_back=held_back, scanned=scanned, before=before, verifies=verifies
-        )
+        self._before, self._verifies = before, False
+        return _looked(scanned, is_changed=bool(scanned.changes))
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
         """As configured, sooner where nothing hints at changes; but scans keep to their share of the time."""
@@ -155,7 +147,7 @@ class PublishedFolder(Intake):
         """Place what is about to be published in the static tree, where there is one."""
         placement, placed = self._placement, 0
         if placement is not None:
-            if isinstance(looked, FolderLooked) and looked.verifies:
+            if self._verifies:
                 placed, _left = placement.complete(self._folder.walk)
             placement.settle(self._folder.root)
         return placed
@@ -165,8 +157,7 @@ class PublishedFolder(Intake):
         placement = self._placement
         if placement is None:
             return 0
-        assert isinstance(looked, FolderLooked)
-        removed = placement.sweep() if placement.torn else placement.remove_deleted(looked.before)
+        removed = placement.sweep() if placement.torn else placement.remove_deleted(self._before)
         if not looked.scanned.unsettled:
             placement.end()
         return removed
@@ -204,6 +195,11 @@ class PublishedFolder(Intake):
         if self._fence is None:
             return None
         return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
+
+
+def _looked(scanned: ScanResult, *, is_changed: bool) -> Looked:
+    held_back = str(scanned.held_back) if scanned.held_back else None
+    return Looked(at=scanned.at, is_changed=is_changed, held_back=held_back, scanned=scanned)
 
 
 WATCH_PAUSE: Final = 5.0
