@@ -240,9 +240,9 @@ def lacking(held: Held, provider: Provider) -> list[str]:
 
 def compare(held: Held, provider: Provider) -> None:
     log = held.log(provider.name)
-    told = {uri: [one.change.value for one in ones] for uri, ones in by_uri((one.uri, one) for one in log)}
+    told = dict(by_uri((one.uri, one) for one in log))
     done = dict(by_uri((uri_of(path), kind) for kind, path in provider.done))
-    assert {uri: without_corrections(kinds, done.get(uri, [])) for uri, kinds in told.items()} == done
+    assert {uri: without_corrections(ones, done.get(uri, [])) for uri, ones in told.items()} == done
     found = held.resources(provider.name)
     assert set(found) == {uri_of(path) for path in provider.live}
     for path, document in provider.live.items():
@@ -254,16 +254,21 @@ def compare(held: Held, provider: Provider) -> None:
     assert verify(held.catalog, provider.name.lower()) == []
 
 
-def without_corrections(kinds: list[str], done: list[str]) -> list[str]:
-    """What is told, without an `updated` more, by which a document that came into sight late has corrected another."""
-    left, wanted = list[str](), iter([*done, ""])
-    expected = next(wanted)
-    for kind in kinds:
-        if kind == expected:
-            expected = next(wanted)
-        elif kind == "updated":
-            continue
-        left.append(kind)
+def without_corrections(told: list[Change], done: list[str]) -> list[str]:
+    """What is told, without as many `updated` as are too many, by which a resource has corrected its change.
+
+    Such a change came before its resource: it states no digest, or the one that was stated before it.
+    """
+    left = list[str]()
+    surplus = len(told) - len(done)
+    for place, one in enumerate(told):
+        before, last = ([None] * 2 + [other.metadata.hash for other in told[:place]])[-2:]
+        is_correction = one.change.value == "updated" and place > 0 and last in (None, before)
+        expected = done[len(left)] if len(left) < len(done) else ""
+        if surplus > 0 and is_correction and told[place - 1].change.value != "deleted" and one.change.value != expected:
+            surplus -= 1
+        else:
+            left.append(one.change.value)
     return left
 
 
