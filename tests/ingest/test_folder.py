@@ -405,8 +405,6 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
     for name in ("target", "gone", "x"):
         world.put(name, name.encode())
     world.scan()
-    hinted = FolderScanner(world.catalog, SET, Folder(root=world.root), now)
-    hinted.share(world.scanner)
     world.remove("gone")
     os.symlink(b"target", world.full("x2")) if case == "a link became a file" else world.put("x2", b"early")
     breaths = [0]
@@ -416,7 +414,7 @@ def test_what_a_hint_has_brought_meanwhile_is_not_undone(
         if breaths[0] == 2:  # the walk has ended, the files are about to be read
             world.remove("x2")
             world.put("x2", b"late")
-            hinted.rescan([b"x2"])
+            world.scanner.rescan([b"x2"])
             if case == "read before":
                 early = (hashing.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"early"), "")
                 monkeypatch.setattr(event_builder, "HashPool", _readings({b"x2": early}))
@@ -440,8 +438,6 @@ def test_what_a_hint_has_found_as_it_was_is_not_replaced_by_what_was_read_before
         world.put(name, b"first", aged=True)
     settle()
     world.scan()
-    hinted = FolderScanner(world.catalog, SET, Folder(root=world.root), now)
-    hinted.share(world.scanner)
     world.remove("gone")
     world.put("x", b"other")
     breaths = [0]
@@ -450,7 +446,7 @@ def test_what_a_hint_has_found_as_it_was_is_not_replaced_by_what_was_read_before
         breaths[0] += 1
         if breaths[0] == 2:  # the walk has ended, the files are about to be read
             world.put("x", b"first", aged=True)
-            assert hinted.rescan([b"x"]).changes == 0
+            assert world.scanner.rescan([b"x"]).changes == 0
             early = (hashing.READ, 0, (5, 0, 0, 0), 0, 0, hashes(b"other"), "")
             monkeypatch.setattr(event_builder, "HashPool", _readings({b"x": early}))
 

@@ -66,27 +66,21 @@ class PublishedFolder(Intake):
             note = context.state / f"{name}.placed"
             self._placement = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
 
-        def scanner(breathe: Callable[[], None]) -> FolderScanner:
-            return FolderScanner(
-                context.catalog,
-                name,
-                folder,
-                context.clock,
-                listener=of_set(context.listener, name),
-                hooks=ScanHooks(
-                    stop=stop or (lambda: False),
-                    breathe=breathe,
-                    before_change=self._before_change,
-                    seen=self._seen,
-                    kept=kept,
-                    apart_octets=None if stop is None else APART_OCTETS,
-                ),
-            )
-
-        self._scanner = scanner(lambda: self.breathe())
-        # A pass over hints may come in the middle of a full one, so it has a scanner of its own.
-        self._hinted = scanner(lambda: None)
-        self._hinted.share(self._scanner)
+        self._scanner = FolderScanner(
+            context.catalog,
+            name,
+            folder,
+            context.clock,
+            listener=of_set(context.listener, name),
+            hooks=ScanHooks(
+                stop=stop or (lambda: False),
+                breathe=lambda: self.breathe(),
+                before_change=self._before_change,
+                seen=self._seen,
+                kept=kept,
+                apart_octets=None if stop is None else APART_OCTETS,
+            ),
+        )
         self._unreadable = UnreadableFiles()
         self._was_whole = False
         self._before = 0
@@ -126,7 +120,7 @@ class PublishedFolder(Intake):
         before = self._catalog.state(self.name).last_seq
         if self._fence is None:
             self._put_up_fence()
-        scanned = self._scanner.rescan(paths, is_apart=True) if is_apart else self._hinted.rescan(paths)
+        scanned = self._scanner.rescan(paths, is_apart=is_apart)
         self._note_versions(scanned)
         if scanned.held_back is not None:
             self._note_held(scanned, is_whole=False)

@@ -20,6 +20,7 @@ from headwater.files.nofollow import FileState
 from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
 from headwater.ingest.folder.media_types import media_type
 from headwater.ingest.folder.walk import Folder, ScanWarning, path_of
+from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.history import sha256_of
 from headwater.versions.keeping import BatchVersions
@@ -86,19 +87,25 @@ class EventBatch(msgspec.Struct, kw_only=True):
 
 
 class EventBuilder:
-    """Reads files with the folder's digests, and gives each its place in a static tree when there is one."""
+    """Reads the files of one pass with the folder's digests, and gives each its place in a static tree, if any.
+
+    They are counted in `result`. What is `overtaken` when its batch is made was recorded by somebody who has looked
+    later, and is left alone. Which versions are needed follows from `kept`.
+    """
 
     def __init__(
         self,
         folder: Folder,
         clock: Callable[[], dt.datetime],
+        result: ScanResult,
         *,
         stop: Callable[[], bool],
         warn: Callable[[ScanWarning], None],
-        keeps: Callable[[Metadata], bool] = lambda _metadata: True,
-        keeps_present: bool = False,
+        overtaken: Container[str] = (),
+        kept: KeptChanges = NOTHING_KEPT,
     ) -> None:
-        rules = [*folder.algorithms, *(["versions"] if keeps_present else [])]
+        self._keeps_present = kept.history is not None
+        rules = [*folder.algorithms, *(["versions"] if self._keeps_present else [])]
         if folder.canonical is not None:
             rules.append("canonical instead" if folder.canonical.replaces else "canonical")
         self.mark = rules_mark(RULES, *rules)
@@ -107,23 +114,21 @@ class EventBuilder:
         self._clock = clock
         self._stop = stop
         self._warn = warn
-        self._keeps = keeps
-        self._keeps_present = keeps_present
+        self._result = result
+        self._overtaken = overtaken
+        self._kept = kept
 
     def batches(
         self,
         candidates: Iterable[Candidate],
         held: Callable[[list[str]], dict[str, Resource]],
-        result: ScanResult,
         size: int = BATCH,
-        overtaken: Container[str] = (),
         aside: bytes | None = None,
     ) -> Iterator[EventBatch]:
-        """The files in batches of `size` or a little more, in order, counted in `result`.
+        """The files in batches of `size` or a little more, in order.
 
-        `held` tells what the set says of some URIs. What is `overtaken` when its batch is made was recorded by
-        somebody who has looked later, and is left alone. With `aside`, octets are set aside in that folder; the batch
-        says which are needed. Raises Stopped, HW-ING-30.
+        `held` tells what the set says of some URIs. With `aside`, octets are set aside in that folder; the batch says
+        which are needed. Raises Stopped, HW-ING-30.
         """
         pool = HashPool(
             self._folder.place_mode if self._folder.place is not None else None,
@@ -140,10 +145,10 @@ class EventBuilder:
                 items += block
                 results += found
                 if len(items) >= size:
-                    yield self._batch(items, results, held, result, overtaken, keeps=keeps)
+                    yield self._batch(items, results, held, keeps=keeps)
                     items, results = [], []
             if items:
-                yield self._batch(items, results, held, result, overtaken, keeps=keeps)
+                yield self._batch(items, results, held, keeps=keeps)
 
     @contextmanager
     def _document_hashes(self) -> Iterator[None]:
@@ -164,8 +169,6 @@ class EventBuilder:
         items: list[Candidate],
         results: list[HashResult],
         held: Callable[[list[str]], dict[str, Resource]],
-        result: ScanResult,
-        overtaken: Container[str],
         *,
         keeps: bool,
     ) -> EventBatch:
@@ -175,13 +178,13 @@ class EventBuilder:
         if batch.versions is not None:
             batch.versions.names = [found[6] for found in results if found[6]]
         for one, found in zip(items, results, strict=True):
-            if one.uri in overtaken:
-                result.kept += one.uri in known
-                result.unsettled.append(path_of(one.uri))
+            if one.uri in self._overtaken:
+                self._result.kept += one.uri in known
+                self._result.unsettled.append(path_of(one.uri))
             elif found[0] != hashing.READ:
-                self._not_read(one, found, result, is_known=one.uri in known)
+                self._not_read(one, found, is_known=one.uri in known)
             else:
-                self._take(one, found, known.get(one.uri), batch, result, now)
+                self._take(one, found, known.get(one.uri), batch, now)
         return batch
 
     def _request(self, one: Candidate) -> HashRequest:
@@ -190,14 +193,9 @@ class EventBuilder:
         return one.path, folder.algorithms, place
 
     def _take(
-        self,
-        one: Candidate,
-        found: HashResult,
-        known: Resource | None,
-        batch: EventBatch,
-        result: ScanResult,
-        now: dt.datetime,
+        self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime
     ) -> None:
+        result = self._result
         _outcome, _error, state, read_at_ns, changed_ns, digests, _aside = found
         result.read += 1
         result.octets += state[0]
@@ -227,15 +225,15 @@ class EventBuilder:
     def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
         """Have the octets of one file kept that were set aside."""
         error, digest = found[1], sha256_of(found[5])
-        if batch.versions is None or not self._keeps(event.metadata):
+        if batch.versions is None or not self._kept.keeps(event.metadata):
             return
         if error:
             batch.versions.lost.append((one.path, error, digest))
         elif digest:
             batch.versions.needed.append(SetAside(digest, found[6], found[2][0]))
 
-    def _not_read(self, one: Candidate, found: HashResult, result: ScanResult, *, is_known: bool) -> None:
-        outcome, error = found[0], found[1]
+    def _not_read(self, one: Candidate, found: HashResult, *, is_known: bool) -> None:
+        outcome, error, result = found[0], found[1], self._result
         result.kept += is_known
         if outcome == hashing.UNPLACED:
             raise place_fault(os.path.join(self._folder.place or b"", path_of(one.uri)), error)

@@ -63,26 +63,15 @@ _REMEMBERED = 10_000
 
 
 class WarningLog:
-    """Counts warnings by rule and reports those that the scan before did not have."""
+    """Counts the warnings of one pass by rule, and reports those that are not `known` from passes before."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, known: set[tuple[str, bytes]]) -> None:
         self._listener = listener
-        self._known: set[tuple[str, bytes]] = set()
-        self._at_begin: frozenset[tuple[str, bytes]] = frozenset()
+        self._known = known
+        self._at_begin = frozenset(known)
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._now: set[tuple[str, bytes]] = set()
-
-    def share(self, other: WarningLog) -> None:
-        """From now on nothing is told that `other` has told, nor the other way round."""
-        self._known = other._known
-
-    def begin(self) -> None:
-        """A pass begins."""
-        self._counts.clear()
-        self._told.clear()
-        self._now = set()
-        self._at_begin = frozenset(self._known)
 
     def add(self, warn: ScanWarning) -> None:
         """One place is left out, or nearly."""
@@ -143,7 +132,7 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderScanner:
-    """Scans one folder into one set, one pass at a time."""
+    """Scans one folder into one set, in one thread; a pass over hints may come in the middle of another pass."""
 
     def __init__(
         self,
@@ -155,36 +144,22 @@ class FolderScanner:
         listener: Listener = silent,
         hooks: ScanHooks | None = None,
     ) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._folder = folder
-        self._clock = clock
-        self._listener = listener
-        self._hooks = hooks or ScanHooks()
-        self._warnings = WarningLog(listener)
-        self._path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
+        self.catalog = catalog
+        self.name = name
+        self.folder = folder
+        self.clock = clock
+        self.listener = listener
+        self.hooks = hooks or ScanHooks()
+        self.path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
         self.guard = DeletionGuard(catalog, name, folder.max_delete, clock)
-        self._device: int | None = None
+        self.device: int | None = None
+        """On which the last scan found the folder."""
         self.links: dict[bytes, bytes] = {}
         """Links that the last passes followed (`Walk.links`)."""
-        self._breathe_at = 0.0
-        self._is_loading = False
-        self._overtaken: set[str] = set()
-        self._overtakes: set[str] | None = None
-        self._event_builder = EventBuilder(
-            folder,
-            clock,
-            stop=self._breathing,
-            warn=self._warnings.add,
-            keeps=self._hooks.kept.keeps,
-            keeps_present=self._hooks.kept.history is not None,
-        )
-
-    def share(self, other: FolderScanner) -> None:
-        """Follow the links and keep to the remarks of another scanner of the same set, in the middle of its passes."""
-        self.links = other.links
-        self._overtakes = other._overtaken
-        self._warnings.share(other._warnings)
+        self.warned: set[tuple[str, bytes]] = set()
+        """The warnings that were reported."""
+        self.outer: _Pass | None = None
+        """The pass in the middle of which others may come."""
 
     def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.
@@ -192,30 +167,13 @@ class FolderScanner:
         Raises Stopped, HW-ING-02 (new sets only: a known set is kept as it is and the pass says `held_back`),
         HW-ING-30, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
         """
-        is_new = self._is_loading = self._catalog.create(self._name).opened_at is None
-        self._overtaken.clear()
-        began = self._clock()
-        result = ScanResult(opened=is_new, at=None if is_new else self._catalog.mark(self._name, began))
-        with self._pass(result, whole=True), DifferenceQueue() as queue:
-            total = self._catalog.state(self._name).count
-            try:
-                walk = self._folder.walk(self._warnings.add)
-                self._look(walk.everything(), self._rows(), queue, result, None if is_new else total)
-            except RootFault as fault:
-                if is_new:
-                    raise _unusable(self._folder, _reason(fault).value) from fault
-                self._hold_back(_reason(fault), total, total, result)
-                return result
-            vanished = queue.vanished - queue.left_out
-            if vanished and not walk.still_there():
-                self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out, result)
-            if not is_new:
-                self._judge(walk, queue, result, total)
-            self._settle(walk, queue, result)
-            self._remember(walk)
+        is_new = self.catalog.create(self.name).opened_at is None
+        began = self.clock()
+        result = ScanResult(opened=is_new, at=None if is_new else self.catalog.mark(self.name, began))
+        with self._pass(result, whole=True, is_apart=False) as one:
+            one.look_at_everything()
         if is_new:
-            result.at = self._catalog.open(self._name, began).opened_at
-            self._is_loading = False
+            result.at = self.catalog.open(self.name, began).opened_at
         return result
 
     def rescan(self, paths: Iterable[bytes], *, is_apart: bool = False) -> ScanResult:
@@ -224,43 +182,100 @@ class FolderScanner:
         `is_apart`: they are the large files that another pass has left.
         """
         result = ScanResult()
-        if self._overtakes is None:
-            self._overtaken.clear()
-        with self._pass(result, whole=False), DifferenceQueue() as queue:
-            total = self._catalog.state(self._name).count
-            try:
-                walk = self._folder.walk(self._warnings.add)
-            except RootFault as fault:
-                self._hold_back(_reason(fault), total, total, result)
-                return result
-            for path in expand_hints(paths, self.links):
-                uri = quote(path)
-                exact = self._catalog.get(self._name, [uri])
-                here, below = _split(walk.at(path), uri)
-                memos = [(one.uri, one.memo) for one in exact.values()]
-                self._look(here, memos, queue, result, None)
-                self._look(below, self._rows(uri + "/"), queue, result, None)
-            self._judge(walk, queue, result, total, is_whole=False)
-            self._settle(walk, queue, result, is_apart=is_apart)
-            self.links |= walk.links
+        with self._pass(result, whole=False, is_apart=is_apart) as one:
+            one.look_at(paths)
         return result
 
-    def _remember(self, walk: Walk) -> None:
-        self._device = walk.state.st_dev
-        self.links.clear()
-        self.links |= walk.links
-
     @contextmanager
-    def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[None]:
-        self._warnings.begin()
-        yield
-        result.warnings = self._warnings.end(whole=whole)
+    def _pass(self, result: ScanResult, *, whole: bool, is_apart: bool) -> Iterator[_Pass]:
+        with DifferenceQueue() as queue:
+            one = _Pass(self, result, queue, is_apart=is_apart, breathes=whole or is_apart)
+            if one.breathes:
+                self.outer = one
+            try:
+                yield one
+            finally:
+                if one.breathes:
+                    self.outer = None
+        result.warnings = one.warnings.end(whole=whole)
         if result.unreadable.count:  # files: one warning for a folder is about all below it
             result.warnings["HW-ING-20"] = result.unreadable.count
 
+
+class _Pass:
+    """One pass of a scanner. Where it `breathes`, passes over hints come in the middle of it."""
+
+    def __init__(
+        self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, *, is_apart: bool, breathes: bool
+    ) -> None:
+        self.breathes = breathes
+        self.warnings = WarningLog(scanner.listener, scanner.warned)
+        self.overtaken: set[str] = set()
+        """What was recorded in the middle of this pass, by one that has looked later."""
+        self._scanner = scanner
+        self._catalog = scanner.catalog
+        self._name = scanner.name
+        self._folder = scanner.folder
+        self._hooks = scanner.hooks
+        self._result = result
+        self._queue = queue
+        self._is_loading = result.opened
+        self._is_apart = is_apart
+        self._total = self._catalog.state(self._name).count
+        self._breathe_at = 0.0
+        self._event_builder = EventBuilder(
+            self._folder,
+            scanner.clock,
+            result,
+            stop=self._breathing,
+            warn=self.warnings.add,
+            overtaken=self.overtaken,
+            kept=self._hooks.kept,
+        )
+
+    def look_at_everything(self) -> None:
+        """Compare the whole folder. Raises HW-ING-02 where it cannot be read and the set is new."""
+        result, queue, total = self._result, self._queue, self._total
+        try:
+            walk = self._folder.walk(self.warnings.add)
+            self._look(walk.everything(), self._rows(), None if self._is_loading else total)
+        except RootFault as fault:
+            if self._is_loading:
+                raise _unusable(self._folder, _reason(fault).value) from fault
+            self._hold_back(_reason(fault), total, total)
+            return
+        vanished = queue.vanished - queue.left_out
+        if vanished and not walk.still_there():
+            self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out)
+        if not self._is_loading and result.held_back is None:
+            if vanished and self._catalog.state(self._name).count != total:
+                vanished = self._still_held()  # hints have come in between, and are counted by the guard
+            self._judge(walk, vanished, is_whole=True)
+        self._record_all(walk)
+        self._scanner.device = walk.state.st_dev
+        self._scanner.links.clear()
+        self._scanner.links |= walk.links
+
+    def look_at(self, paths: Iterable[bytes]) -> None:
+        """Compare these relative paths."""
+        try:
+            walk = self._folder.walk(self.warnings.add)
+        except RootFault as fault:
+            self._hold_back(_reason(fault), self._total, self._total)
+            return
+        for path in expand_hints(paths, self._scanner.links):
+            uri = quote(path)
+            exact = self._catalog.get(self._name, [uri])
+            here, below = _split(walk.at(path), uri)
+            self._look(here, [(one.uri, one.memo) for one in exact.values()])
+            self._look(below, self._rows(uri + "/"))
+        self._judge(walk, self._queue.vanished - self._queue.left_out, is_whole=False)
+        self._record_all(walk)
+        self._scanner.links |= walk.links
+
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
-        if time.monotonic() >= self._breathe_at:
+        if self.breathes and time.monotonic() >= self._breathe_at:
             self._hooks.breathe()
             self._breathe_at = time.monotonic() + _BREATH_SECONDS
         return self._hooks.stop()
@@ -268,37 +283,26 @@ class FolderScanner:
     def _pause(self) -> None:
         if self._hooks.stop():
             raise Stopped
-        self._hooks.breathe()
+        if self.breathes:
+            self._hooks.breathe()
 
     # Step 1: look
 
-    def _look(
-        self,
-        seen: Iterable[WalkEntry],
-        held: Iterable[tuple[str, bytes]],
-        queue: DifferenceQueue,
-        result: ScanResult,
-        total: int | None,
-    ) -> None:
-        for one in self._differences(seen, held, result, total):
-            queue.put(one)
-            if isinstance(one, MissingResource) and self._is_left_out(one.uri):
-                queue.left_out += 1
-
-    def _differences(
-        self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], result: ScanResult, total: int | None
-    ) -> Iterator[Candidate | MissingResource]:
+    def _look(self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], total: int | None = None) -> None:
         usual = LONG_URI - self._folder.uri_prefix_length
-        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, result, self._unreadable):
-            if len(one.uri) <= usual or isinstance(one, MissingResource) or self._fits(one):
-                yield one
+        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, self._result, self._unreadable):
+            if isinstance(one, MissingResource):
+                self._queue.left_out += self._is_left_out(one.uri)
+            elif len(one.uri) > usual and not self._fits(one):
+                continue
+            self._queue.put(one)
 
     def _pausing(self, seen: Iterable[WalkEntry], total: int | None) -> Iterator[WalkEntry]:
         for number, one in enumerate(seen):
             if number % _BREATH == 0:
                 self._pause()
                 if number:
-                    self._listener(Progress("look", number, total))
+                    self._scanner.listener(Progress("look", number, total))
             yield one
 
     def _rows(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -313,86 +317,57 @@ class FolderScanner:
 
     def _is_left_out(self, uri: str) -> bool:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
-        return not self._path_filter.takes(path_of(uri))
+        return not self._scanner.path_filter.takes(path_of(uri))
 
     def _unreadable(self, one: UnreadableEntry) -> None:
-        self._warnings.add(unreadable(one.path, one.error))
+        self.warnings.add(unreadable(one.path, one.error))
 
     def _fits(self, one: Candidate) -> bool:
         """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
         if length > LONGEST_URI or not is_acceptable(one.uri, Metadata()):
-            self._warnings.add(
-                ScanWarning("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path)
-            )
+            self.warnings.add(ScanWarning("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path))
             return False
         text = f"its URI has {length:,} characters, more than a Sitemap may have"
-        self._warnings.add(ScanWarning("RS-DOC-19", text, one.path))
+        self.warnings.add(ScanWarning("RS-DOC-19", text, one.path))
         return True
 
     # Steps 2 and 3: judge and record deletions
 
-    def _judge(
-        self, walk: Walk, queue: DifferenceQueue, result: ScanResult, total: int, *, is_whole: bool = True
-    ) -> None:
-        if result.held_back is not None:
-            return
-        vanished = queue.vanished - queue.left_out
-        if is_whole and vanished and self._catalog.state(self._name).count != total:
-            vanished = self._still_held(queue)  # hints have come in between, and are counted by the guard
-        found = total - queue.vanished + queue.candidates
-        moved = self._device is not None and self._device != walk.state.st_dev
-        held = total - queue.left_out
-        verdict = self.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
+    def _judge(self, walk: Walk, vanished: int, *, is_whole: bool) -> None:
+        queue, device = self._queue, self._scanner.device
+        found = self._total - queue.vanished + queue.candidates
+        moved = device is not None and device != walk.state.st_dev
+        held = self._total - queue.left_out
+        verdict = self._scanner.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
         if verdict is not None:
-            self._hold_back(verdict.reason, verdict.vanished, verdict.held, result)
+            self._hold_back(verdict.reason, verdict.vanished, verdict.held)
 
-    def _settle(self, walk: Walk, queue: DifferenceQueue, result: ScanResult, *, is_apart: bool = False) -> None:
-        returned = self._delete(walk, queue, result)
-        candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
-        known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
-        size, versions = BATCH, self._hooks.kept.store
-        if self._is_loading:
-            known, versions = _nothing_known, self._hooks.kept.of_first_load
-            size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
-        elif not is_apart and (most := self._hooks.apart_octets) is not None:
-            candidates = _without_large(candidates, most, result.large)
-        changing = self._changing(chain(returned, candidates))
-        with version_keeping(versions, self._not_kept) as keeping:
-            aside = keeping.folder
-            for batch in self._event_builder.batches(changing, known, result, size, self._overtaken, aside):
-                lost = keeping.keep(batch.versions)
-                self._record(batch.events, batch.replaced, lost)
-                if batch.memos:
-                    self._tell_overtaken(uri for uri, _memo in batch.memos)
-                    self._catalog.remember(self._name, batch.memos)
-                self._listener(Progress("read", result.read, queue.candidates, result.octets))
-                self._pause()
-
-    def _still_held(self, queue: DifferenceQueue) -> int:
-        missing = (one.uri for one in queue.take() if isinstance(one, MissingResource))
+    def _still_held(self) -> int:
+        missing = (one.uri for one in self._queue.take() if isinstance(one, MissingResource))
         judged = (uri for uri in missing if not self._is_left_out(uri))
         return sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
 
-    def _not_kept(self, path: bytes, text: str) -> None:
-        self._warnings.add(ScanWarning("HW-ING-23", text, path))
+    def _hold_back(self, reason: HoldReason, vanished: int, total: int) -> None:
+        result = self._result
+        result.held_back = DeletionHold(reason, vanished, total)
+        result.kept += vanished
+        result.at = None
+        text = f"deletions are held back: {result.held_back}"
+        self.warnings.add(ScanWarning("HW-ING-21", text, self._folder.root))
 
-    def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        for one in candidates:
-            self._hooks.before_change()
-            yield one
-
-    def _delete(self, walk: Walk, queue: DifferenceQueue, result: ScanResult) -> list[Candidate]:
+    def _delete(self, walk: Walk) -> list[Candidate]:
         """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
 
         While deletions are held back, those that the settings want are recorded all the same.
         """
-        if result.held_back is not None and not queue.left_out:
+        result = self._result
+        if result.held_back is not None and not self._queue.left_out:
             return []
         returned: list[Candidate] = []
         vanished = (
             one.uri
-            for one in queue.take()
+            for one in self._queue.take()
             if isinstance(one, MissingResource) and (result.held_back is None or self._is_left_out(one.uri))
         )
         for uris in batched(vanished, BATCH):
@@ -409,15 +384,48 @@ class FolderScanner:
                     gone.append(Delete(uri))
                 returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
             withdrawn = [held[one.uri] for one in gone if self._is_left_out(one.uri)]
-            update = NO_UPDATE if self._is_loading else self.guard.counted(len(gone) - len(withdrawn))
+            update = NO_UPDATE if self._is_loading else self._scanner.guard.counted(len(gone) - len(withdrawn))
             if withdrawn and not self._is_loading:
                 state = self._catalog.state(self._name)
-                until = to_microseconds(state.last_at or state.opened_at or self._clock())
+                until = to_microseconds(state.last_at or state.opened_at or self._scanner.clock())
                 pages = dict.fromkeys(one.page for one in withdrawn)
                 rows = [StateRow(WITHDRAWN, str(page), rank=until) for page in pages]
                 update = StateUpdate([*update.put, *rows], update.delete)
             result.deleted += len(gone) - len(self._record(gone, update=update))
         return returned
+
+    # Step 4: read and record
+
+    def _record_all(self, walk: Walk) -> None:
+        """Record the deletions, then what is read of the new and changed files."""
+        result, queue = self._result, self._queue
+        returned = self._delete(walk)
+        candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
+        known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
+        size, versions = BATCH, self._hooks.kept.store
+        if self._is_loading:
+            known, versions = _nothing_known, self._hooks.kept.of_first_load
+            size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
+        elif not self._is_apart and (most := self._hooks.apart_octets) is not None:
+            candidates = _without_large(candidates, most, result.large)
+        changing = self._changing(chain(returned, candidates))
+        with version_keeping(versions, self._not_kept) as keeping:
+            for batch in self._event_builder.batches(changing, known, size, keeping.folder):
+                lost = keeping.keep(batch.versions)
+                self._record(batch.events, batch.replaced, lost)
+                if batch.memos:
+                    self._overtake(uri for uri, _memo in batch.memos)
+                    self._catalog.remember(self._name, batch.memos)
+                self._scanner.listener(Progress("read", result.read, queue.candidates, result.octets))
+                self._pause()
+
+    def _not_kept(self, path: bytes, text: str) -> None:
+        self.warnings.add(ScanWarning("HW-ING-23", text, path))
+
+    def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        for one in candidates:
+            self._hooks.before_change()
+            yield one
 
     def _record(
         self,
@@ -429,18 +437,17 @@ class FolderScanner:
         if not events:
             return ()
         history, noted = self._hooks.kept.history, self._hooks.kept.predecessors
+        self._hooks.before_change()
         if self._is_loading:
-            self._hooks.before_change()
             self._catalog.load(self._name, events)
             return ()
         if noted is not None:
             update = StateUpdate(update.put, update.delete, noted.notes(replaced))
-        self._hooks.before_change()
-        self._tell_overtaken(one.uri for one in events)
+        self._overtake(one.uri for one in events)
         failed = 0
         while True:
             try:
-                after, now = self._hooks.seen(), self._clock()
+                after, now = self._hooks.seen(), self._scanner.clock()
                 rows = update if history is None else history.update(events, lost, update)
                 return self._catalog.record(self._name, events, now, after=after, state=rows).ignored
             except Moved:  # rows of the set were written since it was seen; a fence does not go away
@@ -448,16 +455,11 @@ class FolderScanner:
                 if failed == _ATTEMPTS:
                     raise
 
-    def _tell_overtaken(self, uris: Iterable[str]) -> None:
-        if self._overtakes is not None:
-            self._overtakes.update(uris)
-
-    def _hold_back(self, reason: HoldReason, vanished: int, total: int, result: ScanResult) -> None:
-        result.held_back = DeletionHold(reason, vanished, total)
-        result.kept += vanished
-        result.at = None
-        text = f"deletions are held back: {result.held_back}"
-        self._warnings.add(ScanWarning("HW-ING-21", text, self._folder.root))
+    def _overtake(self, uris: Iterable[str]) -> None:
+        """Have the pass in the middle of which this one comes leave these alone."""
+        outer = self._scanner.outer
+        if outer is not None and outer is not self:
+            outer.overtaken.update(uris)
 
 
 def dry_run(
@@ -473,8 +475,7 @@ def dry_run(
     its state, not by its octets.
     """
     result = ScanResult()
-    warnings = WarningLog(listener)
-    warnings.begin()
+    warnings = WarningLog(listener, set())
     path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
     left_out = 0
 
