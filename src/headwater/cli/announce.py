@@ -13,8 +13,6 @@ from headwater.cli.source_access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
-    import ssl
-
     from headwater.ingest.push.http_sender import Sender
     from headwater.ingest.push.lines import Line
     from headwater.progress import Listener
@@ -69,17 +67,16 @@ def announce(
 ) -> None:
     """Send all of it in batches, each with a part of the key; `hear` gets what became of the lines."""
     from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
-    from headwater.sync.connection import proxy_for
+    from headwater.sync.connection import checked_proxy
 
     if options["dry_run"]:
         raise UsageFault("--dry-run and --to exclude each other")
     if not options["token"]:
         raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
     query = "load" if options["load"] else ""
-    parts = urlsplit(url)
-    tls = _tls(options["ca"]) if parts.scheme == "https" or options["ca"] else None
-    proxy = proxy_for(parts.scheme, parts.hostname or "", options["proxy"])
-    server = AnnouncementServer(url=url, token=options["token"], tls=tls, proxy=proxy)
+    _check_authorities(options["ca"])
+    proxy = checked_proxy(options["proxy"])
+    server = AnnouncementServer(url=url, token=options["token"], authorities=options["ca"], proxy=proxy)
     with closing(Sender(server, key, listener=listener)) as sender:
         for batch in batches(texts):
             outcomes = sender.send(batch, query)
@@ -87,20 +84,14 @@ def announce(
         _end(sender, options)
 
 
-def _tls(ca: str | None) -> ssl.SSLContext:
-    """TLS that believes whom a destination would believe, too."""
+def _check_authorities(ca: str | None) -> None:
+    """Raise UsageFault for a file of certificate authorities that is none."""
     import ssl
 
-    from headwater.transport.access import ca_bundle
-
-    known = ca_bundle(ca)
-    context = ssl.create_default_context(cafile=known.file, capath=known.folder)
-    if ca is not None:
-        try:
-            context.load_verify_locations(ca)
-        except ssl.SSLError as cause:
-            raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
-    return context
+    try:
+        ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as cause:
+        raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
 
 
 def _end(sender: Sender, options: dict[str, Any]) -> None:
