@@ -40,7 +40,7 @@ from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker
 from tests.ingest.test_walk import ODD_NAMES
 from tests.source.replay import Tree
-from tests.support.waiting import DEADLINE, until
+from tests.support.waiting import DEADLINE, settle, until
 
 pytestmark = pytest.mark.long(15)
 
@@ -109,6 +109,15 @@ def test_one_round(world: WatchedSource) -> None:
         "documents",
         "lock",
     ]
+
+
+def test_a_survey_knows_again_what_was_scanned_with_versions(tmp_path: Path) -> None:
+    world = WatchedSource(tmp_path, versions=True)
+    world.put("a")
+    settle()
+    with Source(world.config()) as source:
+        source.run_once()
+        assert (source.survey("files").unchanged, source.survey("files").read) == (1, 0)
 
 
 def test_a_rotation_does_not_wait_for_a_scan_that_is_due_much_later(tmp_path: Path) -> None:
@@ -633,7 +642,7 @@ def test_a_bug_is_shown_too(world: WatchedSource, monkeypatch: pytest.MonkeyPatc
     world.put("a")
     with world.running() as source:
 
-        def broken(*_arguments: object) -> None:
+        def broken(*_arguments: object, **_options: object) -> None:
             raise ZeroDivisionError("a bug")
 
         monkeypatch.setattr("headwater.ingest.folder.scanner.FolderScanner.rescan", broken)

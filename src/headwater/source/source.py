@@ -214,15 +214,17 @@ class Source(ConfiguredSource):
 
     def survey(self, name: str) -> ScanResult:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
+        config = next(one for one in self.config.sets if one.name == name)
         if name not in self._folders:
             from headwater.source.published_dataset import survey
 
-            return survey(self._context, next(one for one in self.config.sets if one.name == name))
+            return survey(self._context, config)
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
         folder = self._folders[name]
         guard = DeletionGuard(self.catalog, name, folder.max_delete, self._clock)
-        return dry_run(folder, memos_of(self.catalog, name) if known else (), count, self._listener, guard)
+        held = memos_of(self.catalog, name) if known else ()
+        return dry_run(folder, held, count, self._listener, guard, self.kept_of(config))
 
     def _render_pool(self) -> RenderPool:
         """Processes can print what is in a file, at the system's time."""

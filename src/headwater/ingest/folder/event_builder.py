@@ -69,6 +69,14 @@ RULES = "1"
 T = TypeVar("T")
 
 
+def mark_of(folder: Folder, kept: KeptChanges) -> int:
+    """The mark of what metadata depend on; where a set has a history, the present state of all is kept as well."""
+    rules = [*folder.algorithms, *(["versions"] if kept.history is not None else [])]
+    if folder.canonical is not None:
+        rules.append("canonical instead" if folder.canonical.replaces else "canonical")
+    return rules_mark(RULES, *rules)
+
+
 def place_fault(place: bytes, error: int) -> StoreFault:
     """The fault of the file at this place in a static tree, not of the file that is published. `error`: an errno."""
     what = f"cannot be put into the published tree: {os.strerror(error)}"
@@ -104,11 +112,7 @@ class EventBuilder:
         overtaken: Container[str] = (),
         kept: KeptChanges = NOTHING_KEPT,
     ) -> None:
-        self._keeps_present = kept.history is not None
-        rules = [*folder.algorithms, *(["versions"] if self._keeps_present else [])]
-        if folder.canonical is not None:
-            rules.append("canonical instead" if folder.canonical.replaces else "canonical")
-        self.mark = rules_mark(RULES, *rules)
+        self.mark = mark_of(folder, kept)
         self._documents: DocumentHashes | None = None
         self._folder = folder
         self._clock = clock
@@ -214,10 +218,10 @@ class EventBuilder:
             batch.replaced.append((known.metadata, event))
         else:
             result.unchanged += 1
-            if self._keeps_present and known.memo != event.memo:  # versions are kept from now on: this one as well
-                self._keep(one, found, event, batch)
             if known.memo != event.memo:
                 batch.memos.append((event.uri, event.memo))
+                if self._kept.history is not None:  # versions are kept from now on: this one as well
+                    self._keep(one, found, event, batch)
             return
         batch.events.append(event)
         self._keep(one, found, event, batch)

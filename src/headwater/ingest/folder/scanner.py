@@ -34,9 +34,8 @@ from headwater.ingest.folder.comparison import (
     MissingResource,
     ScanResult,
     compare,
-    rules_mark,
 )
-from headwater.ingest.folder.event_builder import BATCH, RULES, EventBuilder, batched, unreadable
+from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, mark_of, unreadable
 from headwater.ingest.folder.walk import (
     FileEntry,
     Folder,
@@ -468,6 +467,7 @@ def dry_run(
     count: int,
     listener: Listener = silent,
     guard: DeletionGuard | None = None,
+    kept: KeptChanges = NOTHING_KEPT,
 ) -> ScanResult:
     """What a scan would find to do, without reading a file or recording anything. Raises HW-ING-02.
 
@@ -484,7 +484,7 @@ def dry_run(
 
     try:
         walk = folder.walk(warnings.add)
-        for one in compare(walk.everything(), held, rules_mark(RULES, *folder.algorithms), result, closed):
+        for one in compare(walk.everything(), held, mark_of(folder, kept), result, closed):
             if isinstance(one, MissingResource):
                 result.deleted += 1
                 left_out += not path_filter.takes(path_of(one.uri))
