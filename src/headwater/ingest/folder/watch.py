@@ -5,8 +5,7 @@ away, a lost watch, or more events than the system keeps hint everything. Elsewh
 
 Each folder is watched before it is listed, so what comes into it is heard or listed. Links are not followed, wherever
 in a path they are: a folder would be watched by another name, and its watch end with that name. A folder that cannot be
-read is tried again when its mode changes, and every second: `cp -a` makes folders with mode 0700 and opens them at the
-end.
+read is tried again when its mode changes: `cp -a` makes folders with mode 0700 and opens them at the end.
 """
 
 from __future__ import annotations
@@ -143,8 +142,6 @@ _NAME: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXE
 _DESCRIPTORS: Final = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _EVENT: Final = struct.Struct("iIII")
 _READ_OCTETS: Final = 1 << 18
-_CLOSED_SECONDS: Final = 1.0
-_CLOSED_AT_ONCE: Final = 10_000
 _PASSED_OVER: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -178,7 +175,6 @@ class FolderWatch:
         """Folders that are not watched because they cannot be read, as relative paths."""
         self.unclosed: set[bytes] = set()
         """Files that have come or were written to, and not closed since; whoever reads this empties it."""
-        self._closed_due = 0.0
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), base)
         self._poll = select.poll()
@@ -207,16 +203,12 @@ class FolderWatch:
     def changes(self, seconds: float) -> set[bytes]:
         """What has changed, as relative paths, waited for so long; the empty path: the folder itself is gone.
 
-        Raises Lost, and OSError where a folder that has come cannot be watched.
+        Raises WatchLost, and OSError where a folder that has come cannot be watched.
         """
         found: set[bytes] = set()
         if self._poll.poll(seconds * 1000):
             for number, mask, name in self._events():
                 self._take(number, mask, name, found)
-        if time.monotonic() >= self._closed_due:
-            self._closed_due = time.monotonic() + _CLOSED_SECONDS
-            for path in sorted(self.closed)[:_CLOSED_AT_ONCE]:
-                self._open(path, found)
         return found
 
     def _events(self) -> Iterator[tuple[int, int, bytes]]:
