@@ -63,11 +63,12 @@ def test_publishing_ends_when_it_is_told(tmp_path: Path) -> None:
 def test_a_set_that_fails_is_told_and_loses_no_change_of_any_set(tmp_path: Path) -> None:
     heard: list[Notice | Progress] = []
     with simulated(tmp_path, heard) as source:
-        source.publish()
+        ready = threading.Event()
+        source.load_and_start(ready.set, ready.set)
+        assert ready.wait(DEADLINE)
         folder = tmp_path / "documents" / NAMES[3] / "changelist"
         folder.rename(folder.with_name("aside"))
         folder.write_text("a file where a folder belongs")
-        source.start()
         until(lambda: any(isinstance(one, Notice) for one in heard), what="the fault")
         until(lambda: all(shown(source, name) for name in NAMES if name != NAMES[3]), what="the others")
         folder.unlink()

@@ -76,7 +76,7 @@ class SimulatedSource:
         self._is_prepared = False
         self._pool = ThreadPoolExecutor(_PUBLISHING, thread_name_prefix="headwater-publish")
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="headwater-simulate", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown."""
@@ -111,13 +111,9 @@ class SimulatedSource:
             if stop():
                 raise Interrupted("interrupted")
 
-    def start(self) -> None:
-        """Let things happen, in a thread."""
-        self._thread.start()
-
     def load_and_start(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
         """In a thread, load and publish, call `ready`, then let things happen; or call `failed`: `fault` says why."""
-        self._thread = threading.Thread(target=self._live, args=(ready, failed), name=self._thread.name, daemon=True)
+        self._thread = threading.Thread(target=self._live, args=(ready, failed), name="headwater-simulate", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
@@ -125,10 +121,10 @@ class SimulatedSource:
         self._stopping.set()
         if isinstance(self.catalog, SharedCatalog):
             self.catalog.hurry()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(timeout)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        return not self._thread.is_alive()
+        return self._thread is None or not self._thread.is_alive()
 
     def _live(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
         try:
