@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -162,8 +163,8 @@ def dataset_intake(context: SourceContext, config: SetConfig, stop: Callable[[],
         genid=config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/",
         may_be_empty=config.may_be_empty,
     )
-    folder, made_of = DatasetFolder(context.state, config.name), _input(config, context.site.base_url)
-    intake = DatasetIntake(context.catalog, config.name, folder, made_of, rules, context.clock)
+    folder, find_input = DatasetFolder(context.state, config.name), partial(_input, config, context.site.base_url)
+    intake = DatasetIntake(context.catalog, config.name, folder, find_input, rules, context.clock)
     intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
     return intake
 
@@ -177,6 +178,7 @@ def survey(context: SourceContext, config: SetConfig) -> ScanResult:
 
 
 def _input(config: SetConfig, base_url: str) -> inputs.DatasetInput:
+    """What a dataset is made of, as it is by now."""
     if config.sparql is not None:
         from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 
@@ -188,4 +190,4 @@ def _input(config: SetConfig, base_url: str) -> inputs.DatasetInput:
     path = Path(config.dataset)
     if config.syntax is not None:
         return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
-    return inputs.PathOrCopy(path, base_url, config.base_iri)
+    return inputs.input_at(path, base_url, config.base_iri)

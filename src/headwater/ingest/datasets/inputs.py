@@ -274,37 +274,6 @@ def copy_above(path: Path) -> Path | None:
     return next((one for one in folders if (one / FOLDER / STATE).is_file()), None)
 
 
-class PathOrCopy(DatasetInput):
-    """A file or a folder, of a copy or not, whatever is there when it is looked at. `base` is for what is of none."""
-
-    def __init__(self, path: Path, base_url: str, base: str | None = None) -> None:
-        self.where = str(path)
-        self._path = path
-        self._base_url = base_url
-        self._base = base
-
-    def signature(self) -> bytes | None:
-        """That of what is there."""
-        return self._present().signature()
-
-    def changed_at_ns(self) -> int:
-        """The same."""
-        return self._present().changed_at_ns()
-
-    def read(self, scratch: Path) -> list[RdfInput]:
-        """The same."""
-        present = self._present()
-        files = present.read(scratch)
-        self.origin = present.origin
-        return files
-
-    def _present(self) -> DatasetInput:
-        copy = copy_above(self._path)
-        if copy is None:
-            return PathInput(self._path, self._base_url, None, self._base)
-        return CopiedInput(self._path, copy, self._base_url)
-
-
 class CopiedInput(DatasetInput):
     """The dataset below a folder of a copy, or the one that a file of it is.
 
@@ -391,6 +360,12 @@ class CopiedInput(DatasetInput):
         if leads_home([link], self._base_url):
             raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=link.href)
         return link
+
+
+def input_at(path: Path, base_url: str, base: str | None = None) -> DatasetInput:
+    """What is at a path by now: something of a copy, or a file or a folder of none, which `base` is for."""
+    copy = copy_above(path)
+    return PathInput(path, base_url, None, base) if copy is None else CopiedInput(path, copy, base_url)
 
 
 def _as_rdf(file: CopiedFile) -> RdfFile | None:

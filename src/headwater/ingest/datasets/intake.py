@@ -96,7 +96,7 @@ class DatasetIntake:
         catalog: Catalog,
         name: str,
         folder: DatasetFolder,
-        input_: DatasetInput,
+        find_input: Callable[[], DatasetInput],
         rules: DatasetRules,
         clock: Callable[[], dt.datetime],
     ) -> None:
@@ -106,7 +106,8 @@ class DatasetIntake:
         self.stop: Callable[[], bool] = lambda: False
         self.listener: Listener = silent
         self._catalog = catalog
-        self._input = input_
+        self._find_input = find_input
+        self._input = find_input()
         self._rules = rules
         self._clock = clock
         self._ahead: tuple[bytes | None, float] = (None, 0.0)
@@ -158,7 +159,7 @@ class DatasetIntake:
         Raises BadRdf and its kinds, InputChanged, SourceFault, BrokenSeries, Stopped, and faults of the
         catalog; what was recorded stays.
         """
-        before = self.state
+        before, self._input = self.state, self._find_input()
         if before is not None and self.is_unchanged():
             return _unchanged(before)
         if not self._is_settled():
