@@ -53,7 +53,7 @@ def test_dit_05_every_field_of_a_resource() -> None:
     stated = read.metadata
     assert (stated.length, stated.hash, stated.type) == (5_000_000_000, "md5:" + "a" * 32, "application/pdf")
     assert stated.lastmod == read.stored_at == NOON
-    assert [(one.rel, one.href.value, one.type) for one in read.links] == [
+    assert [(one.rel, location.value, one.type) for location, one in read.links] == [
         ("describedby", "a.xml", "application/xml"),
         ("http://my.org/rel", "http://x.org/", "text/html"),
     ]
@@ -216,7 +216,7 @@ def test_dit_06_what_tells_a_change_from_a_resource() -> None:
 
 def test_dit_a17_relations_are_mapped_and_parted() -> None:
     links = resource(ln=[{"rel": "Describes, described by", "href": "http://x/"}]).links
-    assert [one.rel for one in links] == ["describes", "describedby"]
+    assert [one.rel for _, one in links] == ["describes", "describedby"]
 
 
 def test_dit_a19_unknown_fields_are_kept() -> None:

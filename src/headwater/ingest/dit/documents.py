@@ -50,30 +50,8 @@ class BadDocument(UsageFault):
     code = "HW-ING-41"
 
 
-class LinkDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of `ln`, its `href` not resolved yet."""
-
-    rel: str
-    href: Location
-    type: str | None = None
-    encoding: str | None = None
-    length: int | None = None
-    hash: str | None = None
-    modified: dt.datetime | None = None
-    pri: int | None = None
-
-    def link(self, href: str) -> Link:
-        """The link to the resolved address."""
-        return Link(
-            rel=self.rel,
-            href=href,
-            encoding=self.encoding,
-            hash=self.hash,
-            length=self.length,
-            modified=self.modified,
-            pri=self.pri,
-            type=self.type,
-        )
+UnresolvedLink = tuple[Location, Link]
+"""One item of `ln`: where it leads to, and the link with all that is said of that."""
 
 
 class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +60,7 @@ class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     resource_set: str | None
     location: Location
     metadata: Metadata
-    links: tuple[LinkDocument, ...] = ()
+    links: tuple[UnresolvedLink, ...] = ()
     stored_at: dt.datetime | None = None
     kept: bytes = b""
     """Fields that the protocol does not know, as JSON (DIT-A19)."""
@@ -102,7 +80,7 @@ class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime | None = None
     seq: int = 0
     metadata: Metadata | None = None
-    links: tuple[LinkDocument, ...] = ()
+    links: tuple[UnresolvedLink, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -290,14 +268,14 @@ def _written(name: str, value: object, check: Any, remarks: list[str]) -> str | 
     return None
 
 
-def _some_links(value: object, remarks: list[str]) -> tuple[LinkDocument, ...]:
+def _some_links(value: object, remarks: list[str]) -> tuple[UnresolvedLink, ...]:
     links = tuple(islice(_links(value, remarks), MOST_LINKS + 1))
     if len(links) > MOST_LINKS:
         remarks.insert(0, f"more than {MOST_LINKS} links: the others were left out")
     return links[:MOST_LINKS]
 
 
-def _links(value: object, remarks: list[str]) -> Iterable[LinkDocument]:
+def _links(value: object, remarks: list[str]) -> Iterable[UnresolvedLink]:
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
         if not isinstance(item, dict):
@@ -308,17 +286,20 @@ def _links(value: object, remarks: list[str]) -> Iterable[LinkDocument]:
         except BadDocument:
             remarks.append(f"a link without href: {item!a:.80}")
             continue
+        described, pri = _metadata(item, remarks), item.get("pri")
         for rel in _relations(item.get("rel"), remarks):
-            pri = item.get("pri")
-            yield LinkDocument(
-                rel=rel,
-                href=href,
-                type=_written("mime", item.get("mime"), grammar.media_type, remarks),
-                encoding=_written("encoding", item.get("encoding"), grammar.token, remarks),
-                length=_length(item.get("length"), remarks),
-                hash=_digests((*_texts(item.get("hash")), *_texts(item.get("md5"))), remarks),
-                modified=_time("lastmod", item.get("lastmod"), remarks),
-                pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
+            yield (
+                href,
+                Link(
+                    rel=rel,
+                    href=href.value,
+                    type=described.type,
+                    encoding=described.encoding,
+                    length=described.length,
+                    hash=described.hash,
+                    modified=described.lastmod,
+                    pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
+                ),
             )
 
 

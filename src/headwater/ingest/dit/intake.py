@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, LinkDocument, ResourceDocument, read_document
+from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, UnresolvedLink, read_document
 from headwater.ingest.dit.joining import (
     Fate,
     JoinedBatch,
@@ -157,9 +157,10 @@ def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: I
     )
 
 
-def _link(feed: Feed, document: LinkDocument, line: int, taken: IntakeResult) -> Link | None:
+def _link(feed: Feed, unresolved: UnresolvedLink, line: int, taken: IntakeResult) -> Link | None:
+    location, link = unresolved
     try:
-        return document.link(feed.locations.absolute(feed.locations.resolve(document.href, is_link=True)))
+        return replace(link, href=feed.locations.absolute(feed.locations.resolve(location, is_link=True)))
     except BadLocation as fault:
         taken.remarks.append((line, f"a link was left out: {fault.what}"))
         return None
