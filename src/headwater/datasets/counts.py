@@ -6,6 +6,7 @@ with more properties than fit has no number of them, and none is told beside tho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,6 +15,7 @@ import msgspec
 MOST_KEYS: Final = 2_000
 """Of each kind."""
 LONGEST_KEY: Final = 500
+_OBJECT_AND_GRAPH: Final = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*"\S*|\S+)(?: (\S+))? \.\n?\Z')
 _TYPE: Final = b"<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 
 
@@ -89,26 +91,8 @@ def graph_of(rest: bytes) -> bytes:
 
 def object_and_graph(rest: bytes) -> tuple[bytes, bytes]:
     """The object and the graph (or nothing) of a statement, given what follows its predicate."""
-    statement = rest.removesuffix(b"\n").removesuffix(b" .")
-    if statement.startswith(b'"'):
-        end = _end_of_text(statement)
-        space = statement.find(b" ", end)
-    else:
-        space = statement.find(b" ")
-    return (statement, b"") if space < 0 else (statement[:space], statement[space + 1 :])
-
-
-def _end_of_text(statement: bytes) -> int:
-    """Where the text of a literal ends, after its quotation mark."""
-    end = statement.find(b'"', 1)
-    while end > 0:
-        slashes = end - 1
-        while statement[slashes : slashes + 1] == b"\\":
-            slashes -= 1
-        if (end - 1 - slashes) % 2 == 0:
-            break
-        end = statement.find(b'"', end + 1)
-    return end + 1
+    match = _OBJECT_AND_GRAPH.match(rest)
+    return (rest, b"") if match is None else (match[1], match[2] or b"")
 
 
 def _encoded(counts: dict[str, int]) -> dict[bytes, int]:
