@@ -159,18 +159,7 @@ class PayloadLists:
         consumer.begin()
         if entries:
             consumer.take(document, entries)
-        return DocumentRead(
-            uri=uri,
-            final=self._topic,
-            document=document,
-            etag=None,
-            last_modified=None,
-            read_at=read_at,
-            count=len(entries),
-            skipped=0,
-            octets=0,
-            moved_to=None,
-        )
+        return DocumentRead(uri=uri, final=self._topic, document=document, read_at=read_at, count=len(entries))
 
     def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
         """There is nothing else to look at. Raises SourceFault."""
@@ -249,7 +238,6 @@ class LiveCopy:
         self._task = msgspec.structs.replace(task, url=starting_uri(task.url), destination=self._root)
         self._home = DestinationFolder(self._root)
         self._open: _OpenCopy | None = None
-        self._locked = False
 
     def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
         """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
@@ -275,9 +263,7 @@ class LiveCopy:
 
     def rest(self) -> None:
         """Let runs and other commands have the folder until the next payload."""
-        if self._locked:
-            self._locked = False
-            self._home.release()
+        self._home.release()
 
     def close(self) -> None:
         """End all that is open, as a run ends."""
@@ -289,14 +275,12 @@ class LiveCopy:
             self.rest()
 
     def _opened(self) -> _OpenCopy:
-        if self._open is not None and not self._locked:
+        if self._open is not None and self._home.lock is None:
             self._home.take()
-            self._locked = True
             if not self._open.is_current():
                 self.close()  # another run has worked on it: what is known of it may not hold
         if self._open is None:
             self._home.prepare()
-            self._locked = True
             try:
                 self._open = _OpenCopy(self._task, self._home)
             except BaseException:

@@ -69,13 +69,8 @@ class ChangeListChain(DocumentsOver[ListDocuments]):
             uri=self._uri,
             final=self._uri,
             document=head,
-            etag=None,
-            last_modified=None,
             read_at=from_microseconds(newest) if newest else _EPOCH,
             count=len(self._lists),
-            skipped=0,
-            octets=0,
-            moved_to=None,
         )
 
     def _check(self, told: ListedDocument, answer: DocumentRead, parts: Sequence[Entry]) -> None:

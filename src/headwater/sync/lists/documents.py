@@ -76,17 +76,17 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     final: str
     document: Document
-    etag: str | None
-    last_modified: str | None
+    etag: str | None = None
+    last_modified: str | None = None
     read_at: dt.datetime
     """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
 
     count: int
-    skipped: int
+    skipped: int = 0
     """Entries that name no resource (DST-F5)."""
 
-    octets: int
-    moved_to: str | None
+    octets: int = 0
+    moved_to: str | None = None
     warnings: tuple[tuple[str, str, int], ...] = ()
     digest: str = ""
     """Tells these octets, as received, from any others."""

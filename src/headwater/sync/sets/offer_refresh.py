@@ -26,33 +26,6 @@ _STRIDE = 719
 """Minutes between the times of day of one set and the next: they are spread over the day."""
 
 
-class OfferTimes:
-    """The times of one copy, in microseconds of its own clock; read once."""
-
-    def __init__(self, database: Database, now: int) -> None:
-        self._database = database
-        self._now = now
-        with database.read() as t:
-            rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_PREFIX} *",))
-        self._asked = {name: int(value) for name, value in rows}
-        if _SINCE not in self._asked:
-            self._note(_SINCE)
-
-    def is_due(self, set_id: int) -> bool:
-        """Whether a day has passed since the set was asked for, which is noted. The first day is a part of one."""
-        name = f"{_PREFIX} {set_id}"
-        first = self._asked[_SINCE] - set_id * _STRIDE % _MINUTES * 60 * SECOND
-        if self._now - DAY < self._asked.get(name, first) <= self._now:
-            return False
-        self._note(name)
-        return True
-
-    def _note(self, name: str) -> None:
-        self._asked[name] = self._now
-        with self._database.write() as t:
-            keep_fact(t, name, str(self._now))
-
-
 class RefreshedOffer(msgspec.Struct, frozen=True):
     """What is offered of a set by now, and where its first document is permanently redirected to."""
 
@@ -84,21 +57,42 @@ def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOff
 
 
 class OfferRefresh:
-    """Asks for Capability Lists. `unread` are those that failed before in this run, `unreadable` hears of others."""
+    """Asks for Capability Lists, as seldom as each needs it."""
 
     def __init__(
         self,
         documents: Documents,
         database: Database,
-        times: OfferTimes,
+        now: int,
         unread: Collection[str],
         unreadable: Callable[[str, str, str, SourceFault | None], None],
     ) -> None:
+        """`now`: microseconds of the copy's own clock; `unread`: those that failed before in this run; `unreadable`
+        hears of others."""
         self._documents = documents
         self._database = database
-        self._times = times
+        self._now = now
         self._unread = unread
         self._unreadable = unreadable
+        with database.read() as t:
+            rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_PREFIX} *",))
+        self._asked_at = {name: int(value) for name, value in rows}
+        if _SINCE not in self._asked_at:
+            self._note_asked(_SINCE)
+
+    def _is_due(self, set_id: int) -> bool:
+        """Whether a day has passed since the set was asked for, which is noted. The first day is a part of one."""
+        name = f"{_PREFIX} {set_id}"
+        first = self._asked_at[_SINCE] - set_id * _STRIDE % _MINUTES * 60 * SECOND
+        if self._now - DAY < self._asked_at.get(name, first) <= self._now:
+            return False
+        self._note_asked(name)
+        return True
+
+    def _note_asked(self, name: str) -> None:
+        self._asked_at[name] = self._now
+        with self._database.write() as t:
+            keep_fact(t, name, str(self._now))
 
     def of(self, row: SetRow) -> SetRow:
         """Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now.
@@ -114,7 +108,7 @@ class OfferRefresh:
             return row
         is_polled = row.offer.change_list is not None
         if is_polled:
-            if not self._times.is_due(row.id):
+            if not self._is_due(row.id):
                 return row
             row = msgspec.structs.replace(row, is_offer_asked=True)
         with self._database.read() as t:

@@ -37,7 +37,7 @@ from headwater.sync.sets.moved_sets import (
     moved_command,
     redirects_of,
 )
-from headwater.sync.sets.offer_refresh import OfferRefresh, OfferTimes, place_of
+from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.state.facts import fact, keep_fact
@@ -419,8 +419,7 @@ class SetRegistry:
     def with_fresh_offer(self, row: SetRow, now: int) -> SetRow:
         """What is offered of one set just now, where that has to be asked for. `now`: microseconds since 1970."""
         if self._refresh is None:
-            times = OfferTimes(self._database, now)
-            self._refresh = OfferRefresh(self._documents, self._database, times, self._unread, self._unreadable)
+            self._refresh = OfferRefresh(self._documents, self._database, now, self._unread, self._unreadable)
         return self._refresh.of(row)
 
 
