@@ -14,9 +14,8 @@ from headwater.copies.schema import SCHEMA
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.sync.copy import crash_recovery
-from headwater.sync.copy.crash_recovery import CrashRecovery
+from headwater.sync.copy.crash_recovery import CrashRecovery, intend, intents
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.state.file_intents import intend, intents
 
 NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
 URI, PATH = "http://s.example/a", b"a"

@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.sync.filters import Choice, hosts_of, selection
+from headwater.sync.source_times import moment_of
 from headwater.typed_decoding import from_json, from_values
 
 
@@ -158,8 +159,6 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.sparql is None and (self.sparql_query or self.sparql_authorization):
             raise UsageFault("a SPARQL endpoint is named by its address for updates", advice="Give it by --sparql.")
         if self.at is not None:
-            from headwater.sync.moment import moment_of  # imported here: few copy the past
-
             moment_of(self.at)
 
     @property

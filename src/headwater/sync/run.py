@@ -31,7 +31,7 @@ from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
 from headwater.sync.sets.registry import SetRegistry
-from headwater.sync.source_times import format_micros, micros
+from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state.facts import AS_OF, IN_PUBLIC, fact, keep_fact
 from headwater.sync.state.run_history import keep_fault, keep_report
 from headwater.sync.state.schema import TEMPORARY
@@ -246,8 +246,6 @@ class _Run:
         self._moment: int | None = None
         self._begins: list[int] = []
         if options.at is not None:
-            from headwater.sync.moment import check_past
-
             self._moment = check_past(options.at, micros(task.now()) or 0)
             self._report.as_of = format_micros(self._moment)
         self._backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None

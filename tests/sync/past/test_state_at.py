@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
 from headwater.sync.archives.coverage import ToldPeriods
-from headwater.sync.moment import check_past, moment_of
 from headwater.sync.past.state_at import (
     Absent,
     Changed,
@@ -20,7 +19,7 @@ from headwater.sync.past.state_at import (
     Unknown,
     state_at,
 )
-from headwater.sync.source_times import format_micros
+from headwater.sync.source_times import check_past, format_micros, moment_of
 
 ALL = ToldPeriods(((0, 100),))
 NONE = ToldPeriods()

@@ -32,7 +32,6 @@ from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.lists.refused_entries import keep_listed, refused_entries
-from headwater.sync.moment import check_past
 from headwater.sync.options import SyncOptions, choice_of_signature, given_options
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.past.evidence import Evidence, EvidenceReader
@@ -52,7 +51,7 @@ from headwater.sync.sets.moved_sets import (
 from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import takes_sitemaps, unknown_set, wanted_of
 from headwater.sync.sets.set_names import SetNames
-from headwater.sync.source_times import format_micros, micros
+from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets

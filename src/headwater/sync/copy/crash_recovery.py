@@ -1,6 +1,7 @@
-"""Crash recovery: which runs were flushed to disk, and what to hash again after a kill or a power loss.
+"""Crash recovery: notes of the files that are about to be placed or removed, and what a killed run is repaired by.
 
-Files are not synced one by one (docs/destination.md).
+The table `intents` is the write-ahead log of files. Files are not synced one by one: after a power loss, what was not
+flushed to disk is hashed again (docs/destination.md).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
@@ -17,10 +20,41 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
 from headwater.sync.copy.local_files import digest_of_path, fold_held, held_otherwise, record_damage
 from headwater.sync.source_times import micros
-from headwater.sync.state.file_intents import FileIntent, intents
+from headwater.typed_decoding import from_msgpack
 
 _TOLD_TOGETHER = 50
 """Of so many files rows are committed at a time: what was told of others stays told, whatever happens next."""
+
+
+def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]], *, removal: bool = False) -> int:
+    """Note which files (URI, path) are about to be placed or removed, and return the note's number.
+
+    What a killed run, or a power loss, has left of them is found out by the note (`intents`). A file may be placed only
+    when the note is on the disk: nobody else would know of it. Of a removal the row knows until it is told.
+    """
+    transaction.run(
+        "INSERT INTO intents(set_id, rows, removal) VALUES (?, ?, ?)",
+        (set_id, msgspec.msgpack.encode(rows), int(removal)),
+    )
+    return int(transaction.value("SELECT last_insert_rowid()"))
+
+
+class FileIntent(msgspec.Struct, frozen=True):
+    """A note that is left of an interrupted run: the files it was about to place or remove."""
+
+    number: int
+    set_id: int
+    files: list[tuple[str, bytes]]
+    removal: bool
+
+
+def intents(transaction: Transaction) -> list[FileIntent]:
+    """The notes that are left."""
+    rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
+    return [
+        FileIntent(number, set_id, from_msgpack(files, list[tuple[str, bytes]]), bool(removal))
+        for number, set_id, files, removal in rows
+    ]
 
 
 class CrashRecovery:

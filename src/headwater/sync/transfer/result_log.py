@@ -10,8 +10,8 @@ from typing import NamedTuple
 from headwater.retry import Backoff
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.source_times import SECOND
-from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
 

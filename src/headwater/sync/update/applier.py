@@ -15,6 +15,7 @@ from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates import hold_needed
+from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
@@ -23,7 +24,6 @@ from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
-from headwater.sync.state.file_intents import intend
 from headwater.sync.state.set_rows import SetRow, held_back_count, one_set
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
