@@ -83,22 +83,21 @@ class PublishedCopy(Intake):
     def look(self) -> Looked:
         """Take what is new in the copy."""
         self._is_current = False
-        was_open, before = self.is_open, self._seq()
+        was_open, before = self.is_open, self.last_seq()
         at = self._context.clock()
         with closing(CopyStateReader(self._copy)) as state:
             outcome = self.intake.round(state)
         self._is_current = self.is_open
         self._tell(outcome)
-        scanned = ScanResult(opened=not was_open, warnings=dict(self._remarks))
-        count_changes(self._context.catalog, self.name, before, scanned)
         return Looked(
             at=at,
-            is_changed=not was_open or self._seq() != before,
+            is_changed=not was_open or self.last_seq() != before,
             held_back="the copy's baseline has not ended" if self.intake.is_partial else None,
-            scanned=scanned,
+            scanned=ScanResult(opened=not was_open, warnings=dict(self._remarks)),
         )
 
-    def _seq(self) -> int:
+    def last_seq(self) -> int:
+        """The number of the newest change."""
         return self._context.catalog.state(self.name).last_seq if self.is_open else 0
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:

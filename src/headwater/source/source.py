@@ -157,8 +157,13 @@ class Source(ConfiguredSource):
 
     def _copy_once(self, config: SetConfig) -> SetResult:
         """Publish a copy, into the static tree where there is one."""
+        from headwater.source.published_copy import PublishedCopy, count_changes
+
         worker = self._worker(config)
+        assert isinstance(worker.intake, PublishedCopy)
+        before = worker.intake.last_seq()
         made = worker.once()
+        count_changes(self.catalog, config.name, before, made.scanned)
         if worker.health.held_back is not None:
             made.scanned.warnings["HW-CPY-15"] = 1
         self._pack_resources(config.name, at_once=False)

@@ -54,16 +54,12 @@ def is_due(mark: Path) -> bool:
 
     The first is due an hour after the first run that has kept versions.
     """
-    try:
-        is_over = time.time() - mark.stat().st_mtime >= EVERY_SECONDS
-    except FileNotFoundError:
-        if not mark.parent.is_dir():
-            return False
-        is_over = False
-    else:
-        if not is_over:
-            return False
-    mark.touch()
+    if not mark.parent.is_dir():
+        return False
+    written_at = mark.stat().st_mtime if mark.exists() else None
+    is_over = written_at is not None and time.time() - written_at >= EVERY_SECONDS
+    if is_over or written_at is None:
+        mark.touch()
     return is_over
 
 
