@@ -28,8 +28,7 @@ from headwater.notify.hub.verification import Verifications
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.storage.lock import LockHeld, lock_exclusive
 
-_TIDY_SECONDS: Final = 5.0
-_LEASE_SECONDS: Final = 0.5
+_TIDY_SECONDS: Final = 2.0
 _NOTIFICATION: Final = b"-notification"
 _HEAD_OCTETS: Final = 4_096
 _LEAST_OCTETS: Final = 64 << 10
@@ -83,7 +82,6 @@ class Hub:
         """Take up what was left, then go on. Raises the store's faults."""
         now = monotonic_unix_time()
         with self.store.database.write() as tx:
-            self.store.end_leases(tx, now)
             self.store.bound_leases(tx, now)
             self.store.tidy(tx, now)
         self.deliveries.add(self.store.due())
@@ -91,7 +89,7 @@ class Hub:
             self.verifications.add(intent)
         for changed in self.store.changed():
             self.fetches.add(changed)
-        self._runs = [asyncio.ensure_future(run) for run in (self._run(), self._tidy(), self._end_leases())]
+        self._runs = [asyncio.ensure_future(run) for run in (self._run(), self._tidy())]
 
     async def close(self) -> None:
         """Give up what is under way, and remember what was received."""
@@ -227,18 +225,8 @@ class Hub:
             await asyncio.sleep(_TIDY_SECONDS)
             self._client.drop_idle(time.monotonic())
             with self._told_faults():
-                await self._writer.write(lambda tx: self.store.tidy(tx, monotonic_unix_time()))
-
-    async def _end_leases(self) -> None:
-        """End each lease soon after its time; none is delivered to after that in any case."""
-        while True:
-            await asyncio.sleep(_LEASE_SECONDS)
-            with self._told_faults():
-                end = await asyncio.to_thread(self.store.next_lease_end)
-                if end is not None and end <= monotonic_unix_time():
-                    self.deliveries.forget(
-                        await self._writer.write(lambda tx: self.store.end_leases(tx, monotonic_unix_time()))
-                    )
+                ended = await self._writer.write(lambda tx: self.store.tidy(tx, monotonic_unix_time()))
+                self.deliveries.forget(ended)
 
     @contextlib.contextmanager
     def _told_faults(self) -> Iterator[None]:

@@ -50,24 +50,40 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.least_lease, min(DEFAULT_LEASE if wanted is None else wanted, self.most_lease))
 
 
+class _Networks:
+    """Networks by their texts. Raises UsageFault for what is none."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        try:
+            self._networks = tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+        except ValueError as cause:
+            raise UsageFault(f"no address and no network: {cause}", code="HW-HUB-01") from cause
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def __contains__(self, address: str) -> bool:
+        try:
+            ip = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return any(ip in network for network in self._networks)
+
+
 class AddressPolicy:
     """Which addresses may be connected to: public ones, and those of `allowed` networks; with `everything` all."""
 
     def __init__(self, allowed: Iterable[str] = (), *, everything: bool = False) -> None:
         self._everything = everything
-        try:
-            self._allowed = tuple(ipaddress.ip_network(text, strict=False) for text in allowed)
-        except ValueError as cause:
-            raise UsageFault(f"no address and no network: {cause}", code="HW-HUB-01") from cause
+        self._allowed = _Networks(allowed)
 
     def is_allowed(self, address: str) -> bool:
         """Whether the operator has allowed this address that is not public: its owner is trusted."""
         if self._everything:
             return level_of(address) is not Level.PUBLIC
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        return any(ip in network for network in self._allowed)
+        return address in self._allowed
 
     def objection(self, address: str) -> str | None:
         """Why this address is not connected to; None: it is."""
@@ -152,10 +168,7 @@ class TrustedProxies:
     """The networks of proxies; with none of them every client is who connects. Raises UsageFault."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
-        try:
-            self._networks = tuple(ipaddress.ip_network(text, strict=False) for text in networks)
-        except ValueError as cause:
-            raise UsageFault(f"no address and no network: {cause}", code="HW-HUB-01") from cause
+        self._networks = _Networks(networks)
 
     def client(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
         """The address of the client of a request that came from `peer`.
@@ -164,7 +177,7 @@ class TrustedProxies:
         what stands left of it is the client's own word, and not looked at. Where a proxy has written no address, it is
         the client itself.
         """
-        if not self._networks or not self._is_trusted(peer):
+        if not self._networks or peer not in self._networks:
             return peer
         told = b",".join(value for name, value in headers if name.lower() == _FIELD)
         client = peer
@@ -173,18 +186,9 @@ class TrustedProxies:
             if address is None:
                 break
             client = address
-            if not self._is_trusted(address):
+            if address not in self._networks:
                 break
         return client
-
-    def _is_trusted(self, address: str) -> bool:
-        try:
-            ip = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        return any(ip in network for network in self._networks)
 
 
 def _address(part: bytes) -> str | None:

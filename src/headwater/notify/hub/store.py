@@ -480,12 +480,6 @@ class HubStore:
         )
         return [_due(row) for row in (*behind, *renewed)]
 
-    def next_lease_end(self) -> float | None:
-        """When the next lease ends."""
-        with self.database.read() as tx:
-            at: float | None = tx.value("SELECT min(expires_at) FROM subscriptions")
-        return at
-
     def end_leases(self, tx: Transaction, now: float) -> list[int]:
         """End leases that are over (WS-H-09); the ids of their subscriptions."""
         return [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
@@ -495,8 +489,10 @@ class HubStore:
         longest = now + max(self._limits.most_lease, MOST_LEASE)
         tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
 
-    def tidy(self, tx: Transaction, now: float) -> None:
-        """Drop messages that nobody waits for, that are too old or too many, and topics of which nothing is left."""
+    def tidy(self, tx: Transaction, now: float) -> list[int]:
+        """End leases that are over; drop messages that nobody waits for, that are too old or too many, and topics of which
+        nothing is left. Gives the ids of subscriptions that have ended."""
+        ended = self.end_leases(tx, now)
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
         waited: dict[int, int] = dict(
             tx.fetch("SELECT topic_id, min(position) FROM subscriptions WHERE due_at IS NOT NULL GROUP BY topic_id")
@@ -511,6 +507,7 @@ class HubStore:
             (now - self._limits.message_seconds,),
         )
         self._bound_all(tx)
+        return ended
 
     def _bound_all(self, tx: Transaction) -> None:
         """Give the oldest messages of the topic up that has most, until all topics together are within their bound."""
