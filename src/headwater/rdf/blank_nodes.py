@@ -10,13 +10,13 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Any, Final
 
 from pyoxigraph import CanonicalizationAlgorithm, Dataset, RdfFormat, parse, serialize
 
 from headwater.processes.pool import JobEnded, do_limited, limit_memory
 from headwater.rdf.faults import RdfBounds, RdfTooCostly
-from headwater.rdf.statements import HAS_BLANK
 
 _LINE: Final = re.compile(
     rb'(?:(?P<s>_:[^ ]+)|[^ ]+) [^ ]+ (?:(?P<o>_:[^ ]+)(?: <[^>]*>)?|[^\n]*?)(?: (?P<g>_:[^ ">]+))? \.\n'
@@ -28,6 +28,19 @@ _NAMING_GROWTH: Final = 48
 """A process that names blank nodes takes thirty octets for each of their statements."""
 
 
+class BlankNodes(Enum):
+    """What becomes of blank nodes (NQUD-A6)."""
+
+    REFUSED = "refuse"
+    """BlankNodesRefused is raised."""
+    REPLACED = "iris"
+    """By stable IRIs below a prefix, which change only where what is said of them changes (RDF 1.1 section 3.5)."""
+    CANONICAL = "canonical"
+    """They get the labels of RDFC-1.0: the same for the same dataset, but others after a change."""
+    KEPT = "keep"
+    """Their labels stay as they are: of one file in a syntax with labels."""
+
+
 class NamedLines:
     """Takes the statements with blank nodes of a dataset, and gives them with names; `genid` is the prefix of the IRIs,
     without it labels are given."""
@@ -37,20 +50,14 @@ class NamedLines:
         self._genid = genid
         self._lines: list[bytes] = []
 
-    def take(self, block: bytes, file: int, where: str) -> bytes:
-        """Keep the lines with blank nodes of a block; gives the others. Labels of another `file` are other nodes."""
-        others = []
-        for text in block.split(b"\n")[:-1]:
-            line = text + b"\n"
-            if HAS_BLANK.search(line) is None:
-                others.append(line)
-            else:
-                self._lines.append(relabelled(line, lambda label: b"_:f%dx%s" % (file, label[2:])))
+    def take(self, block: bytes, file: int, where: str) -> None:
+        """Keep lines with blank nodes. Labels of another `file` are other nodes."""
+        for line in block.splitlines(keepends=True):
+            self._lines.append(relabelled(line, lambda label: b"_:f%dx%s" % (file, label[2:])))
         if len(self._lines) > self._bounds.blank_statements:
             raise RdfTooCostly(
                 f"more than {self._bounds.blank_statements:,} statements have blank nodes", where=where, rule="NQUD-A6"
             )
-        return b"".join(others)
 
     def blocks(self) -> Iterator[bytes]:
         """The statements that were taken, named. Raises RdfTooCostly."""

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,12 +17,12 @@ from pyoxigraph import Quad, RdfFormat, Triple, parse, serialize
 
 from headwater.errors import Undetermined
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
+from headwater.rdf.blank_nodes import BlankNodes as BlankNodes
 from headwater.rdf.blank_nodes import NamedLines
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
-from headwater.rdf.parsing import DocumentNodes, parsed_files
+from headwater.rdf.parsing import parsed_files
 from headwater.rdf.sorting import LineSorter
 from headwater.rdf.statements import (
-    HAS_BLANK,
     canonical_and_blanks,
     canonical_block,
     has_blanks,
@@ -38,19 +37,6 @@ _PIECE_OCTETS: Final = 4 << 20
 _AHEAD: Final = 2
 
 T = TypeVar("T")
-
-
-class BlankNodes(Enum):
-    """What becomes of blank nodes (NQUD-A6)."""
-
-    REFUSED = "refuse"
-    """BlankNodesRefused is raised."""
-    REPLACED = "iris"
-    """By stable IRIs below a prefix, which change only where what is said of them changes (RDF 1.1 section 3.5)."""
-    CANONICAL = "canonical"
-    """They get the labels of RDFC-1.0: the same for the same dataset, but others after a change."""
-    KEPT = "keep"
-    """Their labels stay as they are: of one file in a syntax with labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +85,6 @@ def write_canonical(
     ):
         _Dataset(Path(folder), options, sorter).take(inputs)
         return write_blocks(sorter.blocks(), target, durable=durable)
-
-
-_DOCUMENT_NODES = {
-    BlankNodes.REFUSED: DocumentNodes.REFUSED,
-    BlankNodes.KEPT: DocumentNodes.KEPT,
-    BlankNodes.REPLACED: DocumentNodes.APART,
-    BlankNodes.CANONICAL: DocumentNodes.APART,
-}
 
 
 class _Dataset:
@@ -166,7 +144,7 @@ class _Dataset:
                 yield one, one.path
             else:
                 documents.append(one)
-        yield from parsed_files(documents, self._folder, self._bounds, _DOCUMENT_NODES[self._treated])
+        yield from parsed_files(documents, self._folder, self._bounds, self._treated)
 
     def _pieces(
         self, files: Iterable[tuple[RdfInput, Path]]
@@ -199,7 +177,7 @@ def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 
         if not has_some:
             return block, b""
         lines = block.splitlines(keepends=True)
-        blanks = [line for line in lines if b"_:" in line and HAS_BLANK.search(line) is not None]
+        blanks = list(filter(has_blanks, lines))
         if keep_blanks:
             return block, b"".join(blanks[:1])
         taken = set(blanks)

@@ -14,7 +14,7 @@ from headwater.rdf.applying import PatchSteps
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.parsing import is_xml_content, parsed_files
 from headwater.rdf.patch_lines import read_patch
-from headwater.rdf.statements import HAS_BLANK, canonical_block, line_blocks, octets
+from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _MOST = 1_000
@@ -68,7 +68,7 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
     try:
         for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else _parsed(one, bounds):
             notes.statements += block.count(b"\n")
-            blanks += b"_:" in block and HAS_BLANK.search(block) is not None
+            blanks += has_blanks(block)
             _check_xml_literals(block, notes)
     except BadRdf as error:
         notes.fault(error)
@@ -124,7 +124,7 @@ def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BO
             reader = read_patch(file, strict=False, where=where, bounds=bounds, skipped=notes.fault)
             for _sign, statement, number in reader:
                 notes.statements += 1
-                if blanks is None and b"_:" in statement and HAS_BLANK.search(statement) is not None:
+                if blanks is None and has_blanks(statement):
                     blanks = number
     except BadRdf as error:
         notes.fault(error)

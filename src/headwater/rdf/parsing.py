@@ -14,7 +14,6 @@ import codecs
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -23,7 +22,7 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 from pyoxigraph import parse
 
 from headwater.processes.pool import JobEnded, do_limited, limit_memory
-from headwater.rdf.blank_nodes import relabelled
+from headwater.rdf.blank_nodes import BlankNodes, relabelled
 from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.statements import OctetStream, canonical_quads, has_blanks, octets, refuse_blanks, syntax_fault
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
@@ -280,26 +279,17 @@ _Fault = tuple[int, int, str, int | None, str | None]
 _FAULTS: tuple[type[BadRdf], ...] = (BadRdf, RdfTooCostly, BlankNodesRefused)
 
 
-class DocumentNodes(IntEnum):
-    """What the process does with blank nodes."""
-
-    REFUSED = 0
-    KEPT = 1
-    """Their labels stay, of a document with labels. Each document has a file of its own."""
-    APART = 2
-    """They get labels that no other document has."""
-
-
 def parsed_files(
-    inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds, nodes: DocumentNodes = DocumentNodes.KEPT
+    inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds, nodes: BlankNodes = BlankNodes.KEPT
 ) -> Iterator[tuple[RdfInput, Path]]:
     """Documents, with files below `folder` of their statements as canonical lines, in no order. A file may have those
-    of many documents, and stands with the first of them.
+    of many documents, and stands with the first of them. Blank nodes are REFUSED, or KEPT with their labels, or get
+    labels that no other document has.
 
     Raises BadRdf, RdfTooCostly, BlankNodesRefused.
     """
     number = 0
-    for batch in _batches(inputs, 1 if nodes is DocumentNodes.KEPT else _BATCH):
+    for batch in _batches(inputs, 1 if nodes is BlankNodes.KEPT else _BATCH):
         target = folder / f"parsed-{number}"
         try:
             _parse(batch, number, target, bounds, nodes)
@@ -327,12 +317,12 @@ def _batches(inputs: Iterable[RdfInput], most: int) -> Iterator[list[RdfInput]]:
         yield batch
 
 
-def _parse(batch: Sequence[RdfInput], first: int, target: Path, bounds: RdfBounds, nodes: DocumentNodes) -> None:
+def _parse(batch: Sequence[RdfInput], first: int, target: Path, bounds: RdfBounds, nodes: BlankNodes) -> None:
     documents = [(str(one.path), one.syntax.name, one.base, one.where) for one in batch]
     length = sum(one.path.stat().st_size for one in batch)
     fault: _Fault = do_limited(
         document_parser,
-        (documents, first, str(target), bounds.octets, int(nodes)),
+        (documents, first, str(target), bounds.octets, nodes.value),
         seconds=bounds.parser_seconds + length / _OCTETS_A_SECOND,
         octets=bounds.parser_octets,
     )
@@ -345,7 +335,7 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
     """What the process does: it writes the statements of documents to a file, up to the first fault."""
     limit_memory(memory)
 
-    def parsed(job: tuple[list[_Document], int, str, int, int]) -> _Fault:
+    def parsed(job: tuple[list[_Document], int, str, int, str]) -> _Fault:
         documents, first, target, most, nodes = job
         with open(target, "wb") as file:
             for number, (path, syntax, base, where) in enumerate(documents):
@@ -353,7 +343,7 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
                 try:
                     with one.path.open("rb") as document:
                         for block in statements_of(one, document, RdfBounds(octets=most)):
-                            file.write(_treated(block, DocumentNodes(nodes), first + number, where))
+                            file.write(_treated(block, BlankNodes(nodes), first + number, where))
                 except BadRdf as error:
                     what = error.what if error.line is None else error.what.partition(": ")[2]
                     return number, _FAULTS.index(type(error)), what, error.line, error.rule
@@ -362,11 +352,11 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
     return parsed
 
 
-def _treated(block: bytes, nodes: DocumentNodes, document: int, where: str) -> bytes:
+def _treated(block: bytes, nodes: BlankNodes, document: int, where: str) -> bytes:
     """Canonical lines, their blank nodes treated as told."""
-    if nodes is DocumentNodes.KEPT or not has_blanks(block):
+    if nodes is BlankNodes.KEPT or not has_blanks(block):
         return block
-    if nodes is DocumentNodes.REFUSED:
+    if nodes is BlankNodes.REFUSED:
         refuse_blanks(block, where, None)
     return b"".join(
         relabelled(line + b"\n", lambda label: b"_:d%dx%s" % (document, label[2:])) for line in block.split(b"\n")[:-1]

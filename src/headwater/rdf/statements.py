@@ -14,11 +14,11 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn
+from typing import BinaryIO, Final
 
 from pyoxigraph import Quad, RdfFormat, parse, serialize
 
-from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds, RdfTooCostly
+from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 
 BLOCK: int = 1 << 20
 MEMBER_OCTETS = 4096
@@ -358,10 +358,5 @@ def has_blanks(lines: bytes) -> bool:
 def refuse_blanks(lines: bytes, where: str, line: int | None) -> None:
     """Raise BlankNodesRefused where canonical lines have a blank node."""
     if b"_:" in lines and (found := HAS_BLANK.search(lines)) is not None:
-        _refused(where, None if line is None else line + lines.count(b"\n", 0, found.end()))
-
-
-def _refused(where: str, line: int | None) -> NoReturn:
-    from headwater.rdf.faults import BlankNodesRefused
-
-    raise BlankNodesRefused("the dataset has blank nodes", where=where, line=line, rule="NQUD-A6")
+        at = None if line is None else line + lines.count(b"\n", 0, found.end())
+        raise BlankNodesRefused("the dataset has blank nodes", where=where, line=at, rule="NQUD-A6")

@@ -490,8 +490,10 @@ class HubStore:
         tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
 
     def tidy(self, tx: Transaction, now: float) -> list[int]:
-        """End leases that are over; drop messages that nobody waits for, that are too old or too many, and topics of which
-        nothing is left. Gives the ids of subscriptions that have ended."""
+        """End leases that are over; drop messages that nobody waits for, that are too old or too many, and empty topics.
+
+        Gives the ids of the subscriptions that have ended.
+        """
         ended = self.end_leases(tx, now)
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
         waited: dict[int, int] = dict(
