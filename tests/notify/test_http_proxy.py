@@ -17,11 +17,11 @@ from headwater.notify.http_client import (
     HttpClient,
     HttpFailure,
     HttpProxy,
-    OriginCredentials,
     read_proxy,
 )
 from headwater.source.hub_config import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
+from headwater.transport.access import SignInCredentials
 from tests.notify.subscriber import Answer, Subscriber
 from tests.support.forward_proxy import ForwardProxy
 from tests.support.streams import stream_server
@@ -45,7 +45,7 @@ def asked(
     url: str,
     proxy: HttpProxy | None,
     *,
-    credentials: dict[uris.Origin, OriginCredentials] | None = None,
+    credentials: dict[uris.Origin, SignInCredentials] | None = None,
     authorities: str | None = None,
     objection: str | None = None,
     times: int = 1,
@@ -74,7 +74,7 @@ def test_a_proxy_gets_whole_addresses_in_the_clear_and_its_own_password(far: Sub
     far.answers["/hub"] = lambda _came: Answer(body=b"heard")
     origin = uris.origin(far.url)
     at = ("127.0.0.1", origin.port or 0)
-    own = {uris.origin("http://hub.invalid/"): OriginCredentials(b"Authorization: Bearer a-token\r\n")}
+    own = {uris.origin("http://hub.invalid/"): SignInCredentials("http://hub.invalid/", "Bearer a-token")}
     with ForwardProxy({"hub.invalid": at, "other.invalid": at}) as proxy:
         named = read_proxy(proxy.url.replace("http://", "http://ben:p%40ss@"))
         answer = asked("http://hub.invalid/hub?a=b", named, credentials=own)
@@ -108,7 +108,7 @@ def test_what_is_secret_goes_through_a_tunnel(authority: Authority) -> None:
 
     async def ask(at: tuple[str, int]) -> HttpAnswer | HttpFailure:
         with ForwardProxy({"hub.invalid": at}) as proxy:
-            own = {uris.origin("https://hub.invalid/"): OriginCredentials(b"Authorization: Bearer a-token\r\n")}
+            own = {uris.origin("https://hub.invalid/"): SignInCredentials("https://hub.invalid/", "Bearer a-token")}
             named = read_proxy(proxy.url.replace("http://", "ben:p@"))
             known = str(authority.own.certificate)
             answer = await asyncio.to_thread(
@@ -176,7 +176,11 @@ def test_a_proxy_of_another_kind_is_refused_without_its_password(named: str) -> 
 
 
 def test_a_client_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    own = {uris.origin("https://hub.invalid/"): OriginCredentials(certificate=str(tmp_path / "none.pem"))}
+    own = {
+        uris.origin("https://hub.invalid/"): SignInCredentials(
+            "https://hub.invalid/", certificate=str(tmp_path / "none.pem")
+        )
+    }
     with ForwardProxy() as proxy:
         answer = asked("https://hub.invalid/", read_proxy(proxy.url), credentials=own)
     assert isinstance(answer, HttpFailure)

@@ -665,7 +665,7 @@ def test_names_that_strangers_name_delay_only_themselves(
             answers.wait(60)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(http_client, "_looked_up", look_up)
+    monkeypatch.setattr(http_client, "addresses_of", look_up)
     port = subscriber.url.rpartition(":")[2]
     subscriber.answers["/topic"] = lambda _came: Answer(body=b"fed", headers={"link": f'<{URL}>; rel="hub"'})
 
@@ -725,7 +725,7 @@ def test_a_stranger_is_told_no_address(
     way: str, tmp_path: Path, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is in the hub's log, and a publisher with a token reads it."""
-    monkeypatch.setattr(http_client, "_looked_up", lambda _host: ["10.1.2.3"])
+    monkeypatch.setattr(http_client, "addresses_of", lambda _host: ["10.1.2.3"])
     subscriber.answers["/away"] = lambda _came: Answer(status=302, body=b"", headers={"location": INSIDE})
     logged: list[str] = []
 
@@ -768,7 +768,7 @@ def test_names_that_are_looked_up_slowly_delay_no_subscription(
             return ["10.0.0.1"]
         return {"inside.example": ["10.0.0.1"], "both.example": ["8.8.8.8", "10.0.0.1"]}.get(host, ["127.0.0.1"])
 
-    monkeypatch.setattr(http_client, "_looked_up", look_up)
+    monkeypatch.setattr(http_client, "addresses_of", look_up)
     monkeypatch.setattr(http_client, "_EARLY_SECONDS", 0.05)
 
     async def use(hub: Hub) -> None:

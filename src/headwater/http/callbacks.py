@@ -18,7 +18,7 @@ from headwater.http import responses
 from headwater.http.requests import Receive, Scope, growing, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
-from headwater.notify.http_client import HttpClient, HttpProxy, OriginCredentials, check_authorities, read_proxy
+from headwater.notify.http_client import HttpClient, HttpProxy, check_authorities, read_proxy
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.requests import RequestRefusal
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
@@ -28,6 +28,7 @@ from headwater.spec import uris
 from headwater.sync.connection import credentials_of, proxy_for
 from headwater.sync.filters import bare_host
 from headwater.sync.run import SyncTask
+from headwater.transport.access import SignInCredentials, addresses_of
 
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
@@ -114,34 +115,20 @@ def _client_maker(tasks: Sequence[SyncTask], addresses: HubAddresses) -> Callabl
     )
 
 
-def _credentials(tasks: Sequence[SyncTask]) -> dict[uris.Origin, OriginCredentials]:
+def _credentials(tasks: Sequence[SyncTask]) -> dict[uris.Origin, SignInCredentials]:
     """The credentials of each copy's source, for its origin; of several copies of one origin those of the first."""
-    found: dict[uris.Origin, OriginCredentials] = {}
-    for task in tasks:
-        known = credentials_of(task.url, task.options)
-        if known is not None:
-            head = b"".join(line + b"\r\n" for line in known.lines(set()))
-            own = OriginCredentials(head, known.certificate, known.key)
-            found.setdefault(uris.origin(known.origin), own)
-    return found
+    known = (credentials_of(task.url, task.options) for task in reversed(tasks))
+    return {uris.origin(one.origin): one for one in known if one is not None}
 
 
 _AGAIN_SECONDS: Final = 30.0
-
-
-def _addresses_at(host: str) -> list[str]:
-    """The addresses of a host; none while it cannot be looked up."""
-    try:
-        return [str(one[4][0]) for one in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)]
-    except (OSError, UnicodeError):
-        return []
 
 
 class HubAddresses:
     """Judges addresses by those of the sources (their URLs) and of hosts that the user allows (`--allow-host`)."""
 
     def __init__(
-        self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = _addresses_at
+        self, sources: Iterable[str], named: Iterable[str], look_up: Callable[[str], list[str]] = addresses_of
     ) -> None:
         self._unknown = dict.fromkeys(named, True) | {uris.origin(url).host: False for url in sources}
         self._look_up = look_up

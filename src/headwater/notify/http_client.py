@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import socket
 import ssl
 import time
 from base64 import b64encode
@@ -28,6 +27,7 @@ import msgspec
 from headwater.address_levels import literal_address
 from headwater.errors import UsageFault
 from headwater.spec import uris
+from headwater.transport.access import SignInCredentials, addresses_of
 
 _HEAD_OCTETS: Final = 64 << 10
 
@@ -367,17 +367,6 @@ Place = tuple[str, str, int]
 """Scheme, host and port."""
 
 
-class OriginCredentials(msgspec.Struct, frozen=True):
-    """What is shown to one origin and to no other: header lines, and the files of a client certificate and its key."""
-
-    head: bytes = b""
-    certificate: str | None = None
-    key: str | None = None
-
-    def __repr__(self) -> str:
-        return "OriginCredentials()"
-
-
 class NameAsker(msgspec.Struct, frozen=True):
     """At whose word names are looked up: each `kind` has threads of its own, each `share` of them some at most."""
 
@@ -406,7 +395,7 @@ class HttpClient:
         authorities: str | None = None,
         user_agent: str,
         proxy_for: Callable[[str, str], HttpProxy | None] = _directly,
-        credentials: Mapping[uris.Origin, OriginCredentials] | None = None,
+        credentials: Mapping[uris.Origin, SignInCredentials] | None = None,
     ) -> None:
         self._objection = objection
         self._user_agent = user_agent
@@ -435,7 +424,7 @@ class HttpClient:
             return HttpFailure("no port is known for it", is_final=True)
         place = origin.scheme, origin.host, origin.port
         if (own := self._credentials.get(origin)) is not None:
-            head = own.head + head
+            head = b"".join(line + b"\r\n" for line in own.lines(set())) + head
         proxy = self._proxy_for(origin.scheme, origin.host) if origin.scheme == "http" else None
         message = _message(method, url, head, body, self._user_agent, proxy)
         try:
@@ -558,7 +547,7 @@ class HttpClient:
         if (known := self._known_addresses(host)) is not None:  # looked up meanwhile
             share.release()
             return known
-        looking = asyncio.get_running_loop().run_in_executor(self._lookups[asker.kind], _looked_up, host)
+        looking = asyncio.get_running_loop().run_in_executor(self._lookups[asker.kind], addresses_of, host)
         looking.add_done_callback(partial(self._looked, host, share))
         return await asyncio.shield(looking)  # a thread is not given back before it ends, whoever still waits
 
@@ -604,15 +593,6 @@ def _tls_context(authorities: str | None) -> ssl.SSLContext:
     if authorities is not None:
         made.load_verify_locations(authorities)
     return made
-
-
-def _looked_up(host: str) -> list[str]:
-    """The addresses of a name, each once."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 def _message(

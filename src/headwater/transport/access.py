@@ -29,11 +29,12 @@ _PROXIES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"
 
 
 def addresses_of(host: str) -> list[str]:
-    """The addresses of a host by name; empty where there are none."""
+    """The addresses of a host by name, each once; empty where there are none."""
     try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 def proxy_places(given: str | None = None) -> Iterator[Place]:

@@ -490,9 +490,9 @@ class HubStore:
         tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
 
     def tidy(self, tx: Transaction, now: float) -> list[int]:
-        """End leases that are over; drop messages that nobody waits for, that are too old or too many, and empty topics.
+        """End leases that are over, and drop messages that nobody waits for, that are too old or too many.
 
-        Gives the ids of the subscriptions that have ended.
+        Topics of which nothing is left go, too. Gives the ids of the subscriptions that have ended.
         """
         ended = self.end_leases(tx, now)
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
