@@ -49,6 +49,16 @@ def test_what_is_inserted_is_selected(server: SparqlServer) -> None:
     one.close()
 
 
+def test_no_proxy_is_used(server: SparqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "nowhere.invalid")
+    one = client(server)
+    one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
+    assert len(server.store) == 1
+    one.close()
+
+
 def test_a_query_that_is_not_read_to_its_end_spoils_nothing(server: SparqlServer) -> None:
     one = client(server)
     one.update("INSERT DATA { " + " ".join(f"<urn:s{n}> <urn:p> <urn:o> ." for n in range(5000)) + " }")

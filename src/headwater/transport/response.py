@@ -28,8 +28,6 @@ from headwater.transport.fetch import FailureKind, Fetch, FetchFailure
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-    from headwater.transport.fetch import Fetch
-
 
 LEAST_PROGRESS_OCTETS = 64 * 1024
 MOST_ROUNDS = 1000

@@ -20,7 +20,6 @@ from headwater.errors import StoreFault, UsageFault
 from headwater.retry import LONGEST_WAIT_SECONDS, Backoff
 from headwater.transport.access import SignInCredentials
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
-from headwater.transport.throttling import RETRIED_STATUSES
 from headwater.transport.transport import StreamBroken, StreamedAnswer, Transport
 
 Row = tuple[str | None, ...]
@@ -103,6 +102,7 @@ _TRIES: Final = 4
 _PAUSE: Final = Backoff(0.5, 5.0)
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 _TOO_LARGE: Final = 413
+_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,15 +129,15 @@ class SparqlEndpoint:
         self._query = address.query or address.update
         for url in (self._update, self._query):
             _check_address(url)
-        credentials = None
-        if address.authorization is not None:
-            credentials = SignInCredentials(address.update, address.authorization)
+        own = address.authorization
+        credentials = None if own is None else SignInCredentials(address.update, own)
         self._transport = Transport(
             TransportOptions(
                 stall_timeout_seconds=ANSWER_SECONDS,
                 retries=0,
                 credentials=credentials,
                 authorities=address.authorities,
+                proxy="",  # none, not even that of the environment
             )
         )
         self._sleep = sleep
@@ -203,7 +203,7 @@ def _judged(answer: Fetched | StreamedAnswer, failures: int) -> float | None:
     said = failure.text if failure else f"HTTP status {answer.status}: {_words(answer.body)}"
     if answer.status == _TOO_LARGE:
         raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
-    if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in RETRIED_STATUSES:
+    if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in _AGAIN:
         raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
     asked = answer.retry_after_seconds or 0.0
     if asked > LONGEST_WAIT_SECONDS:
