@@ -36,7 +36,7 @@ LINES = {
     "datasets": 517,
     "files": 1_226,
     "http": 5_745,
-    "ingest": 8_384,
+    "ingest": 8_373,
     "notify": 4_149,
     "packages": 1_528,
     "patches": 820,

@@ -105,23 +105,31 @@ def relative_uri(path: bytes) -> str | None:
 
 def metadata_of(file: CopiedFile, own_uri: str) -> Metadata:
     """What our entry says: the origin's statements as far as they hold for our resource (RS-TIME-13, RS-REL-20)."""
-    lastmod = _moment(file.lastmod)
-    came_from = Link(
-        rel=VIA,
-        href=file.loc or file.uri,
-        modified=lastmod,
-        hash=file.listed_hash,
-        length=file.listed_length,
-        type=file.type,
-    )
     return Metadata(
-        lastmod=lastmod,
+        lastmod=_moment(file.lastmod),
         hash=verified_hash(file.listed_hash, file.digest),
         length=file.size,
         type=file.type,
         encoding=file.encoding,
-        links=passed_on(_stated(file.links, _links), came_from, own_uri),
+        links=passed_on(_stated(file.links, _links), _came_from(file), own_uri),
         extra=_stated(file.extra, _extra),
+    )
+
+
+def origin_of(file: CopiedFile) -> Link:
+    """The `via` of the entry that a file was copied by, else its own resource there."""
+    stated = _stated(file.links, _links)
+    return next((one for one in stated if one.rel.lower() == VIA), _came_from(file))
+
+
+def _came_from(file: CopiedFile) -> Link:
+    return Link(
+        rel=VIA,
+        href=file.loc or file.uri,
+        modified=_moment(file.lastmod),
+        hash=file.listed_hash,
+        length=file.listed_length,
+        type=file.type,
     )
 
 

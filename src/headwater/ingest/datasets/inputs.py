@@ -5,7 +5,6 @@ Each says cheaply, where it can, whether it is as it was; and gives files that a
 
 from __future__ import annotations
 
-import datetime as dt
 import fcntl
 import hashlib
 import os
@@ -21,7 +20,7 @@ from headwater.copies.schema import FOLDER, STATE
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
 from headwater.files.folder_marks import is_state, is_tree
-from headwater.ingest.copy.statement import VIA, leads_home
+from headwater.ingest.copy.statement import leads_home, origin_of
 from headwater.ingest.folder.walk import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.spec.records import Link
@@ -30,7 +29,6 @@ from headwater.storage.sqlite.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.positions import POSITION_GRAPH
 from headwater.triplestores.sparql_endpoint import SparqlEndpoint
-from headwater.typed_decoding import from_json
 
 MOST_FILES: Final = 100_000
 _ALL: Final = (
@@ -257,7 +255,6 @@ def _raise(cause: OSError) -> None:
 
 _DEEPEST: Final = 64
 _AT_ONCE: Final = 1_000
-_EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 class _Found(NamedTuple):
@@ -303,7 +300,9 @@ class CopiedInput(DatasetInput):
         seen = self._stat(path)
         if (seen.st_size, seen.st_mtime_ns) != (file.size, file.mtime_ns):
             raise InputChanged("the dataset of the copy is not as it was placed", where=str(path))
-        self.origin = self._origin(file)
+        self.origin = origin_of(file)
+        if leads_home([self.origin], self._base_url):
+            raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=self.origin.href)
         return [RdfInput(path, found.dataset.syntax, found.dataset.uri, str(path))]
 
     def _found(self) -> _Found:
@@ -342,24 +341,6 @@ class CopiedInput(DatasetInput):
             return path.stat(follow_symlinks=False)
         except OSError as cause:
             raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(path)) from cause
-
-    def _origin(self, file: CopiedFile) -> Link:
-        """The `via` of the entry that it was copied by, else its own resource there. Raises SourceFault."""
-        kept = from_json(file.links, list[Link]) if file.links else []
-        link = next(
-            (one for one in kept if one.rel.lower() == VIA),
-            Link(
-                rel=VIA,
-                href=file.loc or file.uri,
-                modified=None if file.lastmod is None else _EPOCH + dt.timedelta(microseconds=file.lastmod),
-                hash=file.listed_hash,
-                length=file.listed_length,
-                type=file.type,
-            ),
-        )
-        if leads_home([link], self._base_url):
-            raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=link.href)
-        return link
 
 
 def input_at(path: Path, base_url: str, base: str | None = None) -> DatasetInput:
