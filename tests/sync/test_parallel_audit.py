@@ -1,4 +1,4 @@
-"""An audit whose files are hashed by processes while the lists are read: its report is that of one without."""
+"""An audit whose files are hashed by processes: its report is that of one without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from headwater.files import hash_pool
 from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.audit import inventory
+from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit.findings import AuditReport
 from tests.support.copying import FINDINGS, check, go
 from tests.support.fake_source import Site, Source
@@ -41,7 +41,6 @@ def copy(source: Source, site: Site, dest: Path) -> Path:
 def hash_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "PARALLEL_FROM", 1)
     monkeypatch.setattr(inventory, "processors", lambda: 2)
-    monkeypatch.setattr(inventory, "_BATCH", 7)
     monkeypatch.setattr(hash_pool, "SERIAL_FILES", 8)
     monkeypatch.setattr(hash_pool, "BLOCK_FILES", 4)
 
@@ -69,7 +68,6 @@ def test_the_report_is_the_same(source: Source, copy: Path, monkeypatch: pytest.
 def test_a_list_with_other_digests_than_the_copy_was_made_by(
     source: Source, site: Site, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was hashed ahead does not do for it: the file is hashed once more."""
     right = site.resource("d0/g006.txt", hash=md5(site.files["d0/g006.txt"]))
     wrong = site.resource("d1/g007.txt", hash=md5(b"something else"))
     names = [name for name in sorted(site.files) if name not in ("d0/g006.txt", "d1/g007.txt")]
@@ -88,7 +86,7 @@ def test_results_that_cannot_be_written_down_end_it(
     many = Transaction.many
 
     def full(self: Transaction, sql: str, rows: object) -> None:
-        if "temp.found" in sql:
+        if sql == comparison._JUDGE:
             raise DatabaseFull("the disk is full", where="state")
         many(self, sql, rows)  # type: ignore[arg-type]
 

@@ -195,7 +195,7 @@ class _Audit:
             copied = fact(t, AS_OF)
             self._documents.moved |= moved_documents(t)
         self._report.copy_as_of = None if copied is None else format_micros(int(copied))
-        held = inventory.Inventory(self._root, self._database, self._listener)
+        held = inventory.Inventory(self._root, self._database)
         wanted = wanted_of(self._options, known)
         sitemap = takes_sitemaps(self._options, known)
         found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
@@ -203,7 +203,6 @@ class _Audit:
         rows = self._rows(known, found)
         for row in rows:
             self._report.sets.append(self._set(row, held, [other.folder for other in self._all if other.id != row.id]))
-        held.wait()
         if self._options.store is not None or self._options.sparql is not None:
             for row, one in zip(rows, self._report.sets, strict=True):
                 self._audit_stores(row, one)

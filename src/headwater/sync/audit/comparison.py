@@ -1,4 +1,4 @@
-"""The comparison of one set: expected files with files on disk, apart from what has changed meanwhile (DST-Q).
+"""The comparison of one set: each expected file is read and judged, apart from what has changed meanwhile (DST-Q).
 
 RDF documents of which only the hash of what they say is listed are read and hashed for it (docs/extensions.md).
 """
@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from headwater.errors import SourceFault, Undetermined
-from headwater.progress import Notice
-from headwater.spec.extensions import CANONICAL
-from headwater.spec.hashes import STRONGEST
-from headwater.storage.database import Database
+from headwater.files.hashing import HashResult
+from headwater.progress import Notice, Progress
 from headwater.storage.sqlite.transaction import Row, Transaction
-from headwater.sync.audit.expected_files import ExpectedFiles
+from headwater.sync.audit.expected_files import ExpectedFiles, WantedFile
 from headwater.sync.audit.findings import (
     BY_HASH,
     BY_RECORD,
@@ -31,18 +29,15 @@ from headwater.sync.audit.findings import (
     UNREADABLE,
     UNVERIFIABLE,
     ContentVerdict,
-    ExpectedFile,
     Finding,
     FoundFile,
-    PlacementRecord,
     SetAudit,
     difference,
     judge_file,
     judge_set,
-    lacks_digests,
     proof_of,
 )
-from headwater.sync.audit.inventory import Inventory
+from headwater.sync.audit.inventory import Inventory, found_file
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.staging import any_patches_alone
@@ -53,30 +48,21 @@ from headwater.transport.transport import Transport
 _MOST_FINDINGS = 10_000
 
 TABLES = """
-CREATE TEMP TABLE IF NOT EXISTS verdicts(uri TEXT, verdict TEXT);
-CREATE TEMP TABLE IF NOT EXISTS unhashed(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
 """
 
-_DIGESTS = " OR ".join(f"instr(e.hash, '{name}:')" for name in STRONGEST)
-"""Where one is listed the state need not be asked: that takes a tenth of the time of an audit."""
-
-_COMPARED = (
-    "SELECT e.uri, e.length, e.hash, e.lastmod, e.newer, e.undone, f.size, f.mtime_ns, f.digests, f.errno,"  # noqa: S608
-    " r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at), iif(?2, r.digest, NULL)"
-    " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
-    " LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri AND coalesce(NOT (" + _DIGESTS + "), 1)"
-    " LEFT JOIN sets s ON s.id = r.set_id"
+_RECORD = "newer, mtime_ns, placed_lastmod, known_at, digest"
+_PAGE = 5_000
+_EXPECTED = f"SELECT uri, path, length, hash, lastmod, type, extra, undone, {_RECORD} FROM temp.expected WHERE uri > ?1"  # noqa: S608
+_EXPECTED_PAGE = f"{_EXPECTED} ORDER BY uri LIMIT {_PAGE}"
+_RECEIVED_PAGE = (
+    f"{_EXPECTED} AND uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL)"  # noqa: S608  our own names
+    f" ORDER BY uri LIMIT {_PAGE}"
 )
-_COMPARED_LATER = _COMPARED + " WHERE e.uri IN (SELECT uri FROM temp.unhashed)"  # noqa: S608  our own names
-_UNHASHED = "unhashed"
-"""In place of a verdict: more has to be known of the file."""
-
+_JUDGE = "UPDATE temp.expected SET verdict = ?, errno = ?, digests = ? WHERE uri = ?"
 _FINDINGS = (
-    "SELECT e.verdict, e.uri, e.path, f.errno, e.undone, e.hash, iif(?2, r.digest, NULL), coalesce(f.digests, '')"
-    " FROM temp.expected e LEFT JOIN temp.found f ON f.path = e.path"
-    " LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri"
-    " WHERE e.verdict IS NOT NULL ORDER BY e.path LIMIT ?3"
+    "SELECT verdict, uri, path, errno, undone, hash, digest, coalesce(digests, '') FROM temp.expected"
+    " WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
 )
 _NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 _LISTED_ANEW = (
@@ -127,7 +113,7 @@ class SetComparison:
         self._row = row
         self._content = content
         self._verdict: ContentVerdict | None = None
-        self._proved: Counter[str] = Counter()
+        self._fixity = CanonicalFixity()
         self._expectation = expectation
         self._inventory = inventory
         self.result = result
@@ -141,17 +127,13 @@ class SetComparison:
             self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
         else:
             self._expectation.name()
-            self._inventory.wait()
             self._verdict = self._content.verdict(self._context, self._row.id)
-            if unhashed := self._compare(_COMPARED, lacks_digests):
-                self._inventory.hash_unhashed(unhashed)
-                self._compare(_COMPARED_LATER, lambda _found, _listed: False)
-            recorded = self._row.id if self._expectation.is_as_recorded else None
-            self._proved.update(judge_documents(self._database, self._inventory.file, recorded))
-            self._told_no_more()
+            with closing(self._fixity):
+                proved = self._compare(_EXPECTED_PAGE)
+                self._told_no_more()
             self._inventory.walk(self._row.folder, others)
             self._changed_meanwhile()
-            self._tally()
+            self._tally(proved)
             for rule, told, where in self._expectation.refused.sentences():
                 self._listener(Notice(rule, told, where))
         judge_set(
@@ -165,41 +147,71 @@ class SetComparison:
         with self._database.write() as t:
             return t.one(_LISTED_ANEW, (self._row.id, MISSING, DIFFERENT)) is not None
 
-    def _compare(self, query: str, lacks: Callable[[str | None, str | None], bool]) -> int:
-        """Judge what a query has of `expected` and `found`, except where more has to be known of the file: these are in
-        `unhashed` then, so many. `lacks`: whether digests that were computed are not all that are listed."""
+    def _compare(self, query: str) -> Counter[str]:
+        """Hash the files of a query and note the verdicts on those that are not the same; counts what proves others."""
+        proved = Counter[str]()
         with self._database.write() as t:
-            judged = self._verdicts(t.rows(query, (self._row.id, self._expectation.is_as_recorded)), lacks)
-            t.many("INSERT INTO temp.verdicts(verdict, uri) VALUES (?, ?)", judged)
-            t.run("DELETE FROM temp.unhashed")
-            t.run("INSERT INTO temp.unhashed(uri) SELECT uri FROM temp.verdicts WHERE verdict = ?", (_UNHASHED,))
-            t.run(
-                "UPDATE temp.expected SET verdict = v.verdict FROM temp.verdicts v"
-                " WHERE v.uri = expected.uri AND v.verdict != ?",
-                (_UNHASHED,),
-            )
-            t.run("DELETE FROM temp.verdicts")
-            return int(t.value("SELECT count(*) FROM temp.unhashed"))
+            count = int(t.value("SELECT count(*) FROM temp.expected"))
+        done = 0
+        for block, results in self._inventory.hashed(self._wanted(query), count):
+            judged = list(self._judged(block, results, proved))
+            if judged:
+                with self._database.write() as t:
+                    t.many(_JUDGE, judged)
+            done += len(block)
+            self._listener(Progress("hashing", done))
+        return proved
 
-    def _verdicts(self, rows: Iterator[Row], lacks: Callable[[str | None, str | None], bool]) -> Iterator[Row]:
-        for uri, length, listed, lastmod, newer, undone, size, mtime_ns, digests, errno, *placed in rows:
-            record = None if placed[0] is None else PlacementRecord(*placed)
-            found = None if size is None else FoundFile(size, mtime_ns, digests, errno)
-            expected = ExpectedFile(length, listed, lastmod, bool(newer), record, bool(undone))
-            verdict = judge_file(expected, found)
-            proof = proof_of(expected, found) if verdict == SAME and found is not None else BY_HASH
-            if verdict == SAME and proof == BY_HASH:
-                self._proved[BY_HASH] += 1
-                continue
-            needs = lacks(digests, listed if digests_of(listed) or record is None else record.digest)
-            if self._verdict is not None and uri == self._verdict.uri and verdict != MISSING:
-                needs, verdict, proof = False, self._verdict.verdict, BY_HASH
-            if needs:
-                yield _UNHASHED, uri
-            elif verdict == SAME:
-                self._proved[proof] += 1
+    def _wanted(self, query: str) -> Iterator[WantedFile]:
+        """The rows of a query, some thousand to a transaction: none stays open while files are read."""
+        last = ""
+        while True:
+            with self._database.write() as t:
+                rows = t.fetch(query, (last,))
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from (WantedFile(*row) for row in rows)
+
+    def _judged(
+        self, block: Sequence[WantedFile], results: Sequence[HashResult], proved: Counter[str]
+    ) -> Iterator[Row]:
+        for wanted, result in zip(block, results, strict=True):
+            found = found_file(result)
+            verdict, proof = self._judge(wanted, found)
+            if verdict == SAME:
+                proved[proof] += 1
             else:
-                yield verdict, uri
+                errno, digests = (None, None) if found is None else (found.errno, found.digests)
+                yield verdict, errno, digests, wanted.uri
+
+    def _judge(self, wanted: WantedFile, found: FoundFile | None) -> tuple[str, str]:
+        """The verdict on a file, and what proves that it is the same, where it is."""
+        expected = wanted.expected()
+        verdict = judge_file(expected, found)
+        if found is None:
+            return verdict, BY_HASH
+        proof = proof_of(expected, found) if verdict == SAME else BY_HASH
+        if self._verdict is not None and wanted.uri == self._verdict.uri:
+            verdict, proof = self._verdict.verdict, BY_HASH
+        if wanted.extra is None or verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash):
+            return verdict, proof
+        listed = canonical_hash_of(wanted.extra)
+        if listed is None or wanted.length not in (None, found.size):
+            return verdict, proof
+        return self._judge_document(wanted, listed, verdict)
+
+    def _judge_document(self, wanted: WantedFile, listed: str, before: str) -> tuple[str, str]:
+        """The verdict on a document without a listed digest by what it says, and what proves that it is the same."""
+        path = Path(os.fsdecode(self._inventory.file(wanted.path)))
+        try:
+            fixity = self._fixity.judge_file(listed, wanted.uri, wanted.type, path).fixity
+        except OSError:
+            return UNREADABLE, BY_HASH
+        is_recorded = wanted.digest is not None
+        otherwise = BY_RECORD if is_recorded else BY_TIME
+        verdict = _verdict_on_document(fixity, before, is_recorded=is_recorded)
+        return verdict, BY_HASH if fixity is DocumentFixity.AS_LISTED else otherwise
 
     def _told_no_more(self) -> None:
         """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
@@ -215,13 +227,9 @@ class SetComparison:
             t.run(_TOLD_NO_MORE, (self._row.id, as_of, MISSING, DIFFERENT))
             t.run(_EXPECT_AS_GONE, (TOLD_NO_MORE,))
             t.run(_EXPECT_AS_RECEIVED, (TOLD_NO_MORE,))
-            t.run("DELETE FROM temp.unhashed")
-            held = t.run("INSERT INTO temp.unhashed(uri) SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL")
-        if held:
-            before = self._proved.copy()
-            self._inventory.hash_unhashed(held)
-            self._compare(_COMPARED_LATER, lambda _found, _listed: False)
-            self._proved = before
+            is_any_held = t.one("SELECT 1 FROM temp.told_no_more WHERE path IS NOT NULL LIMIT 1") is not None
+        if is_any_held:
+            self._compare(_RECEIVED_PAGE)
 
     def _changed_meanwhile(self) -> None:
         """Look once more: what has changed since the audit began is no finding (DST-Q)."""
@@ -241,19 +249,19 @@ class SetComparison:
                     (self._row.id,),
                 )
 
-    def _tally(self) -> None:
+    def _tally(self, proved: Counter[str]) -> None:
         result = self.result
-        for proof, count in self._proved.items():
+        for proof, count in proved.items():
             setattr(result, proof, count)
-        result.same = self._proved.total()
+        result.same = proved.total()
         with self._database.write() as t:
             for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.expected GROUP BY verdict"):
                 if verdict is not None:
                     setattr(result, verdict.replace(" ", "_"), count)
             result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
             result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
-            wanted = self._row.id, self._expectation.is_as_recorded, _MOST_FINDINGS
-            for verdict, uri, path, errno, undone, listed, recorded, digests in t.rows(_FINDINGS, wanted):
+            found_rows = t.rows(_FINDINGS, (_MOST_FINDINGS,))
+            for verdict, uri, path, errno, undone, listed, recorded, digests in found_rows:
                 reason, expected, found = self._reason(verdict, uri, errno), None, None
                 if verdict == MISSING:
                     expected = strongest_text(listed) or recorded
@@ -284,42 +292,7 @@ def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
 
-_DOCUMENTS = """
-SELECT e.uri, e.path, e.hash, e.extra, e.type, coalesce(e.verdict, ?1), r.digest FROM temp.expected e
-JOIN temp.found f ON f.path = e.path LEFT JOIN resources r ON r.set_id = ?5 AND r.uri = e.uri
-WHERE instr(e.extra, ?2) AND NOT coalesce(e.newer, 0) AND coalesce(e.length, f.size) = f.size AND NOT f.errno
-AND coalesce(e.verdict, ?1) IN (?1, ?3, ?4)"""
-
-
-def judge_documents(database: Database, file: Callable[[bytes], bytes], set_id: int | None) -> Counter[str]:
-    """Replace the verdicts in `expected` on documents without a listed digest by those on what they say.
-
-    `file` is where one lies, `set_id` the set of which the copy has its own record (None: of none). Returns how many
-    more files, or fewer, are proved by what.
-    """
-    judged, proved = [], Counter[str]()
-    with database.write() as t, closing(CanonicalFixity()) as fixity:
-        wanted = SAME, CANONICAL, DIFFERENT, UNVERIFIABLE, set_id
-        for uri, path, hash_, extra, kind, before, recorded in t.rows(_DOCUMENTS, wanted):
-            listed = canonical_hash_of(extra)
-            if listed is None or digests_of(hash_):
-                continue
-            found = DocumentFixity.UNKNOWN
-            try:
-                found = fixity.judge_file(listed, uri, kind, Path(os.fsdecode(file(path)))).fixity
-                verdict = _verdict(found, before, is_recorded=recorded is not None)
-            except OSError:
-                verdict = UNREADABLE
-            otherwise = BY_RECORD if recorded is not None else BY_TIME
-            proved[otherwise] -= before == SAME
-            proved[BY_HASH if found is DocumentFixity.AS_LISTED else otherwise] += verdict == SAME
-            judged.append((None if verdict == SAME else verdict, uri))
-        if judged:
-            t.many("UPDATE temp.expected SET verdict = ? WHERE uri = ?", judged)
-    return proved
-
-
-def _verdict(found: DocumentFixity, before: str, *, is_recorded: bool) -> str:
+def _verdict_on_document(found: DocumentFixity, before: str, *, is_recorded: bool) -> str:
     """The verdict by what the document says. The hash of the empty dataset verifies nothing, and where it costs too
     much to find out nothing is known: what is not as it was placed is different all the same."""
     if found is DocumentFixity.AS_LISTED:

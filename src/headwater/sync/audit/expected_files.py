@@ -12,7 +12,7 @@ import msgspec
 from headwater.errors import Undetermined
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates import keep_representations
-from headwater.sync.audit.findings import SetAudit
+from headwater.sync.audit.findings import ExpectedFile, PlacementRecord, SetAudit
 from headwater.sync.filters import Choice
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.entries import ListContext
@@ -29,18 +29,55 @@ from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
-  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, newer INTEGER, verdict TEXT,
-  extra TEXT, type TEXT, undone INTEGER NOT NULL DEFAULT 0
+  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, type TEXT, extra TEXT,
+  undone INTEGER NOT NULL DEFAULT 0,
+  newer INTEGER, mtime_ns INTEGER, placed_lastmod INTEGER, known_at INTEGER, digest TEXT,
+  verdict TEXT, errno INTEGER, digests TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+"""`expected`: what is listed of each file, then the copy's own record of what was placed, then the verdict, where it is
+not that it is the same, and the file that was found."""
+
+_RECORD = """
+UPDATE temp.expected SET (path, newer, mtime_ns, placed_lastmod, known_at, digest) = (
+  SELECT r.path, r.newer, r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at), iif(?2, r.digest, NULL)
+  FROM resources r JOIN sets s ON s.id = r.set_id WHERE r.set_id = ?1 AND r.uri = expected.uri)"""
 _UNDONE_YET = """
 UPDATE temp.expected SET undone = 1 WHERE uri IN (
   SELECT c.uri FROM temp.changed c JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri JOIN sets s ON s.id = r.set_id
   WHERE c.pending AND c.exact AND c.change <> 'deleted' AND r.path IS NOT NULL
   AND c.at > coalesce(r.changed_at, s.baseline_at))"""
 """What the copy holds as it was before the last change that is told of it."""
+
+
+class WantedFile(msgspec.Struct, frozen=True, gc=False):
+    """A row of `expected`: what is listed of a file, and what the copy's own record says of what was placed."""
+
+    uri: str
+    path: bytes
+    length: int | None
+    hash: str | None
+    lastmod: int | None
+    type: str | None
+    extra: str | None
+    undone: int
+    newer: int | None
+    mtime_ns: int | None
+    placed_lastmod: int | None
+    known_at: int | None
+    digest: str | None
+
+    octets = 0
+    """How much there is to read is not known: what is listed may be wrong."""
+
+    def expected(self) -> ExpectedFile:
+        """What the verdict goes by."""
+        record = None
+        if self.mtime_ns is not None:
+            record = PlacementRecord(self.mtime_ns, self.placed_lastmod, self.known_at, self.digest)
+        return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer), record, bool(self.undone))
 
 
 class ExpectedFiles:
@@ -198,11 +235,7 @@ class ExpectedFiles:
         with self._database.write() as t:
             clear_plan(t)
             paths = self._claims_of(t)
-            t.run(
-                "UPDATE temp.expected SET (path, newer) = (SELECT r.path, r.newer FROM resources r"
-                " WHERE r.set_id = ? AND r.uri = expected.uri)",
-                (self._row.id,),
-            )
+            t.run(_RECORD, (self._row.id, self.is_as_recorded))
             unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
             t.many(ADD_WORK, (PlannedFetch(uri, uri, paths.path(uri)) for (uri,) in unnamed))
             paths.settle(t)

@@ -197,7 +197,9 @@ def proof_of(expected: ExpectedFile, found: FoundFile) -> str:
 def _is_recorded(expected: ExpectedFile, found: FoundFile) -> bool:
     """Whether the digest of what was placed is known, and computed of the file that is there."""
     recorded = None if expected.placed is None else expected.placed.digest
-    return recorded is not None and not lacks_digests(found.digests, recorded)
+    if recorded is None:
+        return False
+    return all(f"{digest.algorithm}:" in found.digests for digest in digests_of(recorded))
 
 
 def difference(listed: str | None, recorded: str | None, digests: str) -> tuple[str, str | None, str | None]:
@@ -236,11 +238,6 @@ def states_all(digests: str, listed: str | None) -> bool:
     if not listed or listed.isspace():
         return False
     return listed == digests or set(listed.split()) <= set(digests.split())
-
-
-def lacks_digests(digests: str | None, listed: str | None) -> bool:
-    """Whether digests that were computed, if any, are not all those that are listed and can be computed."""
-    return digests is None or any(f"{digest.algorithm}:" not in digests for digest in digests_of(listed))
 
 
 _UNANNOUNCED = (
