@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from headwater.sync.audit.findings import SetAudit as SetAudit
     from headwater.sync.copy_status import CopyStatus as CopyStatus
     from headwater.sync.copy_status import copy_status as copy_status
-    from headwater.sync.explore.offer_tree import ExploreReport as ExploreReport
-    from headwater.sync.explore.offer_tree import explore as explore_source
+    from headwater.sync.explore import ExploreReport as ExploreReport
+    from headwater.sync.explore import explore as explore_source
     from headwater.sync.options import SyncOptions as SyncOptions
     from headwater.sync.reports import SetReport as SetReport
     from headwater.sync.reports import SyncReport as SyncReport
@@ -107,7 +107,7 @@ _HOMES = {
     "headwater.spec.records": "ChangeKind Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
-    "headwater.sync.explore.offer_tree": "ExploreReport explore=explore_source",
+    "headwater.sync.explore": "ExploreReport explore=explore_source",
     "headwater.sync.audit.findings": "AuditReport SetAudit",
     "headwater.sync.options": "SyncOptions",
     "headwater.sync.reports": "SyncReport SetReport",

@@ -9,7 +9,7 @@ import pytest
 from headwater.errors import UsageFault
 from headwater.progress import Notice, Progress
 from headwater.sync.connection import starting_uri
-from headwater.sync.explore.offer_tree import explore
+from headwater.sync.explore import explore
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, IMPATIENT, SOURCE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url

@@ -24,7 +24,7 @@ from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.explore.offer_tree import ExploreReport, explore
+from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.options import SyncOptions

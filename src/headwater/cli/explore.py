@@ -12,8 +12,7 @@ from headwater.cli.source_access import given_options, source_options
 from headwater.quantities import human_octets
 
 if TYPE_CHECKING:
-    from headwater.sync.explore.offer_tree import ExploreNode
-    from headwater.sync.explore.resource_view import LinkStatement, ListedState
+    from headwater.sync.explore import ExploreNode, LinkStatement, ListedState
     from headwater.sync.options import SyncOptions
 
 
@@ -41,7 +40,7 @@ def command(
     say of it: mirrors, representations, metadata records, versions and any other links, in both directions. Exit status
     1 then also means that no list has it.
     """
-    from headwater.sync.explore.offer_tree import explore
+    from headwater.sync.explore import explore
     from headwater.sync.options import SyncOptions
 
     options = SyncOptions(sets=sets, **given_options(wanted))
@@ -59,7 +58,7 @@ def command(
 
 
 def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> int:
-    from headwater.sync.explore.resource_view import view_resource
+    from headwater.sync.explore import view_resource
 
     with listening() as listener:
         found = view_resource(url, resource, options, listener=listener)

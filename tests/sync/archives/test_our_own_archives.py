@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.sync.explore.offer_tree import explore
+from headwater.sync.explore import explore
 from tests.interop.programs import headwater, web_server
 from tests.support.copying import DONE, check, go, tree
 

@@ -1,0 +1,489 @@
+"""`headwater explore`: what a source offers, as a tree of documents, and one resource with what belongs to it.
+
+Reads documents as streams, never resources. What other entries say of a resource (a metadata record that describes it,
+a representation whose generic URI it is) belongs to it as well (RS-REL-01…12).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+
+from headwater.copies.schema import FOLDER
+from headwater.errors import Exit, SourceFault, UsageFault
+from headwater.progress import Listener, Notice, Progress, silent
+from headwater.spec.extensions import DumpLimits
+from headwater.spec.faults import EmptyDocument
+from headwater.spec.kinds import PATCH, RULES, Kind, Root
+from headwater.spec.records import Document, Entry, Link
+from headwater.spec.times import format_datetime
+from headwater.spec.uris import normalise
+from headwater.sync.connection import starting_uri
+from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
+from headwater.sync.copy.file_tree import printable_path
+from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, MissingDocument
+from headwater.sync.lists.entries import ListDocuments
+from headwater.sync.options import SyncOptions, given_options
+from headwater.sync.packages.dump_lists import DumpLists
+from headwater.sync.run import open_transport, utcnow
+from headwater.sync.sets.discovery import DiscoveredSets, Discovery
+from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
+from headwater.sync.state.facts import fact
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
+from headwater.transport.transport import Transport
+
+_MOST_PARTS = 100_000
+
+
+class ExploreWarning(msgspec.Struct, frozen=True):
+    """A warning about a document: the rule, and how often it was broken."""
+
+    rule: str
+    message: str
+    count: int
+
+
+class ExploreNode(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One document of the source, and what it leads to."""
+
+    uri: str
+    title: str
+    name: str | None = None
+    capability: str | None = None
+    kind: str | None = None
+    entries: int | None = None
+    octets: int | None = None
+    resource_octets: int | None = None
+    package_octets: int | None = None
+    """Of a dump: the listed lengths of its packages together."""
+
+    contents: str | None = None
+    """Of a package: where a copy of its manifest is."""
+
+    limits: DumpLimits | None = None
+    """Of packages on demand: how much may be asked for."""
+
+    at: str | None = None
+    completed: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    until: str | None = None
+    fault: str | None = None
+    warnings: list[ExploreWarning] = []
+    left_out: int = 0
+    children: list[ExploreNode] = []
+
+
+class ExploreReport(msgspec.Struct, kw_only=True):
+    """What was found. `exit_status` 1: something cannot be read."""
+
+    source: str
+    sets: int
+    tree: ExploreNode
+    requests: int = 0
+    exit_status: int = Exit.DONE
+
+
+def explore(
+    url: str,
+    options: SyncOptions | None = None,
+    *,
+    parts: int = 10,
+    most: int = 100,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+) -> ExploreReport:
+    """Walk what the source behind `url` offers, downwards.
+
+    Opened are of sets the first `most`, of an index the first `parts`; of a dump as many packages are shown. Reads
+    documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a set
+    that is wanted is not there.
+    """
+    options = given_options(options)
+    url = starting_uri(url)
+
+    def listen(event: Progress | Notice) -> None:
+        if isinstance(event, Progress) or event.rule == "DST-A2":  # lapses are shown where they are
+            listener(event)
+
+    with open_transport(url, options, transport) as wire:
+        documents = Documents(wire, listen, now=utcnow)
+        found, offers = _find(documents, url, options, most)
+        walk = _Walk(documents, parts)
+        sets = []
+        for done, offer in enumerate(offers):
+            listener(Progress("sets", done, len(offers)))
+            sets.append(walk.set(offer))
+        if found.description is not None:
+            tree = walk.document(found.description, "Source Description")
+            tree.children = sets
+            tree.left_out = found.left_out
+        elif len(sets) == 1:
+            tree = sets[0]
+        else:
+            tree = ExploreNode(uri=found.final, title="source", children=sets)
+        tree.children += [walk.failed(where, "Capability List", what) for where, what in found.faults]
+    count = len(found.offers) + found.left_out if found.listed is None else len(found.listed)
+    status = Exit.FINDINGS if walk.has_failed else Exit.DONE
+    return ExploreReport(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
+
+
+def _find(documents: Documents, url: str, options: SyncOptions, most: int) -> tuple[DiscoveredSets, list[Offer]]:
+    """The sets behind `url`, at most so many, and those of them that are wanted. Raises UsageFault for others."""
+    sets = options.sets
+    found = Discovery(documents, sitemap=True, wanted=SetSelection(sets), most=MOST_SETS if sets else most).find(url)
+    told = {said for offer in found.offers for said in (offer.name, offer.identity)}
+    if unknown := set(sets) - told:
+        raise unknown_set(unknown, [offer.name for offer in found.offers], found.url)
+    return found, [offer for offer in found.offers if not sets or offer.name in sets or offer.identity in sets]
+
+
+def _read(documents: ListDocuments, uri: str, consumer: EntryConsumer) -> DocumentRead | SourceFault | str:
+    """Read one document to its end; else why it cannot be read."""
+    try:
+        answer = documents.read(uri, consumer)
+    except SourceFault as fault:
+        return fault
+    if isinstance(answer, MissingDocument):
+        return f"HTTP status {answer.status}"
+    return answer if isinstance(answer, DocumentRead) else "answered with 304 unasked"
+
+
+_DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+_ARCHIVED = {
+    Kind.RESOURCE_LIST_ARCHIVE: Kind.RESOURCE_LIST,
+    Kind.CHANGE_LIST_ARCHIVE: Kind.CHANGE_LIST,
+    Kind.RESOURCE_DUMP_ARCHIVE: Kind.RESOURCE_DUMP,
+    Kind.CHANGE_DUMP_ARCHIVE: Kind.CHANGE_DUMP,
+}
+_LISTED = dict.fromkeys(_DUMPS, "package") | {
+    archive: f"archived {RULES[kind].title}" for archive, kind in _ARCHIVED.items()
+}
+"""What the entries of some documents are; these are shown and not opened."""
+
+_CHANNELS = {one.value: one for one in (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)}
+"""What answers with nothing until there is something to tell (RS-NT-02)."""
+
+_ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
+"""Which capabilities come first."""
+
+
+class _Walk:
+    def __init__(self, documents: Documents, parts: int) -> None:
+        self._documents = documents
+        self._parts = parts
+        self.has_failed = False
+
+    def set(self, offer: Offer) -> ExploreNode:
+        """One set with its capabilities."""
+        capabilities = sorted(offer.documents.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0]))
+        if offer.capability_list is not None:
+            node = self.document(offer.capability_list, "Capability List")
+            node.children = [self.capability(name, uri) for name, uri in capabilities if uri]
+            if (made := offer.on_demand) is not None:
+                node.children.append(ExploreNode(uri=made.href, title="packages on demand", limits=made.limits))
+        else:
+            node = self.capability(*capabilities[0])
+        node.name = offer.name
+        return node
+
+    def capability(self, name: str, uri: str) -> ExploreNode:
+        """One capability: a list, or an index with its first documents."""
+        node = self.document(uri, name, open_parts=True)
+        node.capability = name
+        return node
+
+    def document(self, uri: str, title: str, *, open_parts: bool = False) -> ExploreNode:
+        """One document, read to its end."""
+        tally = _Tally(self._parts if open_parts else 0)
+        answer = _read(self._documents, uri, tally)
+        if isinstance(answer, EmptyDocument) and (channel := _CHANNELS.get(title)) is not None:
+            return ExploreNode(uri=uri, title=RULES[channel].title, kind=channel.value, entries=0, octets=0)
+        if not isinstance(answer, DocumentRead):
+            return self.failed(uri, title, str(answer))
+        node = _node(uri, answer, tally)
+        if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
+            node.children = [self.document(part, title) for part in tally.parts]
+            node.left_out = max(tally.count - len(tally.parts), 0)
+        elif open_parts and (listed := _LISTED.get(answer.document.kind)) is not None:
+            node.children = [_child(entry, listed) for entry in tally.entries]
+            node.left_out = max(tally.count - len(tally.entries), 0)
+        return node
+
+    def failed(self, uri: str, title: str, what: str) -> ExploreNode:
+        """A document that cannot be read, and why."""
+        self.has_failed = True
+        return ExploreNode(uri=uri, title=title, fault=what)
+
+
+class _Tally:
+    """Counts the entries of one document."""
+
+    def __init__(self, parts: int) -> None:
+        self._most = min(parts, _MOST_PARTS)
+        self.begin()
+
+    def begin(self) -> None:
+        self.count = 0
+        self.octets: int | None = None
+        self.parts: list[str] = []
+        self.entries: list[Entry] = []
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        self.count += len(entries)
+        if document.kind in _LISTED:
+            self.entries += entries[: max(0, self._most - len(self.entries))]
+        if len(self.parts) < self._most:
+            self.parts += [entry.loc for entry in entries[: self._most - len(self.parts)]]
+        for entry in entries:
+            if entry.length is not None:
+                self.octets = (self.octets or 0) + entry.length
+
+
+def _node(uri: str, answer: DocumentRead, tally: _Tally) -> ExploreNode:
+    document = answer.document
+    lists = document.kind in (Kind.RESOURCE_LIST, Kind.SITEMAP)
+    return ExploreNode(
+        uri=uri,
+        title=RULES[document.kind].title,
+        kind=document.kind.value,
+        entries=answer.count,
+        octets=answer.octets,
+        resource_octets=tally.octets if lists else None,
+        package_octets=tally.octets if document.kind in _DUMPS else None,
+        at=_text(document.at),
+        completed=_text(document.completed),
+        from_=_text(document.from_),
+        until=_text(document.until),
+        warnings=[ExploreWarning(rule, message, count) for rule, message, count in answer.warnings],
+    )
+
+
+def _child(entry: Entry, title: str) -> ExploreNode:
+    """A package as its dump lists it, an archived document as its archive does; it is not opened."""
+    contents = entry.link("contents")
+    return ExploreNode(
+        uri=entry.loc,
+        title=title,
+        octets=entry.length,
+        at=_text(entry.at),
+        completed=_text(entry.completed),
+        from_=_text(entry.from_),
+        until=_text(entry.until),
+        contents=contents.href if contents is not None else None,
+    )
+
+
+def _text(moment: dt.datetime | None) -> str | None:
+    return None if moment is None else format_datetime(moment)
+
+
+_MOST_STATEMENTS = 1_000
+_DEEPEST = 2
+_RELATIONS = (
+    "duplicate", "canonical", "alternate", "describedby", "describes", "profile", "memento", "timegate", "timemap",
+    PATCH, "collection", "via",
+)  # fmt: skip
+"""Relations in the order in which they are told; then all others."""
+
+
+class LinkStatement(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One link: of the resource to `href`, or, with `stated_by`, of that entry to the resource."""
+
+    rel: str
+    href: str
+    stated_by: str | None = None
+    pri: int | None = None
+    type: str | None = None
+    length: int | None = None
+    hash: str | None = None
+    modified: str | None = None
+    encoding: str | None = None
+
+
+class ListedState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one set lists of the resource: the Resource List, or the last change after it."""
+
+    set: str
+    document: str
+    """The list that says so."""
+
+    lastmod: str | None = None
+    length: int | None = None
+    hash: str | None = None
+    type: str | None = None
+    encoding: str | None = None
+    change: str | None = None
+    datetime: str | None = None
+    links: list[LinkStatement] = []
+    stated_elsewhere: list[LinkStatement] = []
+    """Links of other entries to the resource."""
+
+
+class HeldFile(msgspec.Struct, frozen=True):
+    """What a copy holds of the resource."""
+
+    set: str
+    path: str
+    octets: int
+    digest: str | None
+
+
+class ResourceReport(msgspec.Struct, kw_only=True):
+    """What was found. `exit_status` 1: no list has the resource, or something cannot be read."""
+
+    source: str
+    uri: str
+    sets: list[ListedState] = []
+    held: list[HeldFile] = []
+    faults: list[str] = []
+    requests: int = 0
+    exit_status: int = Exit.DONE
+
+
+def view_resource(
+    where: str,
+    uri: str,
+    options: SyncOptions | None = None,
+    *,
+    listener: Listener = silent,
+    transport: Transport | None = None,
+) -> ResourceReport:
+    """What the source at `where` lists of the resource `uri`; `where` may be the folder of a copy, whose source it is.
+
+    Raises SourceFault when there is no ResourceSync, UsageFault when `where` is a folder and no copy.
+    """
+    options = given_options(options)
+    wanted = normalise(uri)
+    url, held = _of_copy(Path(where), wanted) if Path(where).is_dir() else (where, [])
+    report = ResourceReport(source=starting_uri(url), uri=uri, held=held)
+    with open_transport(report.source, options, transport) as wire:
+        documents = Documents(wire, listener, now=utcnow)
+        found, offers = _find(documents, report.source, options, MOST_SETS)
+        report.faults += [f"{place}: {what}" for place, what in found.faults]
+        for offer in offers:
+            state = _SetView(documents, wanted, report.faults).read(offer)
+            if state is not None:
+                report.sets.append(state)
+        report.requests = documents.requests
+    if report.faults or not report.sets:
+        report.exit_status = int(Exit.FINDINGS)
+    return report
+
+
+def _of_copy(root: Path, uri: str) -> tuple[str, list[HeldFile]]:
+    """The source of a copy, and the files that it holds of the resource."""
+    if not (root / FOLDER / "state.sqlite").is_file():
+        raise UsageFault("this folder is no copy", where=str(root), advice="Name a copy, or the address of a source.")
+    with state_copy(DestinationFolder(root)) as database, database.read() as t:
+        url = fact(t, "url")
+        rows = t.rows(
+            "SELECT s.name, r.path, r.size, r.digest FROM resources r JOIN sets s ON s.id = r.set_id"
+            " WHERE r.uri = ? AND r.path IS NOT NULL",
+            (uri,),
+        )
+        held = [HeldFile(name, printable_path(path), size, digest) for name, path, size, digest in rows]
+    if url is None:
+        raise UsageFault("this copy has no source yet", where=str(root), advice="Name the address of the source.")
+    return url, held
+
+
+class _SetView:
+    """Reads the lists of one set, and keeps what they say of one resource."""
+
+    def __init__(self, documents: Documents, uri: str, faults: list[str]) -> None:
+        self._documents = DumpLists(documents)
+        self._uri = uri
+        self._faults = faults
+        self._visited: set[str] = set()
+        self._entry: tuple[str, Entry] | None = None
+        self._others: dict[str, list[LinkStatement]] = {}
+
+    def read(self, offer: Offer) -> ListedState | None:
+        """What the set says of it; None: nothing."""
+        for document in (offer.baseline_document, offer.changes_document):
+            if document is not None:
+                self._read(document, 0)
+        others = [statement for statements in self._others.values() for statement in statements]
+        if self._entry is None:
+            if not others:
+                return None
+            return ListedState(set=offer.name, document="", stated_elsewhere=others)
+        place, entry = self._entry
+        return ListedState(
+            set=offer.name,
+            document=place,
+            lastmod=_text(entry.lastmod),
+            length=entry.length,
+            hash=entry.hash,
+            type=entry.type,
+            encoding=entry.encoding,
+            change=None if entry.change is None else entry.change.value,
+            datetime=_text(entry.datetime),
+            links=sorted(map(_statement, entry.links), key=_rank),
+            stated_elsewhere=sorted(others, key=_rank),
+        )
+
+    def _read(self, uri: str, depth: int) -> None:
+        if uri in self._visited or len(self._visited) >= _MOST_PARTS:
+            return
+        self._visited.add(uri)
+        taken = _Taken(self._uri)
+        answer = _read(self._documents, uri, taken)
+        if not isinstance(answer, DocumentRead):
+            self._faults.append(f"{uri}: {answer}")
+            return
+        if taken.entry is not None:
+            self._entry = (uri, taken.entry)
+        self._others.update(taken.others)
+        for part in taken.parts if depth < _DEEPEST else ():
+            self._read(part, depth + 1)
+
+
+class _Taken:
+    """What one document says: of the resource its last entry; of every other one its links to the resource."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self.begin()
+
+    def begin(self) -> None:
+        self.entry: Entry | None = None
+        self.parts: list[str] = []
+        self.others: dict[str, list[LinkStatement]] = {}
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if RULES[document.kind].root is Root.SITEMAPINDEX:
+            self.parts += [entry.loc for entry in entries[: _MOST_PARTS - len(self.parts)]]
+            return
+        for entry in entries:
+            if entry.loc == self._uri or normalise(entry.loc) == self._uri:
+                self.entry = entry
+            elif entry.links or entry.loc in self.others:
+                said = [_statement(link, entry.loc) for link in entry.links if normalise(link.href) == self._uri]
+                if said or entry.loc in self.others:
+                    self._keep(entry.loc, said)
+
+    def _keep(self, loc: str, said: list[LinkStatement]) -> None:
+        if loc in self.others or len(self.others) < _MOST_STATEMENTS:
+            self.others[loc] = said[:_MOST_STATEMENTS]
+
+
+def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:
+    return LinkStatement(
+        rel=link.rel,
+        href=link.href,
+        stated_by=stated_by,
+        pri=link.pri,
+        type=link.type,
+        length=link.length,
+        hash=link.hash,
+        modified=_text(link.modified),
+        encoding=link.encoding,
+    )
+
+
+def _rank(statement: LinkStatement) -> tuple[int, str, int]:
+    order = _RELATIONS.index(statement.rel) if statement.rel in _RELATIONS else len(_RELATIONS)
+    return order, statement.rel, statement.pri or 999_999

@@ -1,1 +1,0 @@
-"""What `headwater explore` shows: all that a source offers, and one resource with what belongs to it."""
