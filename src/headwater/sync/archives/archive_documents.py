@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
@@ -34,39 +32,73 @@ MOST_HEADS = 500
 """So many documents are looked at whose times the archive does not tell."""
 
 _INDEXES = tuple(kind for kind in Kind if RULES[kind].root is Root.SITEMAPINDEX)
-_OF_CHANGES = (Kind.CHANGE_LIST_ARCHIVE, Kind.CHANGE_DUMP_ARCHIVE)
+_OF_CHANGES = (CHANGE_LIST_ARCHIVE, CHANGE_DUMP_ARCHIVE)
 
 
-class Archive(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive, with the components of its index, lists: each document once."""
+def read_archive(
+    documents: ListDocuments, uri: str, capability: str, objection: Objection
+) -> tuple[ListedDocument, ...]:
+    """Read the archive of this `capability` at `uri` whole, and return what it lists, each document once.
 
-    uri: str
-    kind: Kind
-    """That of the archive itself, whether there was an index or not."""
-
-    documents: tuple[ListedDocument, ...]
-
-
-def read_archive(documents: ListDocuments, uri: str, capability: str, objection: Objection) -> Archive:
-    """Read the archive of this `capability` at `uri` whole. Raises SourceFault where that cannot be done.
-
-    `objection`: what the scope says of an address. Times that the archive does not state are looked up in the heads of
-    MOST_HEADS such documents (RS-ARC-19), of more than that of those with the latest `lastmod`: a gap is one of late
-    changes. One whose times are unknown then is left out.
+    Raises SourceFault where that cannot be done. `objection`: what the scope says of an address. Times that the archive
+    does not state are looked up in the heads of MOST_HEADS such documents (RS-ARC-19), of more than that of those with
+    the latest `lastmod`: a gap is one of late changes. One whose times are unknown then is left out.
     """
     read, entries = _read(documents, _Entries(capability, uri), objection)
-    kind = read.document.kind
     own = {uri, read.final}
-    if kind in _INDEXES:
-        kind = next(one for one in Kind if RULES[one].capability == capability and one not in _INDEXES)
+    if read.document.kind in _INDEXES:
         entries, parts = _components(documents, (uri, read.final), entries, capability, objection)
         own |= parts
-    listed = _Listing(documents, kind, own, objection)
     if len(entries) > MOST_HEADS:
         entries = sorted(entries, key=lambda one: micros(one.lastmod) or 0, reverse=True)
+    heads = _Heads(documents, objection)
+    found: dict[str, ListedDocument | None] = {}
     for entry in entries:
-        listed.take(entry)
-    return Archive(uri=uri, kind=kind, documents=tuple(listed.documents))
+        if entry.loc in own:
+            documents.warn("RS-ARC-13", "an archive lists itself: the entry is left out", entry.loc)
+        elif (refused := objection(entry.loc)) is not None:
+            documents.warn("DST-S12", f"an archived document is left out: {refused}", entry.loc)
+        elif entry.loc not in found:
+            found[entry.loc] = _usable(listed(entry), heads, of_changes=capability in _OF_CHANGES)
+    return tuple(one for one in found.values() if one is not None)
+
+
+def _usable(one: ListedDocument, heads: _Heads, *, of_changes: bool) -> ListedDocument | None:
+    """The document with its times, those of its own head where the archive does not state them; None without any."""
+    if not _is_timed(one, of_changes=of_changes):
+        one = heads.with_times(one)
+    if not _is_timed(one, of_changes=of_changes):
+        what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
+        heads.documents.warn("RS-ARC-26", f"{what}: it is left out", one.uri)
+    elif one.from_ is not None and one.until is not None and one.until < one.from_:
+        heads.documents.warn("RS-TIME-10", "an archived list ends before it begins: it is left out", one.uri)
+    else:
+        return one
+    return None
+
+
+def _is_timed(one: ListedDocument, *, of_changes: bool) -> bool:
+    return (one.from_ is not None and one.until is not None) if of_changes else one.at is not None
+
+
+class _Heads:
+    """The heads of archived documents, as many as may be looked at."""
+
+    def __init__(self, documents: ListDocuments, objection: Objection) -> None:
+        self.documents = documents
+        self._objection = objection
+        self._left = MOST_HEADS
+
+    def with_times(self, one: ListedDocument) -> ListedDocument:
+        """The document with the times of its own head."""
+        if not self._left:
+            return one
+        self._left -= 1
+        try:
+            head = read_head(self.documents, one.uri, self._objection)
+        except SourceFault:
+            return one
+        return one if head is None else _with_times(one.uri, head)
 
 
 def _components(
@@ -142,63 +174,14 @@ def _too_many(uri: str) -> SourceFault:
     return SourceFault(f"an archive of more than {MOST_ARCHIVED:,} documents", where=uri, rule="RS-ARC-25")
 
 
-class _Listing:
-    """What an archive lists, entry by entry."""
-
-    def __init__(self, documents: ListDocuments, kind: Kind, own: set[str], objection: Objection) -> None:
-        self._source = documents
-        self._is_of_changes = kind in _OF_CHANGES
-        self._own = own
-        self._objection = objection
-        self._seen: set[str] = set()
-        self._heads = 0
-        self.documents: list[ListedDocument] = []
-
-    def take(self, entry: Entry) -> None:
-        """Note the next entry, unless it is of no use."""
-        if entry.loc in self._own:
-            self._source.warn("RS-ARC-13", "an archive lists itself: the entry is left out", entry.loc)
-        elif (refused := self._objection(entry.loc)) is not None:
-            self._source.warn("DST-S12", f"an archived document is left out: {refused}", entry.loc)
-        elif entry.loc not in self._seen:
-            self._seen.add(entry.loc)
-            self._note(listed(entry))
-
-    def _note(self, one: ListedDocument) -> None:
-        if not self._is_timed(one):
-            one = self._looked_up(one)
-        if not self._is_timed(one):
-            what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
-            self._source.warn("RS-ARC-26", f"{what}: it is left out", one.uri)
-        elif one.from_ is not None and one.until is not None and one.until < one.from_:
-            self._source.warn("RS-TIME-10", "an archived list ends before it begins: it is left out", one.uri)
-        else:
-            self.documents.append(one)
-
-    def _is_timed(self, one: ListedDocument) -> bool:
-        return (one.from_ is not None and one.until is not None) if self._is_of_changes else one.at is not None
-
-    def _looked_up(self, one: ListedDocument) -> ListedDocument:
-        """The document with the times of its own head."""
-        if self._heads == MOST_HEADS:
-            return one
-        self._heads += 1
-        try:
-            head = read_head(self._source, one.uri, self._objection)
-        except SourceFault:
-            return one
-        return one if head is None else _with_times(one, head)
-
-
 def listed(entry: Entry) -> ListedDocument:
     """A document with the times that an entry tells of it."""
-    return _with_times(ListedDocument(uri=entry.loc), entry)
+    return _with_times(entry.loc, entry)
 
 
-def _with_times(one: ListedDocument, told: Entry | Document) -> ListedDocument:
-    """The document with what an entry or its head tells of its times."""
+def _with_times(uri: str, told: Entry | Document) -> ListedDocument:
     return ListedDocument(
-        uri=one.uri,
+        uri=uri,
         at=micros(told.at),
         completed=micros(told.completed),
         from_=micros(told.from_),
@@ -206,28 +189,21 @@ def _with_times(one: ListedDocument, told: Entry | Document) -> ListedDocument:
     )
 
 
-class ArchivedChanges(msgspec.Struct, frozen=True):
-    """The archive at `uri`, and those of its lists that tell of a gap, oldest first."""
-
-    uri: str
-    lists: Sequence[ListedDocument]
-
-
-def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> ArchivedChanges | None:
-    """The lists of the archive at `uri` that tell of all changes later than `after` and before `begin`.
+def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> list[ListedDocument] | None:
+    """The lists of the archive at `uri` that tell of all changes later than `after` and before `begin`, oldest first.
 
     None where there are none, or not all; then a person is told why.
     """
     documents = context.documents
     try:
-        archive = read_archive(documents, uri, CHANGE_LIST_ARCHIVE, context.scope.objection)
+        archived = read_archive(documents, uri, CHANGE_LIST_ARCHIVE, context.scope.objection)
     except SourceFault as fault:
         documents.warn("RS-ARC-34", f"the Change List Archive cannot be used: {fault.what}", uri)
         return None
-    hole = ToldPeriods.of_lists(archive.documents).hole(after, begin - 1)
+    hole = ToldPeriods.of_lists(archived).hole(after, begin - 1)
     if hole is not None:
         first, last = format_micros(hole[0]), format_micros(hole[1] + 1)
         documents.warn("RS-ARC-19", f"the Change List Archive has nothing of {first} to {last}", uri)
         return None
-    oldest_first = sorted(archive.documents, key=lambda one: (one.from_ or 0, one.until or 0))
-    return ArchivedChanges(uri, touching(oldest_first, after, begin))
+    oldest_first = sorted(archived, key=lambda one: (one.from_ or 0, one.until or 0))
+    return touching(oldest_first, after, begin)

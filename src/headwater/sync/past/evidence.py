@@ -186,7 +186,7 @@ class EvidenceReader:
         if uri is None:
             return ()
         try:
-            return read_archive(context.documents, uri, capability, context.scope.objection).documents
+            return read_archive(context.documents, uri, capability, context.scope.objection)
         except SourceFault as fault:
             self._cannot_read("an archive", uri, fault)
             return ()

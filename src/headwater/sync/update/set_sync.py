@@ -277,11 +277,11 @@ class SetSync:
         found = lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
         if found is None:
             return False
-        self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found.lists):,} archived Change Lists are read", found.uri)
-        with self._set.reading(found.uri, found.lists):
+        self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
+        with self._set.reading(uri, found):
             archived = self._increment.carry_out()
         if archived.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
-            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {archived.reason}", found.uri)
+            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {archived.reason}", uri)
             return False
         self._reading = archived if self._run.options.dry_run else self._increment.carry_out()
         return self._reading.outcome not in _GAPS
