@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_543,
-    "cli": 7_182,
+    "cli": 7_181,
     "copies": 509,
     "datasets": 517,
     "files": 1_226,
@@ -47,7 +47,7 @@ LINES = {
     "source": 5_172,
     "spec": 4_021,
     "storage": 2_354,
-    "sync": 21_938,
+    "sync": 21_806,
     "top": 1_083,
     "transport": 2_359,
     "triplestores": 1_167,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 422
+MOST_MODULES = 420
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

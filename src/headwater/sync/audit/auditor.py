@@ -111,9 +111,7 @@ def _doubts(evidence: Evidence, filled: ListingResult) -> list[str]:
     found = []
     when = format_micros(evidence.moment)
     if evidence.proof is None:
-        hole = evidence.hole()
-        told = f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}" if hole else ""
-        found.append(f"no document of the source tells all that the set had at {when}{told}")
+        found.append(evidence.lack())
     if filled.doubtful:
         which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
         found.append(f"no list tells whether {which} there at {when}, and in which state")

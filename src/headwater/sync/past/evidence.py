@@ -29,7 +29,7 @@ from headwater.sync.lists.position import IndexedList, Position, change_order
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.past.state_at import span_of
-from headwater.sync.source_times import SECOND, last_micros, micros
+from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
 from headwater.sync.state.schema import LISTED
 from headwater.sync.state.set_rows import Offer
 
@@ -115,7 +115,13 @@ class Evidence(msgspec.Struct, kw_only=True):
         moments = [begin for begin, _ in self.coverage.periods] + [one.at for one in self.snapshots]
         return min(moments, default=None)
 
-    def hole(self) -> tuple[int, int] | None:
+    def lack(self) -> str:
+        """The sentence that says what is not told of the moment, where there is no proof."""
+        hole = self._hole()
+        told = f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}" if hole else ""
+        return f"no document of the source tells all that the set had at {format_micros(self.moment)}{told}"
+
+    def _hole(self) -> tuple[int, int] | None:
         """The period without a word that is in the way of the nearest snapshot: after the one, up to the other."""
         holes = [
             hole

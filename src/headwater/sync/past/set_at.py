@@ -119,10 +119,7 @@ class SetAt:
         return True
 
     def _unknown(self, evidence: Evidence) -> Undetermined:
-        hole = evidence.hole()
-        what = f"no document of the source tells all that the set had at {format_micros(evidence.moment)}"
-        if hole is not None:
-            what += f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}"
+        what = evidence.lack()
         if evidence.unread:
             what += f"; not read: {', '.join(evidence.unread[:3])}"
         return Undetermined(what, code="HW-SYN-24", where=self._set.offer.identity, rule="DST-5.1")
