@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.storage.database import Database
-from headwater.storage.database_faults import DatabaseLocked
 from headwater.storage.sqlite.transaction import MOST_SECONDS, BusyWait
 from tests.storage.test_database import V1, add, words
+from tests.support.failing import failing
 
 
 class FakeTime:
@@ -41,7 +41,7 @@ def test_pauses_stay_short_and_the_waiting_ends_in_time(seconds: float) -> None:
 
 def test_a_writer_gets_its_turn_when_another_connection_gives_it_up(tmp_path: Path) -> None:
     with Database(tmp_path / "state.db", V1) as one, Database(tmp_path / "state.db", V1, busy_seconds=0.1) as other:
-        with one.write(), pytest.raises(DatabaseLocked):
+        with one.write(), failing("HW-DB-04"):
             add(other, "too early")
         writer = threading.Thread(target=add, args=(one, "later"))
         with other.write():

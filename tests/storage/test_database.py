@@ -16,15 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.storage.database import Database, Durability, Schema, copy_database
-from headwater.storage.database_faults import (
-    DatabaseClosed,
-    DatabaseFault,
-    DatabaseReadOnly,
-    DatabaseUnreachable,
-    NotADatabase,
-    SchemaTooNew,
-    SchemaTooOld,
-)
+from headwater.storage.database_faults import DatabaseFault, SchemaTooNew, SchemaTooOld
 from headwater.storage.sqlite.transaction import Transaction
 from tests.support.failing import failing
 
@@ -125,7 +117,7 @@ def test_a_reader_sees_one_state_and_waits_for_nobody(database: Database) -> Non
 
 
 def test_a_reader_cannot_write(database: Database) -> None:
-    with database.read() as transaction, pytest.raises(DatabaseReadOnly):
+    with database.read() as transaction, failing("HW-DB-03"):
         transaction.run("DELETE FROM item")
     assert words(database) == ["first"]
 
@@ -137,7 +129,7 @@ def test_rows_end_with_their_transaction(database: Database) -> None:
         unbegun = transaction.rows("SELECT word FROM item")
         next(begun)
     for rows in (begun, unbegun):
-        with pytest.raises(DatabaseClosed):
+        with failing("HW-DB-10"):
             next(rows)
     assert database._lent == set()
 
@@ -169,10 +161,10 @@ def test_close_ends_reads_under_way(database: Database, path: Path) -> None:
         rows = transaction.rows("SELECT word FROM item")
         next(rows)
         database.close()
-        with pytest.raises(DatabaseClosed):
+        with failing("HW-DB-10"):
             next(rows)
     for use in (database.read, database.write):
-        with pytest.raises(DatabaseClosed), use():
+        with failing("HW-DB-10"), use():
             pass
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
 
@@ -198,7 +190,7 @@ def test_close_while_threads_read_and_write(database: Database, path: Path) -> N
     database.close()
     for thread in threads:
         thread.join(timeout=30)
-    assert [type(cause) for cause in ended] == [DatabaseClosed] * 4
+    assert [cause.code for cause in ended] == ["HW-DB-10"] * 4
     assert [file.name for file in path.parent.iterdir()] == ["state.db"]
     with Database(path, V1) as again:
         assert again.check() == []
@@ -366,7 +358,7 @@ def test_a_creation_that_fails_leaves_nothing_in_the_way(path: Path) -> None:
 def test_another_application_mark_is_left_alone(path: Path) -> None:
     Database(path, V1).close()
     before = path.read_bytes()
-    with pytest.raises(NotADatabase, match="another program"):
+    with failing("HW-DB-06", match="another program"):
         Database(path, Schema(MARK + 1, (ONE,)))
     assert path.read_bytes() == before
 
@@ -376,7 +368,7 @@ def test_an_empty_database_that_another_program_has_marked_is_left_alone(path: P
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.executescript(f"PRAGMA application_id = {MARK + 1}; CREATE TABLE t (n); DROP TABLE t;")
     before = path.read_bytes()
-    with pytest.raises(NotADatabase, match="another program"):
+    with failing("HW-DB-06", match="another program"):
         Database(path, V1)
     assert path.read_bytes() == before
 
@@ -442,7 +434,7 @@ def test_who_closes_a_database_while_he_writes_is_told_by_a_fault_of_ours(databa
             transaction.run("DELETE FROM item")
             database.close()
 
-    with pytest.raises(DatabaseClosed):
+    with failing("HW-DB-10"):
         fail()
     with Database(path, V1) as again:
         assert words(again) == ["first"]
@@ -465,7 +457,7 @@ def test_a_query_that_is_refused_is_a_fault_however_it_is_made(database: Databas
 
 
 def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseUnreachable, match="UTF-8"):
+    with failing("HW-DB-07", match="UTF-8"):
         Database(tmp_path / "a\udcff.db", V1)
 
 

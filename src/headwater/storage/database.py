@@ -22,11 +22,11 @@ import apsw
 import msgspec
 
 from headwater.storage.database_faults import (
-    DatabaseClosed,
+    CLOSED,
+    IO_FAULT,
+    NO_DATABASE,
+    UNREACHABLE,
     DatabaseFault,
-    DatabaseIOFault,
-    DatabaseUnreachable,
-    NotADatabase,
     SchemaTooNew,
     SchemaTooOld,
 )
@@ -129,7 +129,7 @@ class Database:
 
     def _written(self, durability: Durability) -> Iterator[Transaction]:
         if self._closed:
-            raise DatabaseClosed("the database was closed", where=str(self.path))
+            raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
         if not self._is_in_place():
             what = "the database was removed or replaced while it was open"
             raise DatabaseFault(what, code="HW-DB-12", where=str(self.path))
@@ -197,7 +197,7 @@ class Database:
     def close(self) -> None:
         """Give up every connection; what was committed is on disk.
 
-        Waits for a transaction that another thread is writing. Reads under way end with `DatabaseClosed`.
+        Waits for a transaction that another thread is writing. Reads under way end with a DatabaseFault (HW-DB-10).
         """
         with self._pool_lock:
             self._closed = True
@@ -225,7 +225,8 @@ class Database:
             return os.stat(self._place)
         except OSError as cause:
             where = str(self.path)
-            raise DatabaseUnreachable(f"the database cannot be opened: {cause.strerror}", where=where) from cause
+            what = f"the database cannot be opened: {cause.strerror}"
+            raise DatabaseFault(what, code=UNREACHABLE, where=where) from cause
 
     def _is_in_place(self) -> bool:
         """Whether the name still leads to the file that is open."""
@@ -283,7 +284,8 @@ class Database:
         mark = self._writer.execute("PRAGMA application_id").fetchall()[0][0]
         self._writer.execute("ROLLBACK")
         if mark != self.schema.application_id and not (empty and mark == 0):
-            raise NotADatabase("the file is the database of another program or purpose", where=str(self.path))
+            what = "the file is the database of another program or purpose"
+            raise DatabaseFault(what, code=NO_DATABASE, where=str(self.path))
 
     def _enter_wal(self) -> None:
         """Set WAL mode once for the file's life; two processes that create the file at once must take turns by hand."""
@@ -297,7 +299,8 @@ class Database:
                     raise
                 time.sleep(_RETRY_SECONDS)
         if mode != "wal":
-            raise DatabaseIOFault("this file system cannot share memory between processes", where=str(self.path))
+            what = "this file system cannot share memory between processes"
+            raise DatabaseFault(what, code=IO_FAULT, where=str(self.path))
 
     def _version(self) -> int:
         with self.read() as transaction:
@@ -317,7 +320,7 @@ class Database:
     def _borrow(self) -> apsw.Connection:
         with self._pool_lock:
             if self._closed:
-                raise DatabaseClosed("the database was closed", where=str(self.path))
+                raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
             connection = self._idle.pop() if self._idle else None
         if connection is None:
             connection = self._connect()

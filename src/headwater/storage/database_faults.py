@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headwater.errors import StoreFault
+
+READ_ONLY: Final = "HW-DB-03"
+NO_DATABASE: Final = "HW-DB-06"
+UNREACHABLE: Final = "HW-DB-07"
+IO_FAULT: Final = "HW-DB-08"
+CLOSED: Final = "HW-DB-10"
+"""Codes of faults that nobody catches by their kind: `messages.txt` tells what they mean."""
 
 
 class DatabaseFault(StoreFault):
@@ -17,42 +26,6 @@ class DatabaseFull(DatabaseFault):
     code = "HW-DB-02"
 
 
-class DatabaseReadOnly(DatabaseFault):
-    """The file, its folder or its file system is not writable."""
-
-    code = "HW-DB-03"
-
-
-class DatabaseLocked(DatabaseFault):
-    """Another process kept the file locked for too long."""
-
-    code = "HW-DB-04"
-
-
-class DatabaseCorrupt(DatabaseFault):
-    """The file's content contradicts itself."""
-
-    code = "HW-DB-05"
-
-
-class NotADatabase(DatabaseFault):
-    """The file is not a database, or it is the database of another program."""
-
-    code = "HW-DB-06"
-
-
-class DatabaseUnreachable(DatabaseFault):
-    """The file cannot be opened or created: no such folder, no permission, a folder in its place."""
-
-    code = "HW-DB-07"
-
-
-class DatabaseIOFault(DatabaseFault):
-    """The operating system could not read, write or lock the file."""
-
-    code = "HW-DB-08"
-
-
 class SchemaTooNew(DatabaseFault):
     """The file was written by a newer version of Headwater."""
 
@@ -63,9 +36,3 @@ class SchemaTooOld(DatabaseFault):
     """An older version of Headwater has written the file, and it is not to be migrated now."""
 
     code = "HW-DB-11"
-
-
-class DatabaseClosed(DatabaseFault):
-    """The database was closed while it was still being read."""
-
-    code = "HW-DB-10"

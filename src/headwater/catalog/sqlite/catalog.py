@@ -366,7 +366,7 @@ class SqliteCatalog:
         return self._database.check()
 
     def close(self) -> None:
-        """Give up connections; what was accepted is on disk. Iterators under way end with `DatabaseClosed`."""
+        """Give up connections; what was accepted is on disk. Iterators under way end with a DatabaseFault."""
         self._database.close()
 
 

@@ -13,15 +13,13 @@ from typing import Any
 import apsw
 
 from headwater.storage.database_faults import (
-    DatabaseClosed,
-    DatabaseCorrupt,
+    CLOSED,
+    IO_FAULT,
+    NO_DATABASE,
+    READ_ONLY,
+    UNREACHABLE,
     DatabaseFault,
     DatabaseFull,
-    DatabaseIOFault,
-    DatabaseLocked,
-    DatabaseReadOnly,
-    DatabaseUnreachable,
-    NotADatabase,
 )
 from headwater.storage.durable import sync_descriptor, sync_folder
 
@@ -65,23 +63,21 @@ _SHARED_OCTETS = 65_536
 def create_file(path: Path) -> None:
     """Make the file when it is not there, for this user only whatever the umask; its companions get the same mode.
 
-    Raises DatabaseReadOnly or DatabaseUnreachable.
+    Raises DatabaseFault.
     """
     try:
         str(path).encode()
     except UnicodeEncodeError as cause:
-        raise DatabaseUnreachable("the path of a database must be valid UTF-8", where=repr(path)) from cause
+        what = "the path of a database must be valid UTF-8"
+        raise DatabaseFault(what, code=UNREACHABLE, where=repr(path)) from cause
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         return
     except OSError as cause:
-        kind = (
-            DatabaseReadOnly
-            if isinstance(cause, PermissionError) or cause.errno == errno.EROFS
-            else DatabaseUnreachable
-        )
-        raise kind(f"the database cannot be created: {cause.strerror}", where=str(path)) from cause
+        is_refused = isinstance(cause, PermissionError) or cause.errno == errno.EROFS
+        code = READ_ONLY if is_refused else UNREACHABLE
+        raise DatabaseFault(f"the database cannot be created: {cause.strerror}", code=code, where=str(path)) from cause
     try:
         os.fchmod(descriptor, 0o600)
         sync_descriptor(descriptor)
@@ -102,20 +98,19 @@ Value = str | int | float | bytes | None
 Values = Sequence[Value] | Mapping[str, Value]
 Row = tuple[Any, ...]
 
-_FAULTS: tuple[tuple[type[apsw.Error], type[DatabaseFault], str], ...] = (
-    (apsw.FullError, DatabaseFull, "the disk is full"),
-    (apsw.ReadOnlyError, DatabaseReadOnly, "the database is read-only"),
-    (apsw.PermissionsError, DatabaseReadOnly, "no permission on the database"),
-    (apsw.BusyError, DatabaseLocked, "the database is locked by another process"),
-    (apsw.LockedError, DatabaseLocked, "the database is locked"),
-    (apsw.CorruptError, DatabaseCorrupt, "the database is corrupt"),
-    (apsw.NotADBError, NotADatabase, "the file is not a database"),
-    (apsw.CantOpenError, DatabaseUnreachable, "the database cannot be opened"),
-    (apsw.IOError, DatabaseIOFault, "the database cannot be read or written"),
-    (apsw.ProtocolError, DatabaseIOFault, "the file system does not lock the database as it must"),
-    (apsw.ConnectionClosedError, DatabaseClosed, "the database was closed"),
-    (apsw.CursorClosedError, DatabaseClosed, "the database was closed"),
-    (apsw.InterruptError, DatabaseClosed, "the database was closed"),
+_FAULTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
+    (apsw.ReadOnlyError, READ_ONLY, "the database is read-only"),
+    (apsw.PermissionsError, READ_ONLY, "no permission on the database"),
+    (apsw.BusyError, "HW-DB-04", "the database is locked by another process"),
+    (apsw.LockedError, "HW-DB-04", "the database is locked"),
+    (apsw.CorruptError, "HW-DB-05", "the database is corrupt"),
+    (apsw.NotADBError, NO_DATABASE, "the file is not a database"),
+    (apsw.CantOpenError, UNREACHABLE, "the database cannot be opened"),
+    (apsw.IOError, IO_FAULT, "the database cannot be read or written"),
+    (apsw.ProtocolError, IO_FAULT, "the file system does not lock the database as it must"),
+    (apsw.ConnectionClosedError, CLOSED, "the database was closed"),
+    (apsw.CursorClosedError, CLOSED, "the database was closed"),
+    (apsw.InterruptError, CLOSED, "the database was closed"),
 )
 
 
@@ -181,7 +176,7 @@ class Transaction:
 
     def _stream(self, start: Any) -> Iterator[Row]:
         if self._ended:
-            raise DatabaseClosed("the transaction has ended", where=str(self._path))
+            raise DatabaseFault("the transaction has ended", code=CLOSED, where=str(self._path))
         cursor: apsw.Cursor | None = None
         try:
             cursor = start()
@@ -205,16 +200,15 @@ class Transaction:
 
 def fault_of(cause: apsw.Error, path: Path) -> DatabaseFault:
     """The fault that says who must act; an unknown one is our own bug and says so."""
-    if isinstance(cause, apsw.IOError) and disk_is_full(path):
-        return DatabaseFull("the disk is full", where=str(path))  # SQLite calls it "not an error"
+    where = str(path)
+    if isinstance(cause, apsw.FullError) or (isinstance(cause, apsw.IOError) and disk_is_full(path)):
+        return DatabaseFull("the disk is full", where=where)  # SQLite calls the latter "not an error"
     if isinstance(cause, apsw.CantOpenError) and path.is_file() and not os.access(path, os.W_OK):
-        return DatabaseReadOnly(f"the database is read-only: {cause}", where=str(path))
-    for kind, fault, what in _FAULTS:
+        return DatabaseFault(f"the database is read-only: {cause}", code=READ_ONLY, where=where)
+    for kind, code, what in _FAULTS:
         if isinstance(cause, kind):
-            return fault(
-                what if fault is DatabaseFull or what.endswith(str(cause)) else f"{what}: {cause}", where=str(path)
-            )
-    return DatabaseFault(f"{type(cause).__name__}: {cause}", where=str(path))
+            return DatabaseFault(what if what.endswith(str(cause)) else f"{what}: {cause}", code=code, where=where)
+    return DatabaseFault(f"{type(cause).__name__}: {cause}", where=where)
 
 
 def rolled_back(connection: apsw.Connection) -> bool:
