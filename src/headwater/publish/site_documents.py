@@ -57,7 +57,6 @@ class SiteDocuments:
         self._first_published = 0
         """So many of the first sets have been found to be published: what one publication costs is no matter of how
         many sets there are."""
-        self._unnamed: set[str] = set()
         self._earlier: frozenset[str] = frozenset()
         """Sets that were named before this run: they stay named while they are published anew."""
         self._looked = False
@@ -70,10 +69,10 @@ class SiteDocuments:
         self._published.add(name)
         if check and not self._is_description_sound(name):
             self._named = None
-        if self._named is None or name not in self._named:
-            self._unnamed.add(name)
-            if self._is_whole() or (self._named is not None and len(self._named) <= NAMED_AT_ONCE):
-                self.publish_site()
+        if self._named is not None and name in self._named:
+            return
+        if self._is_whole() or (self._named is not None and len(self._named) <= NAMED_AT_ONCE):
+            self.publish_site()
 
     def set_incomplete(self, name: str) -> None:
         """The documents of a set are about to be written anew: it counts as unpublished until they are."""
@@ -86,7 +85,6 @@ class SiteDocuments:
         `name_published`: a source that named only some of its sets without need would look as if it had no others.
         """
         with self._lock:
-            unnamed = frozenset(self._unnamed)
             published = self._published_names()
             site = self._site_of(published)
             store_writer = self._store_writer()
@@ -105,7 +103,6 @@ class SiteDocuments:
                     Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}")
                 )
             self._named = frozenset(published)
-            self._unnamed -= unnamed & self._named
         if store_writer.written:
             self._written(tuple(store_writer.written))
         return tuple(store_writer.written)
@@ -125,10 +122,11 @@ class SiteDocuments:
 
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""
+        published = self._published | self._earlier
         if not self._looked and not self.is_site_published():  # what an earlier run has left
-            self._unnamed.update(self._published_names())
+            published.update(self._published_names())
         self._looked = True
-        if self._unnamed:
+        if not published <= (self._named or frozenset()):
             self.publish_site()
 
     def _owns_robots(self) -> bool:
