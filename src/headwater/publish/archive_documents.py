@@ -15,12 +15,10 @@ import msgspec
 from headwater.publish.capabilities import (
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
-    DIGEST,
-    NUMBER,
-    PART,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
     Capability,
+    filled_name,
     part_name,
 )
 from headwater.publish.publication_state import (
@@ -63,15 +61,12 @@ _ROWS: dict[type[Archived], Capability] = {
 def archived_name(set_name: str, one: Archived) -> str:
     """The name of an archived document, or of its index."""
     key = one.key if isinstance(one, ArchivedResourceList | ArchivedResourceDump) else ""
-    pattern = _ROWS[type(one)].others[0].name
-    return f"{set_name}/" + pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, key)
+    return f"{set_name}/{filled_name(_ROWS[type(one)].others[0].name, one.number, key)}"
 
 
 def snapshot_page_name(set_name: str, one: ArchivedResourceList, page: int) -> str:
     """The name of one page of an archived Resource List that has several."""
-    pattern = RESOURCE_LIST_ARCHIVE.others[1].name
-    name = pattern.replace(NUMBER, f"{one.number:05d}").replace(DIGEST, one.key).replace(PART, f"{page:03d}")
-    return f"{set_name}/{name}"
+    return f"{set_name}/{filled_name(RESOURCE_LIST_ARCHIVE.others[1].name, one.number, one.key, page)}"
 
 
 def document_names(set_name: str, one: Archived) -> Iterator[str]:

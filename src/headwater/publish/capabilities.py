@@ -215,4 +215,9 @@ CHANNELS = (CHANGE_CHANNEL, FRAMEWORK_CHANNEL)
 def part_name(capability: Capability, number: int) -> str:
     """The name of one numbered document below the set's folder."""
     assert capability.parts is not None
-    return capability.parts.name.replace(NUMBER, f"{number:05d}")
+    return filled_name(capability.parts.name, number)
+
+
+def filled_name(pattern: str, number: int, digest: str = "", part: int = 0) -> str:
+    """The name of a pattern with a number and the begin of a digest, of a package of a page with its part."""
+    return pattern.replace(NUMBER, f"{number:05d}").replace(PART, f"{part:03d}").replace(DIGEST, digest[:16])

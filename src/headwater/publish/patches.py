@@ -18,7 +18,7 @@ from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault
 from headwater.patches.registry import FORMATS
 from headwater.progress import Notice
-from headwater.publish.capabilities import CHANGE_LIST, DIGEST, NUMBER
+from headwater.publish.capabilities import CHANGE_LIST, DIGEST, filled_name
 from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, StoreWriter
@@ -61,7 +61,7 @@ class PublishedPatch(msgspec.Struct, frozen=True, array_like=True):
     def name(self, set_name: str) -> str:
         """Its name in the store and below the base URL."""
         pattern = next(one.name for one in CHANGE_LIST.others if one.name.endswith(f"{DIGEST}.{self.suffix}"))
-        return f"{set_name}/" + pattern.replace(NUMBER, f"{self.seq:05d}").replace(DIGEST, self.hash[:16])
+        return f"{set_name}/{filled_name(pattern, self.seq, self.hash)}"
 
     def link(self, site: Site, set_name: str, change: Change) -> Link:
         """The link of an entry of a Change List."""

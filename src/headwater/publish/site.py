@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from headwater.publish.capabilities import (
     SITEMAP,
     Capability,
     Channel,
+    filled_name,
     part_name,
 )
 from headwater.publish.link_rules import NO_RULES, ROOM, LinkRules
@@ -241,9 +242,28 @@ def source_description_part_name(number: int) -> str:
     return f"{DESCRIPTION_PARTS}{number:05d}.xml"
 
 
-def capability_list_name(set_name: str) -> str:
-    """The set's Capability List."""
-    return f"{set_name}/{CAPABILITY_LIST.top.name}"
+def _top_name(row: Capability, set_name: str) -> str:
+    return f"{set_name}/{row.top.name}"
+
+
+def _numbered_name(row: Capability, set_name: str, number: int) -> str:
+    return f"{set_name}/{part_name(row, number)}"
+
+
+capability_list_name = partial(_top_name, CAPABILITY_LIST)
+"""The name of the Capability List of a set; so of the other documents."""
+resource_list_name = partial(_top_name, RESOURCE_LIST)
+"""The Resource List, or the index of its pages."""
+resource_page_name = partial(_numbered_name, RESOURCE_LIST)
+"""One page, where there are several."""
+change_list_name = partial(_top_name, CHANGE_LIST)
+"""The Change List, or the index of its segments."""
+change_segment_name = partial(_numbered_name, CHANGE_LIST)
+"""One segment, where there are several; it keeps this name when it is closed."""
+resource_dump_name = partial(_top_name, RESOURCE_DUMP)
+change_dump_name = partial(_top_name, CHANGE_DUMP)
+classic_capability_list_name = partial(_top_name, CLASSIC_CAPABILITY_LIST)
+sitemap_name = partial(_top_name, SITEMAP)
 
 
 def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
@@ -258,66 +278,21 @@ def topic_url(site: Site, set_name: str, channel: Channel) -> str:
     return site.url(f"{set_name}/{channel.name}")
 
 
-def resource_list_name(set_name: str) -> str:
-    """The set's Resource List, or the index of its pages."""
-    return f"{set_name}/{RESOURCE_LIST.top.name}"
-
-
-def resource_page_name(set_name: str, number: int) -> str:
-    """One page, where there are several."""
-    return f"{set_name}/{part_name(RESOURCE_LIST, number)}"
-
-
-def change_list_name(set_name: str) -> str:
-    """The set's Change List, or the index of its segments."""
-    return f"{set_name}/{CHANGE_LIST.top.name}"
-
-
-def change_segment_name(set_name: str, number: int) -> str:
-    """One segment, where there are several; it keeps this name when it is closed."""
-    return f"{set_name}/{part_name(CHANGE_LIST, number)}"
-
-
 def open_change_list_name(set_name: str) -> str:
     """The copy of the open segment that is always at the same place."""
     return f"{set_name}/{CHANGE_LIST.others[0].name}"
 
 
-def resource_dump_name(set_name: str) -> str:
-    """The set's Resource Dump, or the index of several."""
-    return f"{set_name}/{RESOURCE_DUMP.top.name}"
-
-
 def resource_package_names(set_name: str, page: int, part: int, sha256: str) -> tuple[str, str]:
     """A package of resources of a page, and the copy of its manifest, by the SHA-256 of the package."""
-    package, manifest = (
-        one.name.replace(NUMBER, f"{page:05d}").replace(PART, f"{part:03d}").replace(DIGEST, sha256[:16])
-        for one in RESOURCE_DUMP.others
-    )
+    package, manifest = (filled_name(one.name, page, sha256, part) for one in RESOURCE_DUMP.others)
     return f"{set_name}/{package}", f"{set_name}/{manifest}"
-
-
-def change_dump_name(set_name: str) -> str:
-    """The set's Change Dump, or the index of several."""
-    return f"{set_name}/{CHANGE_DUMP.top.name}"
 
 
 def change_package_names(set_name: str, segment: int, sha256: str) -> tuple[str, str]:
     """A package of changes of a segment, and the copy of its manifest, by the SHA-256 of the package."""
-    package, manifest = (
-        one.name.replace(NUMBER, f"{segment:05d}").replace(DIGEST, sha256[:16]) for one in CHANGE_DUMP.others
-    )
+    package, manifest = (filled_name(one.name, segment, sha256) for one in CHANGE_DUMP.others)
     return f"{set_name}/{package}", f"{set_name}/{manifest}"
-
-
-def classic_capability_list_name(set_name: str) -> str:
-    """The set's Capability List for old harvesters."""
-    return f"{set_name}/{CLASSIC_CAPABILITY_LIST.top.name}"
-
-
-def sitemap_name(set_name: str) -> str:
-    """The set's plain Sitemap, or the index of several."""
-    return f"{set_name}/{SITEMAP.top.name}"
 
 
 def offered(settings: SetSettings, *, with_later: bool = True) -> tuple[Capability, ...]:

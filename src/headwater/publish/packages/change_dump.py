@@ -184,7 +184,8 @@ def pack_changes(
     due = next_package(before, found.snapshot.segments, settings, context.clock(), at_once=at_once)
     if due is None:
         return NOTHING_PACKED
-    with closing(packing.package(Change, settings, found, EntryPlace.CHANGE_DUMP_MANIFEST, stop)) as package:
+    package: SpooledPackage[Change] = packing.package(settings, found, EntryPlace.CHANGE_DUMP_MANIFEST, stop)
+    with closing(package):
         names: tuple[str, ...] = ()
         unpacked = _take_changes(package, contents, due, stop)
         if package.packed:

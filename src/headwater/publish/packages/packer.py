@@ -81,9 +81,9 @@ class Packing(NamedTuple):
         return PublishedSet(snapshot, publication) if publication.is_of(self.context.site, settings) else None
 
     def package(
-        self, _row: type[Row], settings: SetSettings, found: PublishedSet, place: EntryPlace, stop: Callable[[], None]
+        self, settings: SetSettings, found: PublishedSet, place: EntryPlace, stop: Callable[[], None]
     ) -> SpooledPackage[Row]:
-        """A new package of such rows; nothing names it yet."""
+        """A new package; nothing names it yet."""
         store_writer = self._writer(found.publication.generation, {})
         return SpooledPackage(self.context, settings, store_writer, self.spool, stop, place)
 

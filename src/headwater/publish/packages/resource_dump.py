@@ -233,7 +233,7 @@ class ResourceDumpPacker:
         absent: dict[str, Absence] = {}
 
         def new_package() -> SpooledPackage[Resource]:
-            return self._packing.package(Resource, settings, found, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
+            return self._packing.package(settings, found, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
 
         def finish() -> None:
             with closing(package):
