@@ -325,10 +325,8 @@ def _needed(catalog: Catalog) -> Iterator[str]:
         dump = decode_publication(state.notes).change_dump
         if dump is None:
             continue
-        after = dump.next_first - 1
-        while rows := catalog.changes(state.name, after, _ROWS_AT_ONCE):
-            yield from (digest for row in rows if (digest := sha256_of(row.metadata.hash)))
-            after = rows[-1].seq
+        changes = changes_between(catalog, state.name, dump.next_first - 1, catalog.state(state.name).last_seq)
+        yield from (digest for row in changes if (digest := sha256_of(row.metadata.hash)))
 
 
 def _patchable(catalog: Catalog) -> Iterator[str]:

@@ -28,6 +28,7 @@ from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at
 from headwater.publish.publication_state import PageRound
 from headwater.publish.rendering import documents
+from headwater.publish.rendering.renderer import changes_between
 from headwater.publish.site import Site
 from headwater.publish.store_writer import read_range, render_document
 from headwater.spec.records import ChangeKind
@@ -87,11 +88,8 @@ def _there_before(catalog: Catalog, order: RenderJob, rows: Iterator[Resource]) 
 
 def _created(catalog: Catalog, order: RenderJob, newest: dict[str, int]) -> set[str]:
     """Which of these, whose last change has this number, were created since the round began."""
-    seq, until, found = order.round.seq, max(newest.values()), set[str]()
-    while seq < until and (changes := catalog.changes(order.name, seq)):
-        found.update(one.uri for one in changes if one.change is ChangeKind.CREATED and one.uri in newest)
-        seq = changes[-1].seq
-    return found
+    changes = changes_between(catalog, order.name, order.round.seq, max(newest.values()))
+    return {one.uri for one in changes if one.change is ChangeKind.CREATED and one.uri in newest}
 
 
 def _linked(added: AddedLinks, rows: Iterable[Resource]) -> Iterable[Resource]:
