@@ -1,4 +1,4 @@
-"""Which attempt comes next for a resource, and that an attempt survives being written down."""
+"""Which attempts are made at a resource, in which order, and that they survive being written down."""
 
 import msgspec
 import pytest
@@ -9,21 +9,20 @@ from headwater.sync.transfer.work_queue import (
     FIRST,
     PAST_CACHES,
     Attempt,
-    LocAttempt,
-    LocPastCachesAttempt,
     MirrorAttempt,
     PlannedFetch,
     Work,
-    encode_attempt,
+    attempts_after,
+    attempts_with_mirrors,
+    encode_attempts,
     may_use_mirrors,
-    next_attempt,
 )
 
 LOC = "http://a.example/r"
 MIRRORS = ["http://b.example/r", "http://c.example/r"]
 
 
-def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
+def work(*attempts: Attempt, length: int | None = 5) -> Work:
     return Work(
         uri=LOC,
         loc=LOC,
@@ -43,52 +42,52 @@ def work(attempt: Attempt = FIRST, *, length: int | None = 5) -> Work:
         tries=None,
         n=1,
         reason=None,
-        attempt_json=encode_attempt(attempt),
+        attempt_json=encode_attempts(attempts),
     )
 
 
-LOC_AFTER_BOTH = LocAttempt(asked=0b11)
+FIRST_MIRROR, SECOND_MIRROR = map(MirrorAttempt, MIRRORS)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "mismatch", "expected"),
+    ("attempts", "mismatch", "expected"),
     [
-        (MirrorAttempt(0), True, MirrorAttempt(1, asked=0b1)),
-        (MirrorAttempt(1, asked=0b1), False, LOC_AFTER_BOTH),
-        (MirrorAttempt(1), False, LocAttempt(asked=0b10)),
-        (LOC_AFTER_BOTH, True, LocPastCachesAttempt(asked=0b11)),
-        (LOC_AFTER_BOTH, False, None),
-        (LocPastCachesAttempt(asked=0b11), True, None),
-        (LocAttempt(asked=0b10), False, MirrorAttempt(0, asked=0b10, is_after_loc=True)),
-        (MirrorAttempt(0, asked=0b10, is_after_loc=True), True, None),
-        (FIRST, True, PAST_CACHES),
-        (FIRST, False, MirrorAttempt(0, is_after_loc=True)),
-        (PAST_CACHES, True, MirrorAttempt(0, is_after_loc=True)),
-        (MirrorAttempt(0, is_after_loc=True), True, MirrorAttempt(1, asked=0b1, is_after_loc=True)),
+        ((FIRST_MIRROR, SECOND_MIRROR, FIRST), True, (SECOND_MIRROR, FIRST)),
+        ((SECOND_MIRROR, FIRST), False, (FIRST,)),
+        ((FIRST,), True, (PAST_CACHES,)),
+        ((FIRST,), False, ()),
+        ((PAST_CACHES,), True, ()),
+        ((FIRST, FIRST_MIRROR), True, (PAST_CACHES, FIRST_MIRROR)),
+        ((FIRST, FIRST_MIRROR), False, (FIRST_MIRROR,)),
+        ((PAST_CACHES, FIRST_MIRROR), True, (FIRST_MIRROR,)),
     ],
 )
-def test_mirrors_then_loc_then_past_caches(attempt: Attempt, mismatch: bool, expected: Attempt | None) -> None:
-    """DST-S2, DST-5.3: only what came from `loc` and was different is asked for again past all caches."""
-    assert next_attempt(work(attempt), mismatch=mismatch, mirrors=True) == expected
+def test_only_loc_is_asked_past_all_caches(
+    attempts: tuple[Attempt, ...], mismatch: bool, expected: tuple[Attempt, ...]
+) -> None:
+    """DST-5.3: where something else came from it; an attempt that has brought nothing is made once."""
+    assert attempts_after(work(*attempts), mismatch=mismatch) == expected
+
+
+def test_mirrors_come_before_what_they_mirror() -> None:
+    """DST-S2; but `loc` comes first where it may say that nothing has changed."""
+    assert attempts_with_mirrors(work()) == (FIRST_MIRROR, SECOND_MIRROR, FIRST)
+    held = msgspec.structs.replace(work(), etag='"1"')
+    assert attempts_with_mirrors(held) == (FIRST, FIRST_MIRROR, SECOND_MIRROR)
 
 
 def test_mirrors_that_do_not_count() -> None:
-    """DST-S2: switched off, or nothing could tell whether they send the resource."""
-    assert next_attempt(work(), mismatch=False, mirrors=False) is None
+    """DST-S2: nothing could tell whether they send the resource."""
     assert not may_use_mirrors(work(length=None), trusted=False)
     assert may_use_mirrors(work(length=None), trusted=True)
     assert may_use_mirrors(work(), trusted=False)
 
 
-@pytest.mark.parametrize("attempt", [FIRST, PAST_CACHES, LOC_AFTER_BOTH, MirrorAttempt(1)])
-def test_an_attempt_is_read_as_it_was_written(attempt: Attempt) -> None:
-    assert work(attempt).attempt == attempt
-
-
-def test_attempts_ask_where_they_say_into_files_of_their_own() -> None:
-    works = [work(attempt) for attempt in (FIRST, PAST_CACHES, MirrorAttempt(0), MirrorAttempt(1))]
-    assert [one.target for one in works] == [LOC, LOC, *MIRRORS]
-    assert len({one.name for one in works}) == 4
+def test_attempts_are_read_as_they_were_written() -> None:
+    attempts = (FIRST_MIRROR, FIRST, PAST_CACHES)
+    assert work(*attempts).attempts == attempts
+    assert [work(one).target for one in attempts] == [MIRRORS[0], LOC, LOC]
+    assert work().attempts == (FIRST,)
 
 
 def test_a_planned_fetch_has_a_column_for_each_field() -> None:

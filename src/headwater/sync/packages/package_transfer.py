@@ -14,11 +14,9 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.packages.package import read_package
-from headwater.progress import Done, Progress
+from headwater.progress import Progress
 from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.filters import Scope
 from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
@@ -28,19 +26,13 @@ from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, Transfer
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import Offer, SetRow
-from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, PlanCounts
+from headwater.sync.transfer.work_queue import PlanCounts
 
 ON_DEMAND, SINGLE = "on demand", "single requests"
 
-_CHUNK = 1_000
 _MOST_FAILED, _MOST_BROKEN = 3, 2
 """So many packages of a dump, in a row, and answers on demand may fail."""
-
-_NEXT = (
-    f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND held IS NULL AND {ELIGIBLE} ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
-)
 
 
 class PackageTransfer:
@@ -89,30 +81,12 @@ class PackageTransfer:
             return []
         ways: list[TransferWay] = []
         try:
-            if self._context.adopt:
-                self._adopt()
             asked = DUMPS if at is None else ()
             ways += [self._by_dump(packages) for one in asked if (packages := self._plan.packages(one))]
             ways += self._by_demand(at)
         finally:
             self._results.flush()
         return [*ways, *self._plan.not_taken]
-
-    def _adopt(self) -> None:
-        """What is there already is not fetched by a package either."""
-        tree, results, last = self._context.tree, self._results, 0
-        assert tree is not None
-        while works := results.take(partial(Transaction.fetch, sql=_NEXT, values=(last,))):
-            last = works[-1].n
-            for work in works:
-                found = adopt_existing(tree, work)
-                if found is None:
-                    results.left(work)
-                    continue
-                self._counts.adopted += 1
-                self._context.each(Done("adopted", work.uri, printable_path(work.path)))
-                results.placed(work, found)
-        results.flush()
 
     def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
         """Place what a way brings, and count it."""

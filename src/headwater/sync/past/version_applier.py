@@ -35,7 +35,15 @@ from headwater.sync.transfer.past_ways import (
 )
 from headwater.sync.transfer.resources import ReceivedContent, ResourceTransfer
 from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
-from headwater.sync.transfer.work_queue import Attempt, PastAttempt, PlanCounts, Work, encode_attempt, octet_limit
+from headwater.sync.transfer.work_queue import (
+    Attempt,
+    PastAttempt,
+    PlanCounts,
+    Work,
+    encode_attempts,
+    octet_limit,
+    past_attempts,
+)
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.set_context import SetContext
 from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
@@ -146,11 +154,11 @@ class VersionTransfer(ResourceTransfer):
         return self.moment if attempt.known.asked_at is None else attempt.known.asked_at
 
     def _go_on(self, work: Work, attempt: PastAttempt, ways: tuple[Way, ...], reason: str, fetched: Fetched) -> None:
-        following = attempt.then(ways) if ways else None
-        if following is None:
-            self._next(work, reason, fetched, mismatch=False)
+        if ways:
+            attempts = (*past_attempts(ways, attempt.known, attempt.doubt), *work.attempts[1:])
+            self._results.again(work, attempts, self._round + 1, work.reason or "")
         else:
-            self._results.again(work, following, self._round + 1, work.reason or "")
+            self._next(work, reason, fetched, mismatch=False)
 
     def _reviewed(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
         """What is newer is not what it was; without a hash a version must say that it is of the moment."""
@@ -183,16 +191,12 @@ class VersionTransfer(ResourceTransfer):
             fetched = msgspec.structs.replace(fetched, headers=kept)
         return super()._place(work, fetched, content, newer=newer)
 
-    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> Attempt | None:
-        attempt = work.attempt
-        if isinstance(attempt, PastAttempt):
-            return attempt.then()
-        other = self._ways.after(work, fetched, mismatch=mismatch, may_repeat=False)
-        if other is not None:
-            return other
+    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
+        others = self._ways.after(work, fetched, mismatch=mismatch, may_repeat=False)
+        if others or isinstance(work.attempt, PastAttempt):
+            return others
         known = KnownOfState(has_hash=bool(digests_of(work.hash)))
-        ways = ways_of(work.loc, work.links, known, tried_loc=True)
-        return PastAttempt(ways, known=known) if ways else None
+        return past_attempts(ways_of(work.loc, work.links, known, tried_loc=True), known)
 
     def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
         """Try the next way; every way that came to nothing is told."""
@@ -205,7 +209,7 @@ class VersionTransfer(ResourceTransfer):
             reason = "another state"
         told = f"{work.reason}; {way}: {reason}" if work.reason else f"{way}: {reason}"
         following = self._after(work, fetched, mismatch=mismatch)
-        if following is not None:
+        if following:
             self._results.again(work, following, self._round + 1, told)
             return
         doubt = attempt.doubt if isinstance(attempt, PastAttempt) else None
@@ -269,6 +273,11 @@ class VersionApplier(Applier):
 
     def bring(self, counts: PlanCounts) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
+        held = self._set
+        transfer = VersionTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).at(
+            self._evidence.moment
+        )
+        transfer.take_what_is_here()
         self._set_apart()
         self._by_patches(counts)
         self._by_demand(counts)
@@ -276,12 +285,9 @@ class VersionApplier(Applier):
         with self._run.database.write() as t:
             gone = self._wanted(t)
             t.run(_BACK)
-            t.many(_PLAN, ((encode_attempt(self._attempt(row)), row.n) for row in gone))
+            t.many(_PLAN, ((encode_attempts(self._attempts(row)), row.n) for row in gone))
+        transfer.take_what_is_here()
         self._by_packages(counts)
-        held, moment = self._set, self._evidence.moment
-        transfer = VersionTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).at(
-            moment
-        )
         try:
             transfer.run()
         finally:
@@ -360,7 +366,7 @@ class VersionApplier(Applier):
         with self._run.database.write() as t:
             return t.one("SELECT 1 FROM temp.work WHERE round = 0 LIMIT 1") is not None
 
-    def _attempt(self, row: _WantedRow) -> PastAttempt:
+    def _attempts(self, row: _WantedRow) -> tuple[Attempt, ...]:
         at = format_micros(self._evidence.moment)
         doubt = None
         if row.state == UNKNOWN:
@@ -372,7 +378,7 @@ class VersionApplier(Applier):
             asked_at = second_before(moment)
         has_hash = bool(digests_of(row.hash))
         known = KnownOfState(row.changed_before, row.changed_after, row.state != UNKNOWN, has_hash, asked_at)
-        return PastAttempt(ways_of(row.loc, row.links, known, tried_loc=False), 0, known, doubt)
+        return past_attempts(ways_of(row.loc, row.links, known, tried_loc=False), known, doubt)
 
 
 def _only(offer: Offer, capability: str, uri: str) -> Offer:

@@ -94,13 +94,14 @@ class Patching:
             self._faults += 1
             self.refusal = str(cause) if is_of_dataset(attempt.step.type) else ""
             return None
-        if attempt.next is not None:
+        is_last = len(work.attempts) == 1
+        if not is_last:
             self._received[work.n] = received
             if result.content is not None:
                 self._tree.write(self._kept_name(work), result.content, None)
             else:
                 self._tree.rename(result.name, self._kept_name(work))
-        self._worked += attempt.next is None
+        self._worked += is_last
         return result
 
     def _applied_to_dataset(self, work: Work, attempt: PatchAttempt, fetched: Fetched, received: int) -> PatchResult:
@@ -110,7 +111,7 @@ class Patching:
         patch = Path(self._temp, f"{work.name}-diff")
         try:
             patch.write_bytes(self._patch(work, attempt, fetched))
-            if attempt.number:
+            if attempt.base is None:
                 base = Path(self._temp, self._kept_name(work))
             else:
                 os.close(self._tree.open(work.path))  # raises where it is no ordinary file
@@ -124,7 +125,7 @@ class Patching:
             raise
         finally:
             patch.unlink(missing_ok=True)
-            if attempt.number:
+            if attempt.base is None:
                 with suppress(OSError):
                     self._tree.discard(self._kept_name(work))
         return PatchResult(None, work.name, octets, attempt.step.result, received)
@@ -158,7 +159,7 @@ class Patching:
 
     def _base(self, work: Work, attempt: PatchAttempt) -> bytes:
         """What the patch is applied to: the copy, if that is what was stored, or what the patch before has made."""
-        if attempt.number:
+        if attempt.base is None:
             name = self._kept_name(work)
             try:
                 return Path(self._temp, name).read_bytes()

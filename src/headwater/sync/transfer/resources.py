@@ -1,7 +1,7 @@
 """The transfer of resources: fetch, verify, place, record; every failure is remembered and stops nothing else.
 
 Rounds. The first asks the mirrors of a resource, or `loc` where it has none; what did not come, or differs, is asked in
-the next one of what `next_attempt` says (DST-5.3, DST-S2).
+the next one of what `attempts_after` says (DST-5.3, DST-S2).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
-from headwater.sync.transfer.result_log import PlacedFile, ResultLog
+from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
 from headwater.sync.transfer.verification import (
     GOOD,
@@ -47,7 +47,7 @@ from headwater.sync.transfer.verification import (
 )
 from headwater.sync.transfer.way_choice import WayChoice, is_conditional, request_headers
 from headwater.sync.transfer.work_queue import (
-    FIRST,
+    COLUMNS,
     Attempt,
     MirrorAttempt,
     PatchAttempt,
@@ -59,6 +59,10 @@ from headwater.transport.access import REFUSED, Presented
 from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
 
 _GOOD = (200, 203)
+_HERE = (
+    f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = 0 AND attempt_json IS NULL"  # noqa: S608
+    f" AND ((held IS NULL AND ?) OR uri IN (SELECT uri FROM temp.aside)) ORDER BY n LIMIT {BATCH}"
+)
 
 
 class ReceivedContent(NamedTuple):
@@ -112,16 +116,26 @@ class ResourceTransfer:
         self._patching = Patching(context.tree, context.temp)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
+    def take_what_is_here(self) -> None:
+        """Place what no request is needed for: files that lie in their places already, and what has come before it was
+        listed (DST-5.3)."""
+        if not self._adopt and not self._unconfirmed.count:
+            return
+        for work in self._results.each(_HERE, int(self._adopt)):
+            if not (self._from_aside(work) or (work.held is None and self._adopted(work))):
+                self._results.left(work)
+        self._results.flush()
+
     def run(self) -> None:
         """Fetch everything that is planned; returns when each row is placed or remembered as failed."""
         results = self._results
+        results.count()
         try:
             while results.has_round(self._round):
                 for fetched in self._transport.many(self._fetches()):
                     self._settle(fetched)
                 results.flush()
                 self._round += 1
-            results.flush()
             self._parts.clean()
         finally:
             self._fixity.close()
@@ -132,15 +146,14 @@ class ResourceTransfer:
         self._listener(Progress("transferring", done, self._results.total, self._counts.octets))
 
     def _fetches(self) -> Iterator[Fetch | None]:
-        return self._ways.in_turn(self._works(), self._fetch)
+        for work in self._works():
+            while (ready := self._ways.ready(work)) is None:
+                yield None
+            yield self._fetch(ready)
 
     def _works(self) -> Iterator[Work]:
         """What is to be fetched in this round."""
         for work in self._results.in_round(self._round):
-            if self._adopt and work.is_first and work.held is None and self._adopted(work):
-                continue
-            if self._unconfirmed.count and work.is_first and self._from_aside(work):
-                continue
             if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
                 work = msgspec.structs.replace(work, attempt_json=None)
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
@@ -151,7 +164,8 @@ class ResourceTransfer:
             yield work
 
     def _adopted(self, work: Work) -> bool:
-        if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
+        """Whether the file in its place is what is listed; then it is recorded."""
+        if not self._adopt or (strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None):
             return False  # neither length nor time say what it says
         found = adopt_existing(self._tree, work)
         if found is None:
@@ -180,9 +194,7 @@ class ResourceTransfer:
         if isinstance(work.attempt, PatchAttempt):
             return self._patching.fetch(work, work.attempt, self._objection)
         wanted = strongest_of(work.hash)
-        headers = (
-            () if work.is_first and not (work.etag or work.last_modified or work.encoding) else request_headers(work)
-        )
+        headers = request_headers(work)
         if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
             headers += self._negotiated  # `loc` is generic (DST-S3)
         return Fetch(
@@ -233,9 +245,9 @@ class ResourceTransfer:
         if result is None:
             why = f" ({self._patching.refusal:.200})" if self._patching.refusal else ""
             self._note(work, "DST-S1", f"a patch was of no use{why}: the resource is fetched whole")
-            self._results.again(work, FIRST, self._round + 1, work.reason or "")
-        elif attempt.next is not None:
-            self._results.again(work, attempt.next, self._round + 1, work.reason or "")
+            self._results.again(work, (), self._round + 1, work.reason or "")
+        elif len(work.attempts) > 1:
+            self._results.again(work, work.attempts[1:], self._round + 1, work.reason or "")
         else:
             octets, nothing_told = result.octets, Fetched(fetched.fetch, status=200)
             if self._place(work, nothing_told, ReceivedContent(result.name, octets, result.digest, result.content)):
@@ -433,15 +445,15 @@ class ResourceTransfer:
 
     def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
         """Try the next way, or remember the failure: that of the source counts before those of mirrors."""
-        attempt = self._after(work, fetched, mismatch=mismatch)
+        attempts = self._after(work, fetched, mismatch=mismatch)
         told = work.reason or (reason if work.attempt.of_source else None)
-        if attempt is None:
-            self._fail(work, told or reason, fetched)
+        if attempts:
+            self._results.again(work, attempts, self._round + 1, told)
         else:
-            self._results.again(work, attempt, self._round + 1, told)
+            self._fail(work, told or reason, fetched)
 
-    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> Attempt | None:
-        """The attempt after the one that came to nothing; None: there is none."""
+    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
+        """The attempts after the one that came to nothing."""
         return self._ways.after(work, fetched, mismatch=mismatch)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:

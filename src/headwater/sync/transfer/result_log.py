@@ -13,9 +13,9 @@ from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow
-from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempt
+from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempts
 
-_BATCH = 1_000
+BATCH = 1_000
 _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
 _NO_ANSWER_BACKOFF_SECONDS = 5
@@ -24,7 +24,7 @@ _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
-_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {_BATCH}"  # noqa: S608
+_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
 
 class PlacedFile(NamedTuple):
@@ -99,7 +99,11 @@ class ResultLog:
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
-        with database.write() as t:
+        self.count()
+
+    def count(self) -> None:
+        """Count what is to be done and what is done."""
+        with self._database.write() as t:
             self.total, self._done, self._last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
@@ -109,8 +113,12 @@ class ResultLog:
 
     def in_round(self, number: int) -> Iterator[Work]:
         """The work of a round, taken some at a time."""
+        return self.each(_NEXT, number)
+
+    def each(self, query: str, *values: int) -> Iterator[Work]:
+        """The work that a query finds, taken some at a time. Its first condition is `n > ?`."""
         last = 0
-        while works := self.take(partial(Transaction.fetch, sql=_NEXT, values=(last, number))):
+        while works := self.take(partial(Transaction.fetch, sql=query, values=(last, *values))):
             last = works[-1].n
             yield from works
 
@@ -157,10 +165,10 @@ class ResultLog:
         self._cleared.append((self._set, work.uri))
         self._count(work)
 
-    def again(self, work: Work, attempt: Attempt, number: int, reason: str | None) -> None:
-        """Another attempt is to be made, in round `number`; `reason`: why the resource itself was asked in vain."""
+    def again(self, work: Work, attempts: tuple[Attempt, ...], number: int, reason: str | None) -> None:
+        """Other attempts are to be made, in round `number`; `reason`: why the resource itself was asked in vain."""
         self._last_round = number
-        self._again.append((encode_attempt(attempt), number, reason, work.n))
+        self._again.append((encode_attempts(attempts), number, reason, work.n))
         self._count(work, done=0)
 
     def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
@@ -181,7 +189,7 @@ class ResultLog:
         self._open[work.intent] -= 1
         self._done += done
         self._waiting += 1
-        if self._waiting >= _BATCH or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
+        if self._waiting >= BATCH or time.monotonic() - self._flushed_at > _BATCH_SECONDS:
             self.flush()
 
     def flush(self) -> None:

@@ -9,7 +9,7 @@ remembered as failed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -21,17 +21,14 @@ from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     PAST_CACHES,
-    WITHHELD_ROUND,
     PlanCounts,
     Work,
-    encode_attempt,
+    encode_attempts,
 )
 from headwater.typed_decoding import from_msgpack
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
 _KEPT_HEADERS = ("etag", "last-modified", "date")
-_WITHHOLD = f"UPDATE temp.work SET round = {WITHHELD_ROUND} WHERE round = 0 AND uri IN (SELECT uri FROM temp.aside)"  # noqa: S608
-_GIVE_BACK = f"UPDATE temp.work SET round = 0 WHERE round = {WITHHELD_ROUND}"  # noqa: S608
 
 
 class UnconfirmedFile(msgspec.Struct, frozen=True):
@@ -92,20 +89,6 @@ class UnconfirmedContent:
         assert tree is not None
         return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
 
-    @contextlib.contextmanager
-    def withheld(self) -> Iterator[None]:
-        """Meanwhile no package brings what is kept: the transfer that follows places it, if it is what is listed."""
-        if not self.count:
-            yield
-            return
-        with self._database.write() as t:
-            t.run(_WITHHOLD)
-        try:
-            yield
-        finally:
-            with self._database.write() as t:
-                t.run(_GIVE_BACK)
-
     def replaces_verified(self, work: Work) -> bool:
         """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""
         if work.held is None:
@@ -128,7 +111,7 @@ class UnconfirmedContent:
                 work.path, work.held, changed_at=work.changed_at, known_at=work.known_at, tries=work.tries
             )
             t.run(ADD_WORK, fetch)
-        t.run("UPDATE temp.work SET attempt_json = ?", (encode_attempt(PAST_CACHES),))
+        t.run("UPDATE temp.work SET attempt_json = ?", (encode_attempts((PAST_CACHES,)),))
 
     def clear(self) -> None:
         """Remove what is left: it stays remembered as failed."""

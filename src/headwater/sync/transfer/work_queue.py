@@ -1,4 +1,4 @@
-"""The work queue of one set (`temp.work`): resources that are to be fetched, and which attempt comes next for each.
+"""The work queue of one set (`temp.work`): resources that are to be fetched, and the attempts at each, in their order.
 
 Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the columns of a listed resource in common
 (`ListedColumns`), in the same order as every query that reads them.
@@ -24,73 +24,35 @@ _ROOM_FOR_GROWTH = 64 << 20
 WAITING_ROUND = -2
 """The round of a row that waits for others to be fetched: none."""
 
-WITHHELD_ROUND = -3
-"""The round of a row that no package is to bring: none, as long as packages are read."""
-
 MOST_MIRRORS_ASKED = 8
 """So many mirrors are asked for one resource in a run: each of them may be one that hangs."""
 
 
 class LocAttempt(msgspec.Struct, frozen=True, tag="loc", omit_defaults=True):
-    """Asks `loc`, conditionally where a copy is held."""
+    """Asks `loc`: conditionally where a copy is held, or past all caches (DST-5.3)."""
 
-    asked: int = 0
-    """The mirrors that were asked before, a bit for each."""
-
+    is_past_caches: bool = False
     of_source: ClassVar[bool] = True
     """Whether the source itself is asked: then its scope holds, and its `Last-Modified` is believed."""
 
-    keeps_parts: ClassVar[bool] = True
-    """Whether a body that breaks off may be gone on with."""
-
-    suffix: ClassVar[str] = "loc"
-
-    def uri(self, loc: str, mirrors: list[str]) -> str:
-        """What is asked for."""
-        return loc
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether a body that breaks off may be gone on with."""
+        return not self.is_past_caches
 
 
-class LocPastCachesAttempt(msgspec.Struct, frozen=True, tag="loc past caches", omit_defaults=True):
-    """Asks `loc` past all caches: what came before was not what is listed (DST-5.3)."""
-
-    asked: int = 0
-    of_source: ClassVar[bool] = True
-    keeps_parts: ClassVar[bool] = False
-    suffix: ClassVar[str] = "fresh"
-
-    def uri(self, loc: str, mirrors: list[str]) -> str:
-        """What is asked for."""
-        return loc
-
-
-class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror", omit_defaults=True):
+class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
     """Asks one of the mirrors (`rel="duplicate"`, DST-S2)."""
 
-    number: int
-    """Which of them, by their `pri`."""
-
-    asked: int = 0
-    is_after_loc: bool = False
-    """Whether `loc` has been asked in vain; else it is the last way that is left."""
-
+    href: str
     of_source: ClassVar[bool] = False
     keeps_parts: ClassVar[bool] = True
 
-    @property
-    def suffix(self) -> str:
-        """What tells its temporary file from those of other attempts."""
-        return f"mirror{self.number}"
-
-    def uri(self, loc: str, mirrors: list[str]) -> str:
-        """What is asked for."""
-        return mirrors[self.number]
-
 
 class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
-    """Asks for an earlier state: the first of these ways, and then the next (RS-REL-08…10)."""
+    """Asks for an earlier state in one way (RS-REL-08…10)."""
 
-    ways: tuple[Way, ...]
-    step: int = 0
+    way: Way
     known: KnownOfState = KnownOfState()
     doubt: str | None = None
     """What nobody can tell of its state then."""
@@ -98,28 +60,19 @@ class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
     keeps_parts: ClassVar[bool] = False
 
     @property
-    def way(self) -> Way:
-        """The one that is next."""
-        return self.ways[0]
+    def href(self) -> str:
+        """What is asked for."""
+        return self.way.href
 
     @property
     def of_source(self) -> bool:
         """A version may be anywhere, as a mirror may; `loc` may not."""
         return self.way.kind in (WayKind.LOC, WayKind.LINKS)
 
-    @property
-    def suffix(self) -> str:
-        """What tells its temporary file from those of other attempts."""
-        return f"past{self.step}"
 
-    def uri(self, loc: str, mirrors: list[str]) -> str:
-        """What is asked for."""
-        return self.way.href
-
-    def then(self, instead: tuple[Way, ...] = ()) -> PastAttempt | None:
-        """The attempt after this one; `instead`: the ways that this one has led to."""
-        ways = (*instead, *self.ways[1:])
-        return PastAttempt(ways, self.step + 1, self.known, self.doubt) if ways else None
+def past_attempts(ways: tuple[Way, ...], known: KnownOfState, doubt: str | None = None) -> tuple[PastAttempt, ...]:
+    """The attempts that go these ways, one after the other."""
+    return tuple(PastAttempt(way, known, doubt) for way in ways)
 
 
 class PatchStep(msgspec.Struct, frozen=True, array_like=True):
@@ -133,53 +86,38 @@ class PatchStep(msgspec.Struct, frozen=True, array_like=True):
     result_length: int | None
 
 
-class PatchAttempt(msgspec.Struct, frozen=True, tag="patch"):
-    """Asks for the patch `number` of those that lead from the copy to what is listed; the first attempt of all."""
+class PatchAttempt(msgspec.Struct, frozen=True, tag="patch", omit_defaults=True):
+    """Asks for one of the patches that lead from the copy to what is listed; they are the first attempts of all."""
 
-    base: str
-    """The digest of the copy that they start from."""
-
-    steps: tuple[PatchStep, ...]
-    number: int = 0
+    step: PatchStep
+    base: str | None = None
+    """The digest of the copy that they start from; None: it starts from what the patch before has made."""
 
     of_source: ClassVar[bool] = True
     keeps_parts: ClassVar[bool] = False
 
     @property
-    def step(self) -> PatchStep:
-        """The patch that is asked for."""
-        return self.steps[self.number]
-
-    @property
-    def next(self) -> PatchAttempt | None:
-        """The patch after it; None when there is none."""
-        return msgspec.structs.replace(self, number=self.number + 1) if self.number + 1 < len(self.steps) else None
-
-    @property
-    def suffix(self) -> str:
-        """What tells its temporary file from those of other attempts."""
-        return f"patch{self.number}"
-
-    def uri(self, loc: str, mirrors: list[str]) -> str:
+    def href(self) -> str:
         """What is asked for."""
         return self.step.href
 
 
-Attempt = LocAttempt | LocPastCachesAttempt | MirrorAttempt | PatchAttempt | PastAttempt
+Attempt = LocAttempt | MirrorAttempt | PatchAttempt | PastAttempt
 """One way to the octets of a resource."""
 
 FIRST = LocAttempt()
-PAST_CACHES = LocPastCachesAttempt()
+PAST_CACHES = LocAttempt(is_past_caches=True)
+_USUAL: tuple[Attempt, ...] = (FIRST,)
 
 
-def encode_attempt(attempt: Attempt) -> str | None:
-    """An attempt as `temp.work` has it; the first one is None."""
-    return None if attempt == FIRST else msgspec.json.encode(attempt).decode()
+def encode_attempts(attempts: tuple[Attempt, ...]) -> str | None:
+    """Attempts as `temp.work` has them; none are None: it is to be asked for as if nothing had been."""
+    return msgspec.json.encode(attempts).decode() if attempts else None
 
 
 @lru_cache(maxsize=64)
-def _decode_attempt(encoded: str) -> Attempt:
-    return from_json(encoded, Attempt)  # type: ignore[no-any-return]  # a union is no type to it
+def _decode_attempts(encoded: str) -> tuple[Attempt, ...]:
+    return from_json(encoded, tuple[Attempt, ...])
 
 
 class PlannedFetch(NamedTuple):
@@ -208,7 +146,7 @@ class PlannedFetch(NamedTuple):
     """How often it has failed in earlier runs; None: it has not."""
 
     attempt_json: str | None = None
-    """The attempt that is made first, where that is not to ask `loc`."""
+    """The attempts in their order, where they are others than to ask its mirrors and `loc`."""
 
 
 ADD_WORK = (
@@ -256,7 +194,7 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
 
 
 class Work(ListedColumns, frozen=True, gc=False):
-    """One row of `temp.work`: a resource to be fetched, and the attempt that is next."""
+    """One row of `temp.work`: a resource to be fetched, and the attempts that are left."""
 
     path: bytes
     held: int | None
@@ -276,19 +214,25 @@ class Work(ListedColumns, frozen=True, gc=False):
         return self.attempt_json is None
 
     @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts that are left, the next one first."""
+        return _USUAL if self.attempt_json is None else _decode_attempts(self.attempt_json)
+
+    @property
     def attempt(self) -> Attempt:
         """The attempt that is next."""
-        return FIRST if self.attempt_json is None else _decode_attempt(self.attempt_json)
+        return self.attempts[0]
 
     @property
     def name(self) -> str:
-        """Its temporary file, of this attempt alone."""
-        return f"{self.n}-{self.attempt.suffix}"
+        """Its temporary file."""
+        return f"{self.n}-content"
 
     @property
     def target(self) -> str:
         """The URI that the next attempt asks for."""
-        return self.loc if self.attempt_json is None else self.attempt.uri(self.loc, mirrors_of(self))
+        attempt = self.attempt
+        return self.loc if isinstance(attempt, LocAttempt) else attempt.href
 
 
 COLUMNS = tuple(name for name in Work.__struct_fields__ if name != "intent")
@@ -304,11 +248,6 @@ def listed_columns(alias: str) -> str:
     return ", ".join((f"{alias}.uri", f"coalesce({alias}.loc, {alias}.uri)", *(f"{alias}.{name}" for name in rest)))
 
 
-def mirrors_of(work: Work) -> list[str]:
-    """The URIs of the mirrors of a resource, best first (DST-S2)."""
-    return [link.href for link in links_of(work.links, "duplicate")]
-
-
 def may_use_mirrors(work: Work, *, trusted: bool) -> bool:
     """Whether the mirrors of a resource count: only what has a hash or a length can be checked (DST-S2).
 
@@ -319,39 +258,21 @@ def may_use_mirrors(work: Work, *, trusted: bool) -> bool:
     return trusted or work.length is not None or bool(digests_of(work.hash))
 
 
-def next_attempt(work: Work, *, mismatch: bool, mirrors: bool) -> Attempt | None:
-    """The attempt after `work.attempt`; None when there is none left (DST-S2, DST-5.3).
+def attempts_with_mirrors(work: Work) -> tuple[Attempt, ...]:
+    """The attempts at a resource: its mirrors, best first (DST-S2), then `loc`; where a copy is held that a 304 may
+    confirm, `loc` is asked before them."""
+    links = links_of(work.links, "duplicate")[:MOST_MIRRORS_ASKED]
+    mirrors = tuple(MirrorAttempt(link.href) for link in links)
+    return (FIRST, *mirrors) if work.etag or work.last_modified else (*mirrors, FIRST)
 
-    Mirrors by their `pri`, then `loc`, then `loc` past all caches where something else came, then mirrors that were
-    passed over before. `mirrors`: whether they count at all (`may_use_mirrors`).
+
+def attempts_after(work: Work, *, mismatch: bool) -> tuple[Attempt, ...]:
+    """The attempts that are left after one that has brought nothing, or something else (`mismatch`).
+
+    What `loc` has sent, and is something else, is asked for once more, past all caches (DST-5.3).
     """
-    tried = work.attempt
-    if isinstance(tried, PastAttempt):
-        return tried.then()
-    if isinstance(tried, PatchAttempt):
-        return FIRST
-    if isinstance(tried, LocAttempt) and mismatch:
-        return LocPastCachesAttempt(tried.asked)
-    if isinstance(tried, MirrorAttempt):
-        asked = tried.asked | 1 << tried.number
-        found = _unasked(work, asked, mirrors=mirrors)
-        if tried.is_after_loc:
-            return None if found is None else MirrorAttempt(found, asked, is_after_loc=True)
-        later = next_mirror(work, asked, tried.number + 1, mirrors=mirrors)
-        return LocAttempt(asked) if later is None else MirrorAttempt(later, asked)
-    found = _unasked(work, tried.asked, mirrors=mirrors)
-    return None if found is None else MirrorAttempt(found, tried.asked, is_after_loc=True)
-
-
-def _unasked(work: Work, asked: int, *, mirrors: bool) -> int | None:
-    return next_mirror(work, asked, 0, mirrors=mirrors)
-
-
-def next_mirror(work: Work, asked: int, first: int, *, mirrors: bool) -> int | None:
-    """The number of the next mirror from `first` on that is not among those `asked`, of which there may be a few."""
-    if not mirrors or asked.bit_count() >= MOST_MIRRORS_ASKED:
-        return None
-    return next((n for n in range(first, len(mirrors_of(work))) if not asked >> n & 1), None)
+    attempt, *rest = work.attempts
+    return (PAST_CACHES, *rest) if mismatch and attempt == FIRST else tuple(rest)
 
 
 def octet_limit(length: int | None, largest: int) -> int:

@@ -281,10 +281,11 @@ class Applier:
         held = self._set
         ordered = stages(self._run.database, held.row.id) if self._run.options.with_metadata else (None,)
         for _ in ordered:
-            with self.unconfirmed.withheld():
-                self._by_packages(counts)
+            transfer = ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection)
+            transfer.take_what_is_here()
+            self._by_packages(counts)
             self._ask_for_pace()
-            ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).run()
+            transfer.run()
 
     def _ask_for_pace(self) -> None:
         """Ask how quickly the source wants to be asked, where that makes a difference and the user does not say it."""

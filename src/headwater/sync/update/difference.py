@@ -28,7 +28,7 @@ from headwater.sync.transfer.work_queue import (
     PatchStep,
     PlanCounts,
     PlannedFetch,
-    encode_attempt,
+    encode_attempts,
     listed_columns,
 )
 from headwater.sync.update.contradictions import ASKED
@@ -65,8 +65,10 @@ class HeldState(NamedTuple):
     is_previous: bool
 
 
-def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection: Objection) -> PatchAttempt | None:
-    """The patches that lead from the copy to the last of these changes; None: it is fetched whole.
+def planned_patches(
+    held: HeldState, pending: Sequence[PendingChange], objection: Objection
+) -> tuple[PatchAttempt, ...]:
+    """The patches that lead from the copy to the last of these changes; none: it is fetched whole.
 
     1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
     2. Each change after it is an update with a hash, and has a patch of a known type within the scope.
@@ -79,19 +81,19 @@ def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection
     steps = [_step(one, objection) for one in changes[start:]]
     found = [one for one in steps if one is not None]
     if not found or len(found) < len(steps):
-        return None
+        return ()
     of_dataset = all(is_of_dataset(one.type) for one in found)
     if held.octets > LARGEST and not of_dataset:
-        return None
+        return ()
     whole = changes[-1].length
     octets = sum(one.length or 0 for one in found)
     is_stated = all(one.length is not None for one in found)
     if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(found) == 1)):
-        return None
+        return ()
     is_fewer = is_stated and octets < held.octets
     if len(found) > MOST_STEPS and not (of_dataset and is_fewer and len(found) * held.octets <= _MOST_WRITTEN):
-        return None
-    return PatchAttempt(base=held.digest, steps=tuple(found))
+        return ()
+    return (PatchAttempt(found[0], held.digest), *map(PatchAttempt, found[1:]))
 
 
 def _is_same(one: PendingChange, other: PendingChange) -> bool:
@@ -470,19 +472,19 @@ class Difference:
             self.counts.updated += 1
             may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there
             ask = may_ask and not row.newer and present
-            patches = self._patches(t, row) if present and self._objection is not None else None
+            patches = self._patches(t, row) if present and self._objection is not None else ()
             fetch = row.planned(
                 path, row.key, changed_at=known, known_at=row.at, tries=row.tries,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
-            yield fetch if patches is None else fetch._replace(attempt_json=encode_attempt(patches))
+            yield fetch._replace(attempt_json=encode_attempts(patches))
 
-    def _patches(self, t: Transaction, row: _ChangedRow) -> PatchAttempt | None:
+    def _patches(self, t: Transaction, row: _ChangedRow) -> tuple[PatchAttempt, ...]:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
         if row.links is None or PATCH not in row.links or None in (row.hash, row.digest):
-            return None
+            return ()
         if row.digest is None or self._objection is None:
-            return None
+            return ()
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
