@@ -23,8 +23,9 @@ MOST_PACKAGES = 100_000
 MOST_COMPONENTS = 10_000
 """Bounds on what is held of one dump."""
 
-_LEAVES = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
-_INDEXES = (Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP_INDEX)
+_DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+_INDEXES = {Kind.RESOURCE_DUMP_INDEX: Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP_INDEX: Kind.CHANGE_DUMP}
+"""What an index is one of."""
 
 
 class ListedPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,6 @@ class ListedPackage(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     length: int | None = None
     hash: str | None = None
-    type: str | None = None
     at: int | None = None
     from_: int | None = None
     until: int | None = None
@@ -47,18 +47,12 @@ class ListedPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DumpRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dump, with the components of its index, said."""
+    """The packages of a dump, with those of the components of its index."""
 
-    uri: str
     kind: Kind
     """`RESOURCE_DUMP` or `CHANGE_DUMP`, whether there was an index or not."""
 
     packages: tuple[ListedPackage, ...]
-    at: int | None = None
-    """The earliest `at` of index and components (AMB-24)."""
-
-    from_: int | None = None
-    until: int | None = None
 
     @property
     def octets(self) -> int | None:
@@ -68,21 +62,18 @@ class DumpRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entries:
-    """Holds the entries of one document (an `EntryConsumer`)."""
+    """Holds the entries of one document, `MOST_PACKAGES` at most (an `EntryConsumer`)."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self.entries: list[Entry] = []
 
     def begin(self) -> None:
         self.entries = []
 
     def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind not in (*_LEAVES, *_INDEXES):
-            raise WrongDocument(f"it is no dump but {document.called}", rule="DST-A7")
         self.entries += entries
-        if len(self.entries) > self._most:
-            raise SourceFault(f"a dump of more than {self._most:,} entries", rule="DST-P6")
+        if len(self.entries) > MOST_PACKAGES:
+            raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", rule="DST-P6")
 
 
 def read_dump(documents: Documents, uri: str, objection: Objection) -> DumpRead:
@@ -90,46 +81,31 @@ def read_dump(documents: Documents, uri: str, objection: Objection) -> DumpRead:
 
     `objection`: what the scope says of documents and redirects.
     """
-    read, entries = _read(documents, uri, objection)
-    document = read.document
-    if document.kind in _LEAVES:
-        return _dump(read.final, document, [document], entries)
-    parts: list[Document] = []
-    packages: list[Entry] = []
-    for component in entries:
-        part, found = _read(documents, component.loc, objection)
-        if part.document.kind not in _LEAVES:
-            raise WrongDocument("an index of dumps in an index of dumps", where=component.loc, rule="RS-RDI-01")
-        parts.append(part.document)
-        packages += found
-        if len(packages) > MOST_PACKAGES:
-            raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", where=uri, rule="DST-P6")
-    return _dump(read.final, document, [document, *parts], packages)
+    consumer = _Entries()
+    kind = _read(documents, uri, consumer, objection)
+    packages = consumer.entries
+    if kind in _INDEXES:
+        if len(packages) > MOST_COMPONENTS:
+            raise SourceFault(f"an index of more than {MOST_COMPONENTS:,} dumps", where=uri, rule="DST-P6")
+        packages = []
+        for component in consumer.entries:
+            part = _Entries()
+            if _read(documents, component.loc, part, objection) not in _DUMPS:
+                raise WrongDocument("an index of dumps in an index of dumps", where=component.loc, rule="RS-RDI-01")
+            packages += part.entries
+            if len(packages) > MOST_PACKAGES:
+                raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", where=uri, rule="DST-P6")
+    return DumpRead(kind=_INDEXES.get(kind, kind), packages=tuple(map(package_of, packages)))
 
 
-def _read(documents: Documents, uri: str, objection: Objection) -> tuple[DocumentRead, list[Entry]]:
-    consumer = _Entries(MOST_PACKAGES)
+def _read(documents: Documents, uri: str, consumer: _Entries, objection: Objection) -> Kind:
+    """Read one document of a dump; its kind."""
     read = documents.read(uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):
         raise Unreachable("the dump that is offered is not there", where=uri, rule="DST-F1")
-    if read.document.kind not in (*_LEAVES, *_INDEXES):
+    if read.document.kind not in (*_DUMPS, *_INDEXES):
         raise WrongDocument(f"it is no dump but {read.document.called}", where=uri, rule="DST-A7")
-    if read.document.kind in _INDEXES and len(consumer.entries) > MOST_COMPONENTS:
-        raise SourceFault(f"an index of more than {MOST_COMPONENTS:,} dumps", where=uri, rule="DST-P6")
-    return read, consumer.entries
-
-
-def _dump(uri: str, head: Document, parts: list[Document], entries: list[Entry]) -> DumpRead:
-    moments = [at for part in parts if (at := _moment(part.at)) is not None]
-    is_changes = head.kind in (Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
-    return DumpRead(
-        uri=uri,
-        kind=Kind.CHANGE_DUMP if is_changes else Kind.RESOURCE_DUMP,
-        packages=tuple(map(package_of, entries)),
-        at=min(moments, default=None),
-        from_=_moment(head.from_),
-        until=_moment(head.until),
-    )
+    return read.document.kind
 
 
 def package_of(entry: Entry) -> ListedPackage:
@@ -139,7 +115,6 @@ def package_of(entry: Entry) -> ListedPackage:
         uri=entry.loc,
         length=entry.length,
         hash=entry.hash,
-        type=entry.type,
         at=_moment(entry.at),
         from_=_moment(entry.from_),
         until=_moment(entry.until),

@@ -177,7 +177,9 @@ class PackageTransfer:
                     with path.open("rb", buffering=1 << 20) as file:
                         package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
                         content = PackageContent(package, None, self._scope, self._warn, failed)
-                        yield from content.blocks(self._results, self._placing)
+                        for block in content.blocks(self._results, self._placing):
+                            yield block
+                            context.transport.advance()  # the next answer comes in meanwhile
                 except SourceFault as fault:
                     failed(fault)
                 if self._failed >= _MOST_BROKEN:
