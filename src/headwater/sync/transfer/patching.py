@@ -7,7 +7,6 @@ fetched whole.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,13 +26,11 @@ _MOST_FAULTS: Final = 20
 
 
 class PatchResult(NamedTuple):
-    """What the patches so far have made: its digest, and how many octets of patches have come for it.
+    """What the patches so far have made: its octets and digest, and how many octets of patches have come for it.
 
-    Its content, or the name of the temporary file that has it.
+    It is in the temporary file of the work.
     """
 
-    content: bytes | None
-    name: str
     octets: int
     digest: str
     received: int
@@ -84,63 +81,58 @@ class Patching:
         """
         received = self._received.pop(work.n, 0) + fetched.octets
         self.refusal = ""
+        made_before = self._made_before(work)
         try:
-            if is_of_dataset(attempt.step.type):
-                result = self._applied_to_dataset(work, attempt, fetched, received)
-            else:
-                content = self._applied(work, attempt, fetched)
-                result = PatchResult(content, work.name, len(content), attempt.step.result, received)
+            patch = self._patch(work, attempt, fetched)
+            apply = self._apply_to_dataset if is_of_dataset(attempt.step.type) else self._apply
+            octets = apply(work, attempt, patch)
         except (PatchRefused, OSError) as cause:
+            self._tree.discard(work.name)
             self._faults += 1
             self.refusal = str(cause) if is_of_dataset(attempt.step.type) else ""
             return None
+        finally:
+            self._tree.discard(made_before)
         is_last = len(work.attempts) == 1
         if not is_last:
             self._received[work.n] = received
-            if result.content is not None:
-                self._tree.write(self._kept_name(work), result.content, None)
-            else:
-                self._tree.rename(result.name, self._kept_name(work))
+            self._tree.rename(work.name, made_before)
         self._worked += is_last
-        return result
+        return PatchResult(octets, attempt.step.result, received)
 
-    def _applied_to_dataset(self, work: Work, attempt: PatchAttempt, fetched: Fetched, received: int) -> PatchResult:
-        """The dataset that a patch makes, in a temporary file: as canonical N-Quads, which the source's has to be."""
+    def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
+        """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
         from headwater.sync.copy.dataset_patching import applied_to_file, check_base  # takes the RDF library along
 
-        patch = Path(self._temp, f"{work.name}-diff")
+        diff = Path(self._temp, f"{work.name}-diff")
         try:
-            patch.write_bytes(self._patch(work, attempt, fetched))
+            diff.write_bytes(patch)
             if attempt.base is None:
-                base = Path(self._temp, self._kept_name(work))
+                base = Path(self._temp, self._made_before(work))
             else:
                 os.close(self._tree.open(work.path))  # raises where it is no ordinary file
                 base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
                 check_base(base, attempt.base)
             step, target = attempt.step, Path(self._temp, work.name)
-            octets = applied_to_file(base, patch, target, step.result, step.result_length)
-        except BaseException:
-            with suppress(OSError):
-                self._tree.discard(work.name)
-            raise
+            return applied_to_file(base, diff, target, step.result, step.result_length)
         finally:
-            patch.unlink(missing_ok=True)
-            if attempt.base is None:
-                with suppress(OSError):
-                    self._tree.discard(self._kept_name(work))
-        return PatchResult(None, work.name, octets, attempt.step.result, received)
+            diff.unlink(missing_ok=True)
 
-    def _applied(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
-        base = self._base(work, attempt)
-        patch = self._patch(work, attempt, fetched)
-        kind = format_of_patch(attempt.step.type)
+    def _apply(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
+        """Make the content that a patch leads to, from the copy, or from what the patch before has made."""
+        tree = self._tree
+        opened = tree.open_temporary(self._made_before(work)) if attempt.base is None else tree.open(work.path)
+        with os.fdopen(opened, "rb") as file:
+            base = file.read(LARGEST + 1)
+        if len(base) > LARGEST or (attempt.base is not None and not _has(base, attempt.base)):
+            raise PatchRefused("the copy is not the state before")
+        kind, step = format_of_patch(attempt.step.type), attempt.step
         if kind is None:
             raise PatchRefused("it is of an unknown type")
         content = kind.apply(base, patch)
-        step = attempt.step
         if not _has(content, step.result) or step.result_length not in (None, len(content)):
             raise PatchRefused("it leads to something else")
-        return content
+        return tree.write(work.name, content, None)[0]
 
     def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
         """The octets of the patch, if they are what its link states."""
@@ -157,23 +149,8 @@ class Patching:
             raise PatchRefused("it is not what its link states")
         return body
 
-    def _base(self, work: Work, attempt: PatchAttempt) -> bytes:
-        """What the patch is applied to: the copy, if that is what was stored, or what the patch before has made."""
-        if attempt.base is None:
-            name = self._kept_name(work)
-            try:
-                return Path(self._temp, name).read_bytes()
-            finally:
-                with suppress(OSError):
-                    self._tree.discard(name)
-        descriptor = self._tree.open(work.path)
-        with os.fdopen(descriptor, "rb") as file:
-            held = file.read(LARGEST + 1)
-        if len(held) > LARGEST or not _has(held, attempt.base):
-            raise PatchRefused("the copy is not the state before")
-        return held
-
-    def _kept_name(self, work: Work) -> str:
+    def _made_before(self, work: Work) -> str:
+        """The temporary file of what the patch before has made."""
         return f"{work.n}-patched"
 
 

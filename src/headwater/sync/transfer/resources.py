@@ -250,7 +250,7 @@ class ResourceTransfer:
             self._results.again(work, work.attempts[1:], self._round + 1, work.reason or "")
         else:
             octets, nothing_told = result.octets, Fetched(fetched.fetch, status=200)
-            if self._place(work, nothing_told, ReceivedContent(result.name, octets, result.digest, result.content)):
+            if self._place(work, nothing_told, ReceivedContent(work.name, octets, result.digest)):
                 self._counts.patched += 1
                 self._counts.octets += result.received - octets
                 self._counts.octets_saved += octets - result.received
