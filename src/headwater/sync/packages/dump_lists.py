@@ -8,8 +8,6 @@ the content comes by the packages, or one by one.
 
 from __future__ import annotations
 
-import datetime as dt
-
 import msgspec
 
 from headwater.errors import SourceFault
@@ -48,11 +46,10 @@ _GONE = (404, 410)
 
 
 class _KnownPackage(msgspec.Struct, frozen=True):
-    """A package as its dump lists it, the head of that dump, and when it was read."""
+    """A package as its dump lists it, and that dump."""
 
     entry: Entry
-    dump: Document
-    read_at: dt.datetime
+    dump: DocumentRead
 
 
 class DumpLists(DocumentsOver[Documents]):
@@ -93,7 +90,7 @@ class DumpLists(DocumentsOver[Documents]):
         if dump.document.kind is Kind.CHANGE_DUMP and entry.from_ is None and entry.until is None:
             head = self._head(entry, objection)
             entry = msgspec.structs.replace(entry, from_=head.from_, until=head.until) if head is not None else entry
-        self._packages[entry.loc] = _KnownPackage(entry, dump.document, dump.read_at)
+        self._packages[entry.loc] = _KnownPackage(entry, dump)
         return msgspec.structs.replace(entry, at=None, completed=None)
 
     def _head(self, entry: Entry, objection: Objection | None) -> Document | None:
@@ -110,7 +107,6 @@ class DumpLists(DocumentsOver[Documents]):
         self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
         # imported here: they take long to load, and most sources offer lists
-        from headwater.sync.packages.package_content import MANIFESTS
         from headwater.sync.packages.package_manifest import read_manifest
 
         package = package_of(known.entry)
@@ -122,7 +118,7 @@ class DumpLists(DocumentsOver[Documents]):
         listed = _ManifestAsList(consumer, known)
         try:
             read = read_manifest(
-                self._documents, package, known.dump.kind, listed, objection=objection or _nothing_against, held=held,
+                self._documents, package, known.dump, listed, objection=objection or _nothing_against, held=held,
                 temp=self._temp,
             )  # fmt: skip
         except PackageUnchanged:
@@ -131,21 +127,10 @@ class DumpLists(DocumentsOver[Documents]):
             if fault.status in _GONE:
                 return MissingDocument(package.uri, fault.status)
             raise
-        validators = validators or read.validators
-        return DocumentRead(
-            uri=package.uri,
-            final=package.uri,
-            document=_list_of(read.document, known),
-            etag=validators.etag,
-            last_modified=validators.last_modified,
-            read_at=known.read_at,
-            count=read.count,
-            skipped=read.skipped,
-            octets=read.octets,
-            moved_to=None,
-            digest=read.digest,
-            own_kind=MANIFESTS[known.dump.kind],
-        )
+        read = msgspec.structs.replace(read, document=_list_of(read.document, known))
+        if validators is None:
+            return read
+        return msgspec.structs.replace(read, etag=validators.etag, last_modified=validators.last_modified)
 
 
 def as_list(document: Document) -> Document:
@@ -155,7 +140,7 @@ def as_list(document: Document) -> Document:
 
 def _list_of(manifest: Document, known: _KnownPackage) -> Document:
     """The head of a manifest as that of a list; what it does not say of its time the dump may say."""
-    entry, dump = known.entry, known.dump
+    entry, dump = known.entry, known.dump.document
     if dump.kind is Kind.RESOURCE_DUMP:
         return msgspec.structs.replace(as_list(manifest), at=manifest.at or entry.at or dump.at)
     return msgspec.structs.replace(

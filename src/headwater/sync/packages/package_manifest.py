@@ -16,6 +16,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.package import read_package
 from headwater.spec.kinds import Kind
+from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer
 from headwater.sync.packages.dump_documents import ListedPackage
@@ -28,106 +29,95 @@ MOST_UNDECIDED = 20_000
 """Entries that come before the root's rs:md, against schema order, and must wait for it."""
 
 
-class ManifestRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest that was read to its end, and what tells this state of its package from another."""
-
-    document: Document
-    count: int
-    skipped: int
-    octets: int
-    """Octets of the package that were fetched for it."""
-
-    digest: str
-    validators: Validators
-
-
 def read_manifest(
     documents: Documents,
     package: ListedPackage,
-    kind: Kind,
+    dump: DocumentRead,
     consumer: EntryConsumer,
     *,
     objection: Objection,
     held: Validators | None = None,
     temp: str | None = None,
-) -> ManifestRead:
-    """Give the entries of the manifest of a package, of a dump of this kind, to `consumer`.
+) -> DocumentRead:
+    """Give the entries of the manifest of a package, which `dump` lists, to `consumer`.
 
     `held`: validators of the package's state that is known. `temp`: a folder in which the package may be kept for the
     transfer that follows. Raises PackageUnchanged where it is still in that state, and a SourceFault where there is no
     manifest to be believed; entries of the copy beside it may have been given all the same, and tell what might be
     there.
     """
-    consumer.begin()
-    beside = None if package.contents is None else _read_beside(documents, package.contents, kind, consumer, objection)
+    kind = MANIFESTS[dump.document.kind]
     with tempfile.TemporaryDirectory(prefix="headwater-") if temp is None else nullcontext(temp) as folder:
         download = PackageDownload(documents.transport, package, folder, objection, held)
         try:
             download.fetch()
-            inside = _read_inside(documents, download, package, kind, None if beside else consumer)
-            if beside is not None and inside.digest != beside:
-                told = "the manifest beside a package differs from the one inside, which counts"
-                documents.warn("DST-P2", told, package.uri)
-                inside = _read_inside(documents, download, package, kind, consumer)
+            document, reader, digest = _read_inside(documents, download.path, package, _Digested(consumer, kind))
             download.remove_if_large()
         except SourceFault:
             download.remove()
+            consumer.begin()
+            _read_beside(documents, package, _Digested(consumer, kind), objection)
             raise
         finally:
             documents.requests += download.requests
             documents.octets += download.octets
-    return inside
+    if _read_beside(documents, package, _Digested(None, kind), objection) not in (None, digest):
+        documents.warn("DST-P2", "the manifest beside a package differs from the one inside, which counts", package.uri)
+    return DocumentRead(
+        uri=package.uri,
+        final=package.uri,
+        document=document,
+        etag=download.validators.etag,
+        last_modified=download.validators.last_modified,
+        read_at=dump.read_at,
+        count=reader.entry_count,
+        skipped=reader.skipped_count,
+        octets=download.octets,
+        moved_to=None,
+        digest=digest,
+        own_kind=kind,
+    )
 
 
-def _read_beside(
-    documents: Documents, uri: str, kind: Kind, consumer: EntryConsumer, objection: Objection
-) -> str | None:
-    """Take the entries of the copy; a digest of them, or None where it cannot be read as a manifest of its kind."""
-    entries = _Digested(consumer, MANIFESTS[kind])
-    try:
-        read = documents.read(uri, entries, objection=objection)
-    except SourceFault as fault:
-        documents.warn("DST-P2", f"the manifest beside a package cannot be read: {fault.what}", uri)
-        consumer.begin()
+def _read_beside(documents: Documents, package: ListedPackage, entries: _Digested, objection: Objection) -> str | None:
+    """Take the entries of the copy beside a package; a digest of them, or None where there is none to be read."""
+    if package.contents is None:
         return None
-    if not isinstance(read, DocumentRead) or read.document.kind is not MANIFESTS[kind]:
-        documents.warn("DST-P2", "there is no manifest beside a package, where its dump says", uri)
-        consumer.begin()
+    try:
+        read = documents.read(package.contents, entries, objection=objection)
+    except SourceFault as fault:
+        documents.warn("DST-P2", f"the manifest beside a package cannot be read: {fault.what}", package.contents)
+        entries.begin()
+        return None
+    if not isinstance(read, DocumentRead) or read.document.kind is not entries.kind:
+        documents.warn("DST-P2", "there is no manifest beside a package, where its dump says", package.contents)
+        entries.begin()
         return None
     return entries.digest(read.document)
 
 
 def _read_inside(
-    documents: Documents, download: PackageDownload, listed: ListedPackage, kind: Kind, consumer: EntryConsumer | None
-) -> ManifestRead:
-    """Take the entries of the manifest inside; without a consumer, only digest them. Raises BadPackage."""
-    digested = _Digested(consumer, MANIFESTS[kind])
+    documents: Documents, path: str, listed: ListedPackage, digested: _Digested
+) -> tuple[Document, Reader, str]:
+    """Take the entries of the manifest inside: its head, the reader that has counted them, their digest.
+
+    Raises BadPackage.
+    """
     digested.begin()
     waiting: list[Entry] = []
-    try:
-        with open(download.path, "rb") as file:
-            package = read_package(file, kind=MANIFESTS[kind], base_uri=listed.uri)
-            for entries in package.listed():
-                waiting += entries
-                if package.document is not None:
-                    digested.take(package.document, waiting)
-                    waiting = []
-                elif len(waiting) > MOST_UNDECIDED:
-                    raise SourceFault("the root's rs:md comes after too many entries", rule="AMB-04")
-    except SourceFault:
-        digested.begin()
-        raise
+    with open(path, "rb") as file:
+        package = read_package(file, kind=digested.kind, base_uri=listed.uri)
+        for entries in package.listed():
+            waiting += entries
+            if package.document is not None:
+                digested.take(package.document, waiting)
+                waiting = []
+            elif len(waiting) > MOST_UNDECIDED:
+                raise SourceFault("the root's rs:md comes after too many entries", rule="AMB-04")
     document = package.document
     assert document is not None
     tell_moments(documents.warn, listed, document)
-    return ManifestRead(
-        document=document,
-        count=package.reader.entry_count,
-        skipped=package.reader.skipped_count,
-        octets=download.octets,
-        digest=digested.digest(document),
-        validators=download.validators,
-    )
+    return document, package.reader, digested.digest(document)
 
 
 class _Digested:
@@ -135,7 +125,7 @@ class _Digested:
 
     def __init__(self, consumer: EntryConsumer | None, kind: Kind) -> None:
         self._consumer = consumer
-        self._kind = kind
+        self.kind = kind
         self._digest = blake2b(digest_size=16)
 
     def begin(self) -> None:
@@ -144,7 +134,7 @@ class _Digested:
             self._consumer.begin()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind is not self._kind:
+        if document.kind is not self.kind:
             return  # told when it has been read
         self._digest.update(_LINES.encode_lines([_listed(entry) for entry in entries]))
         if self._consumer is not None:
