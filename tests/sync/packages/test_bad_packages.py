@@ -131,6 +131,15 @@ def test_dst_p7_a_manifest_of_another_kind_makes_the_package_unusable(dumps: Dum
     assert is_whole(dumps, dest, "DST-P7") == 0
 
 
+def test_dst_p6_a_manifest_with_no_end_of_entries_is_not_held(
+    dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them may name one member: members are bounded by themselves."""
+    monkeypatch.setattr("headwater.sync.packages.package_content.MOST_STATED_OCTETS", 1_000)
+    serve(dumps, dumps.package())
+    assert is_whole(dumps, dest, "DST-P6") == 0
+
+
 def test_dst_p8_another_at_than_the_dump_gives_is_told(dumps: Dumps, dest: Path) -> None:
     serve(dumps, dumps.package(), at=at(3))
     assert is_whole(dumps, dest, "DST-P8") == COUNT + 1

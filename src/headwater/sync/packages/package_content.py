@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.packages.faults import BadPackage
+from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
 from headwater.packages.zip_directory import ZipMember, is_small
 from headwater.packages.zip_format import STORED
@@ -43,6 +43,13 @@ MANIFESTS = {
 _CHUNK = 2_000
 """So many files are noted as about to be placed at a time: each note waits for the disk, and a run after a kill looks
 at them all."""
+
+MOST_STATED_OCTETS = 1 << 28
+"""What the entries of one manifest may take in memory (DST-P6): that of a million usual ones, whose members are in
+memory too."""
+
+_STATED_OCTETS = 160
+"""What one of them takes beside its URI and hash."""
 
 _WANTED = (
     f"SELECT {', '.join(f'w.{name}' for name in COLUMNS)} FROM json_each(?) u CROSS JOIN temp.work w"  # noqa: S608
@@ -110,9 +117,10 @@ class PackageContent:
             tell_moments(warn, listed, package.document)
             self._tell_problems(warn, listed)
 
-    def _read(self, uris: EntryFilter) -> dict[str, tuple[StatedMember, ...]]:
+    def _read(self, uris: EntryFilter) -> dict[str, list[StatedMember]]:
         """What the manifest says of each resource, in its order."""
-        states: dict[str, tuple[StatedMember, ...]] = {}
+        states: dict[str, list[StatedMember]] = {}
+        octets = 0
         at: int | None = None
         for packaged in self._package.entries():
             if at is None:
@@ -124,7 +132,10 @@ class PackageContent:
                 moment = at if entry.datetime is None else _micros(entry.datetime)
                 uri = uris.uri(entry.loc)
                 stated = StatedMember(member, entry.hash, entry.length, _micros(entry.lastmod), moment)
-                states[uri] = (*states.get(uri, ()), stated)
+                states.setdefault(uri, []).append(stated)
+                octets += _STATED_OCTETS + len(uri) + len(entry.hash or "")
+                if octets > MOST_STATED_OCTETS:
+                    raise PackageTooLarge(f"its manifest has more than {len(states):,} entries, and no room for them")
         return states
 
     def _tell_problems(self, warn: Warn, listed: ListedPackage) -> None:
