@@ -259,10 +259,6 @@ class Transport:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
         self._queue.keep_pace(uri, seconds)
 
-    def advance(self) -> None:
-        """Let what is under way go on, without waiting for it: for who is busy with what has come."""
-        self._send()
-
     def one(self, fetch: Fetch) -> Fetched:
         """Fetch one thing and wait for it."""
         return next(self.many((fetch,)))

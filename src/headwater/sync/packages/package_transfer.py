@@ -177,9 +177,7 @@ class PackageTransfer:
                     with path.open("rb", buffering=1 << 20) as file:
                         package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
                         content = PackageContent(package, None, self._scope, self._warn, failed)
-                        for block in content.blocks(self._results, self._placing):
-                            yield block
-                            context.transport.advance()  # the next answer comes in meanwhile
+                        yield from content.blocks(self._results, self._placing)
                 except SourceFault as fault:
                     failed(fault)
                 if self._failed >= _MOST_BROKEN:
