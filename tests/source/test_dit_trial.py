@@ -260,16 +260,21 @@ def without_corrections(told: list[Change], done: list[str]) -> list[str]:
     Such a change came before its resource: it states no digest, or the one that was stated before it.
     """
     left = list[str]()
-    surplus = len(told) - len(done)
+    surplus = Counter(places_of_updates([one.change.value for one in told]))
+    surplus.subtract(places_of_updates(done))
     for place, one in enumerate(told):
         before, last = ([None] * 2 + [other.metadata.hash for other in told[:place]])[-2:]
-        is_correction = one.change.value == "updated" and place > 0 and last in (None, before)
-        expected = done[len(left)] if len(left) < len(done) else ""
-        if surplus > 0 and is_correction and told[place - 1].change.value != "deleted" and one.change.value != expected:
-            surplus -= 1
+        run = sum(other.change.value != "updated" for other in told[:place])
+        if one.change.value == "updated" and place > 0 and last in (None, before) and surplus[run] > 0:
+            surplus[run] -= 1
         else:
             left.append(one.change.value)
     return left
+
+
+def places_of_updates(kinds: list[str]) -> list[int]:
+    """For each `updated`, how many other changes come before it."""
+    return [sum(other != "updated" for other in kinds[:place]) for place, kind in enumerate(kinds) if kind == "updated"]
 
 
 def by_uri(pairs: Any) -> list[tuple[str, list[Any]]]:
