@@ -21,13 +21,11 @@ from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import EntryFilter, ListContext
 from headwater.sync.lists.position import (
-    Close,
     IndexedList,
     Interval,
     Position,
     ReadList,
     advance,
-    change_order,
     closedness,
     is_gap,
     is_past,
@@ -252,7 +250,7 @@ class ChangeListReader:
             return False
         with self._database.read() as t:
             held = None if self._fresh else validators(t, self._set_id, told.uri)
-        staged = self._staging(told.uri, whole=False)
+        staged = self._staging(told.uri)
         try:
             answer = self._documents.read(told.uri, staged, held, objection=self._scope.objection)
         except SourceFault:
@@ -263,8 +261,8 @@ class ChangeListReader:
             return False
         return self._is_elsewhere(answer, staged)
 
-    def _staging(self, uri: str, *, whole: bool) -> ChangeListStaging:
-        return ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri, whole=whole)
+    def _staging(self, uri: str) -> ChangeListStaging:
+        return ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri)
 
     def _check_reading_on(self) -> None:
         """Lists that are all others than before have to tell of the last changes that were done."""
@@ -299,7 +297,7 @@ class ChangeListReader:
         """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
         with self._database.read() as t:
             held = validators(t, self._set_id, uri)
-        staged = self._staging(uri, whole=self._pending)
+        staged = self._staging(uri)
         staged.may_have_rows = self._in_vain
         try:
             answer = self._documents.read(
@@ -499,7 +497,6 @@ class ChangeListReader:
             pending = set(passed.pending)
             with self._database.write() as t:
                 staged.mark(t, passed.intervals, pending)
-                staged.drop_done(t)
             self._pending = self._pending or bool(pending)
         reading.position = passed.position
         self._promised = passed.position.closed_at if passed.position.open else None
@@ -535,11 +532,11 @@ class _Evaluation(msgspec.Struct, frozen=True):
 def _evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, reached: Position) -> _Evaluation:
     """Judge one list by the position with which the reading began. `reached`: what the lists before it have brought."""
     document = answer.document
-    from_, until, times = micros(document.from_), micros(document.until), staged.times()
+    from_, until, times = micros(document.from_), micros(document.until), staged.stated.times
     stated = max((one.low for one in times if one.low is not None), default=None)
     clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
-    order = change_order(times, staged.style, staged.begins(from_, start.time), until, clock)
-    intervals, remarks = order.intervals, list(order.remarks)
+    order = staged.stated.changes(staged.begins(from_, start.time), clock)
+    intervals, remarks = order.intervals, list(order.remarks())
     begins = None if document.from_ is None else last_micros(document.from_)
     again = told_again(start, answer.uri, from_, begins)
     done = staged.print.done if start.lists else None
@@ -549,11 +546,11 @@ def _evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, 
             if stated is not None and is_past(stated, start.done_until):
                 intervals[n] = Interval(stated, stated, exact=True)
     pending = list(unprocessed(intervals, staged.marks, start, done, again))
-    close, remark = closedness(from_, until, _newest(document, intervals, until), clock)
+    is_closed, remark = closedness(from_, until, _newest(document, intervals, until), clock)
     if remark:
         remarks.append(("DST-C7", remark))
     time, at_time = advance(reached, intervals, staged.marks)
-    if close is Close.CLOSED and until is not None and (time is None or until > time):
+    if is_closed and until is not None and (time is None or until > time):
         time, at_time = until, {}
     position = Position(
         time=time,
@@ -562,10 +559,10 @@ def _evaluate(answer: DocumentRead, staged: ChangeListStaging, start: Position, 
         list_from=from_,
         count=staged.print.count,
         fingerprint=staged.print.hexdigest(),
-        open=close is not Close.CLOSED,
+        open=not is_closed,
         closed_at=until,
         others=_others(reached, answer.uri, from_, time, has_entries=staged.print.count > 0),
-        told=told_until(start, reached, _latest(intervals, from_, until if close is Close.CLOSED else None), time),
+        told=told_until(start, reached, _latest(intervals, from_, until if is_closed else None), time),
     )
     at_t = Interval(start.time, start.time, exact=True)  # of T itself a list may tell what a baseline has
     first = next((n for n in pending if done is not None or intervals[n] != at_t), None)

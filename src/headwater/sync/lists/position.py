@@ -12,7 +12,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND
+from headwater.spec.records import Entry
+from headwater.spec.times import Coarse
+from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND, last_micros, micros
 
 
 class ReadList(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +82,11 @@ class Times(msgspec.Struct, frozen=True, gc=False):
     high: int | None = None
     lastmod: int | None = None
 
+    @property
+    def precise(self) -> int | None:
+        """The change time, if it is no coarse one."""
+        return self.low if self.low == self.high else None
+
 
 class Interval(msgspec.Struct, frozen=True, gc=False):
     """The effective time of an entry: known (`exact`), or somewhere between `low` and `high` (DST-5.2)."""
@@ -133,9 +140,42 @@ class ChangeTimes(msgspec.Struct, frozen=True):
     `odd`: the ordinals whose stated time cannot be right; `fallen`: those of them that are earlier than one before.
     """
 
+    style: Style
     intervals: list[Interval]
     odd: list[int]
     fallen: list[int]
+
+    def remarks(self) -> Iterator[tuple[str, str]]:
+        """What is odd about the times: the rule, and a sentence."""
+        if self.odd:
+            told = "1 change has" if len(self.odd) == 1 else f"{len(self.odd):,} changes have"
+            yield "DST-C9", f"{told} a time that cannot be right"
+        if self.style is Style.NONE and self.intervals:
+            yield "AMB-17", "changes without a time: their place in the list decides"
+
+
+class StatedTimes:
+    """Collects the times that the entries of one Change List state, and tells when each change was (RS-CL-05)."""
+
+    def __init__(self, from_: int | None = None, until: int | None = None) -> None:
+        self._style = Style10(from_, until)
+        self._until = until
+        self.times: list[Times] = []
+        """The times of each entry, in document order."""
+
+    def see(self, entry: Entry) -> Times:
+        """Take the next entry; returns its times."""
+        low = high = micros(entry.datetime)
+        if isinstance(entry.datetime, Coarse):
+            high = last_micros(entry.datetime)
+        times = Times(low, high, micros(entry.lastmod))
+        self._style.see(times)
+        self.times.append(times)
+        return times
+
+    def changes(self, from_: int | None, clock: int) -> ChangeTimes:
+        """When each change was, in a list that begins at `from_` and was read at `clock`."""
+        return effective(self.times, self._style.style(), from_, self._until, clock)
 
 
 def effective(times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
@@ -167,30 +207,7 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
         if span is not None and begins is not None:
             newest = max(newest, begins) if newest is not None else begins
         stated.append(span)
-    return ChangeTimes(_bounded(stated, from_, until, read_at), odd, fallen)
-
-
-class ChangeOrder(msgspec.Struct, frozen=True):
-    """The times of all entries, which of them fall, and what of it is odd."""
-
-    intervals: list[Interval]
-    fallen: list[int]
-    remarks: list[tuple[str, str]]
-
-
-def change_order(
-    times: Sequence[Times], style10: Style10 | None, from_: int | None, until: int | None, clock: int
-) -> ChangeOrder:
-    """Find out when each change was (RS-CL-05)."""
-    style = style10.style() if style10 else Style.NONE
-    found = effective(times, style, from_, until, clock)
-    remarks = []
-    if found.odd:
-        told = "1 change has" if len(found.odd) == 1 else f"{len(found.odd):,} changes have"
-        remarks.append(("DST-C9", f"{told} a time that cannot be right"))
-    if style is Style.NONE and times:
-        remarks.append(("AMB-17", "changes without a time: their place in the list decides"))
-    return ChangeOrder(found.intervals, found.fallen, remarks)
+    return ChangeTimes(style, _bounded(stated, from_, until, read_at), odd, fallen)
 
 
 def _stated(entry: Times, style: Style) -> tuple[int, int] | None:
@@ -396,25 +413,17 @@ def is_gap(from_: int | None, since: int | None) -> bool:
     return from_ is not None and since is not None and from_ > since
 
 
-class Close(Enum):
-    """What the `until` of a list means (DST-5.4)."""
-
-    OPEN = "open"
-    CLOSED = "closed"
-    DOUBTFUL = "doubtful"
-
-
-def closedness(from_: int | None, until: int | None, newest: int | None, read_at: int) -> tuple[Close, str | None]:
-    """Whether a list is closed, and what is odd about it (DST-C7)."""
+def closedness(from_: int | None, until: int | None, newest: int | None, read_at: int) -> tuple[bool, str | None]:
+    """Whether a list is closed (DST-5.4), and why its `until` is in doubt, which leaves it open (DST-C7)."""
     if until is None:
-        return Close.OPEN, None
+        return False, None
     if until > read_at + SLACK:
-        return Close.DOUBTFUL, "`until` lies in the future"
+        return False, "`until` lies in the future"
     if from_ is not None and until < from_:
-        return Close.DOUBTFUL, "`until` is earlier than `from`"
+        return False, "`until` is earlier than `from`"
     if newest is not None and newest > until:
-        return Close.DOUBTFUL, "an entry is later than `until`"
-    return Close.CLOSED, None
+        return False, "an entry is later than `until`"
+    return True, None
 
 
 SLACK = 5_000_000

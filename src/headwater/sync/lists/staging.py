@@ -10,10 +10,9 @@ from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
 from headwater.progress import Progress
 from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Document, Entry
-from headwater.spec.times import Coarse
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
-from headwater.sync.lists.position import IndexedList, Interval, Position, Style10, Times, is_past, kept_bound, mark_of
+from headwater.sync.lists.position import IndexedList, Interval, Position, StatedTimes, kept_bound, mark_of
 from headwater.sync.lists.reading_on import ChangeListFingerprint
 from headwater.sync.source_times import last_micros, micros
 
@@ -22,7 +21,6 @@ _INSERT = (
     f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
 )
 _MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
-_DROP_DONE = "DELETE FROM temp.changed WHERE list = ? AND ordinal < ? AND NOT pending"
 _MOST_LISTS = 100_000
 _NONE = -(1 << 62)
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
@@ -31,25 +29,14 @@ _DIFF = N_QUADS_DIFF.rpartition(".")[2]
 class ChangeListStaging:
     """Stages one document: of a Change List the times and the mark of every entry are kept here.
 
-    From the first one on that may be new they have rows: with a change that is done again later ones of the same
-    resource are too.
+    Entries get rows, but for those at the front of a list that was read before: they are done, or the list is not
+    followed (DST-C10).
     """
 
     def __init__(
-        self,
-        context: ListContext,
-        intake: EntryFilter,
-        position: Position,
-        before: Position,
-        number: int,
-        uri: str,
-        *,
-        whole: bool,
+        self, context: ListContext, intake: EntryFilter, position: Position, before: Position, number: int, uri: str
     ) -> None:
-        """`position`: from where changes are read; `before`: how far the copy was, where they are read again.
-
-        `whole`: every entry gets its row, because a list before has changes that are to be done.
-        """
+        """`position`: from where changes are read; `before`: how far the copy was, where they are read again."""
         self._database = context.database
         self._listener = context.listener
         self._intake = intake
@@ -57,7 +44,6 @@ class ChangeListStaging:
         self._before = before
         self._number = number
         self._uri = uri
-        self._whole = whole
         self.may_have_rows = False
         """Whether there may be rows of this number: of an earlier try, or of a document that was read in vain."""
 
@@ -68,15 +54,9 @@ class ChangeListStaging:
         self.marks: list[str] = []
         self.rows = array("q")
         self.print = ChangeListFingerprint(self._before, self._uri, None)
-        self.style: Style10 | None = None
-        self._lows = array("q")
-        self._highs = array("q")
-        self._lastmods = array("q")
-        self._newest = _NONE
-        self._from: int | None = None
+        self.stated = StatedTimes()
         self._of_dataset = False
         self._first: ChangeKind | None = None
-        self._any_open = self._whole
 
     def begin(self) -> None:
         """Forget what an earlier try has brought."""
@@ -101,10 +81,9 @@ class ChangeListStaging:
             self.parts.append(IndexedList(entry.loc, micros(entry.from_), until))
 
     def _take_changes(self, document: Document, entries: list[Entry]) -> None:
-        if self.style is None:
-            from_, until = micros(document.from_), micros(document.until)
-            self.style = Style10(from_, until)
-            self._from = from_
+        if not self.marks:
+            from_ = micros(document.from_)
+            self.stated = StatedTimes(from_, micros(document.until))
             self.print = ChangeListFingerprint(self._before, self._uri, from_)
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
@@ -114,40 +93,28 @@ class ChangeListStaging:
         self._listener(Progress("reading changes", len(self.marks)))
 
     def _change(self, entry: Entry) -> Row | None:
-        """The staged row of one entry; None for one that is certainly done (DST-5.2)."""
-        assert self.style is not None
+        """The staged row of one entry; None for one that is done."""
         ordinal = len(self.marks)
         change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
-        lastmod = micros(entry.lastmod)
-        low = high = micros(entry.datetime)
-        if isinstance(entry.datetime, Coarse):
-            high = last_micros(entry.datetime)
-        self.style.see(Times(low, high, lastmod))
-        for numbers, number in ((self._lows, low), (self._highs, high), (self._lastmods, lastmod)):
-            numbers.append(_NONE if number is None else number)
+        times = self.stated.see(entry)
         if not ordinal:
             self._first = entry.change
         if not self._of_dataset:
             self._of_dataset = _is_of_dataset(entry)
-        done = self._is_done(low, high)
-        self.print.see(entry.loc, change, low, lastmod, entry.hash)
-        if done and not self._any_open:
-            self.marks.append("")
-            return None
-        self._any_open = True
+        is_done = self._reads_on and not self.print.beyond
+        self.print.see(entry.loc, change, times.low, times.lastmod, entry.hash)
         staged = self._intake.row(entry)
         mark = mark_of(staged.uri, change, entry.hash, entry.length)
         self.marks.append(mark)
+        if is_done:
+            return None
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
 
-    def _is_done(self, low: int | None, high: int | None) -> bool:
-        """A certain time before T, in order, and not among what a known list has got since (DST-C9)."""
-        if low is None or low != high or low < self._newest or (self._from is not None and low < self._from):
-            return False
-        self._newest = low
-        since = self._position.done_until
-        return since is not None and is_past(low, since) and not self.print.beyond
+    @property
+    def _reads_on(self) -> bool:
+        """Whether changes are read from where the list was left, and not again from an earlier time."""
+        return bool(self._position.lists) and self.print.comparable
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
@@ -157,38 +124,21 @@ class ChangeListStaging:
         """
         if from_ is None or not self._of_dataset:
             return from_
-        earliest = min((low for low in self._lows if low != _NONE), default=from_)
+        earliest = min((one.low for one in self.stated.times if one.low is not None), default=from_)
         if earliest >= from_:
             return from_
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
 
-    def stated(self, ordinal: int) -> int | None:
-        """The time that an entry states, if that is no coarse one."""
-        low = self._lows[ordinal]
-        return None if low == _NONE or low != self._highs[ordinal] else low
-
-    def times(self) -> list[Times]:
-        """The times of every entry, in document order."""
-        return [
-            Times(*(None if number == _NONE else number for number in numbers))
-            for numbers in zip(self._lows, self._highs, self._lastmods, strict=True)
-        ]
-
     def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
         """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""
-        times = ((n, intervals[n]) for n in self.rows)
+        times = ((n, intervals[n], self.stated.times[n]) for n in self.rows)
         t.many(
             _MARK,
             (
-                (int(n in pending), at.low, kept_bound(at.high), int(at.exact), self.stated(n), self._number, n)
-                for n, at in times
+                (int(n in pending), at.low, kept_bound(at.high), int(at.exact), own.precise, self._number, n)
+                for n, at, own in times
             ),
         )
-
-    def drop_done(self, t: Transaction) -> None:
-        """Drop what is done by the fingerprint: only of what times alone decide something may have been missed."""
-        if self._position.lists and self.print.done:
-            t.run(_DROP_DONE, (self._number, self.print.done))
 
 
 def _is_of_dataset(entry: Entry) -> bool:

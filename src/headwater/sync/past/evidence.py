@@ -25,7 +25,7 @@ from headwater.sync.archives.archive_documents import (
 from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Position, change_order
+from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
 from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.past.state_at import span_of
@@ -235,7 +235,7 @@ class EvidenceReader:
         self._visited.add(uri)
         documents, found = self._context.documents, self._found
         number = len(self._visited)
-        staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri, whole=True)
+        staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri)
         try:
             answer = documents.read(uri, staged, objection=self._context.scope.objection)
             for _ in range(_READ_AGAIN):
@@ -266,9 +266,8 @@ class EvidenceReader:
         """
         document = answer.document
         from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-        order = change_order(staged.times(), staged.style, from_, until, clock)
         with self._context.database.write() as t:
-            staged.mark(t, order.intervals, ())
+            staged.mark(t, staged.stated.changes(from_, clock).intervals, ())
             t.run(_STATE_CHANGED, (number,))
             t.run("DELETE FROM temp.changed")
         if document.from_ is None:
