@@ -14,7 +14,7 @@ from headwater.spec.records import Link
 from headwater.spec.uris import normalise
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.filters import REFUSALS, Scope
-from headwater.sync.lists.entries import encoded_links, links_of
+from headwater.sync.lists.entries import encode_links, links_of
 from headwater.sync.source_times import micros
 
 _TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
@@ -233,7 +233,7 @@ def _stand(t: Transaction, table: str, chosen: list[tuple[int, str, Link]], scop
     for n, generic, link in chosen:
         uri = normalise(link.href)
         refusal = scope.refusal(link.href)
-        back = encoded_links([Link(rel="canonical", href=generic)])
+        back = encode_links([Link(rel="canonical", href=generic)])
         modified = None if link.modified is None else micros(link.modified)
         attributes = (modified, link.length, link.hash, link.type, link.encoding)
         refused = 0 if refusal is None else 1 + REFUSALS.index(refusal)

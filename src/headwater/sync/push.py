@@ -38,6 +38,7 @@ from headwater.sync.lists.documents import (
     EntryConsumer,
     MissingDocument,
     UnchangedDocument,
+    take_whole,
 )
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
@@ -130,7 +131,6 @@ class PayloadLists:
     """
 
     def __init__(self, topic: str, payloads: Sequence[ReadPayload]) -> None:
-        self._topic = topic
         self._payloads = {f"{topic}#{number}": payload for number, payload in enumerate(payloads)}
 
     def read(
@@ -147,19 +147,10 @@ class PayloadLists:
         payload = self._payloads.get(uri)
         if payload is None:
             index = Document(kind=Kind.CHANGE_LIST_INDEX, capability=CHANGE_LIST)
-            return self._taken(
-                uri, consumer, index, [Entry(loc=uri) for uri in self._payloads], dt.datetime.now(dt.UTC)
-            )
+            entries = [Entry(loc=uri) for uri in self._payloads]
+            return take_whole(uri, index, entries, consumer, dt.datetime.now(dt.UTC))
         document = msgspec.structs.replace(payload.document, kind=Kind.CHANGE_LIST)
-        return self._taken(uri, consumer, document, list(payload.entries), payload.came_at + _SKEW)
-
-    def _taken(
-        self, uri: str, consumer: EntryConsumer, document: Document, entries: list[Entry], read_at: dt.datetime
-    ) -> DocumentRead:
-        consumer.begin()
-        if entries:
-            consumer.take(document, entries)
-        return DocumentRead(uri=uri, final=self._topic, document=document, read_at=read_at, count=len(entries))
+        return take_whole(uri, document, list(payload.entries), consumer, payload.came_at + _SKEW)
 
     def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
         """There is nothing else to look at. Raises SourceFault."""

@@ -13,8 +13,8 @@ from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.faults import Unreachable, WrongDocument
-from headwater.sync.lists.documents import DocumentRead, read_head
-from headwater.sync.lists.entries import ListContext, ListDocuments
+from headwater.sync.lists.documents import DocumentRead, ListDocuments, read_head
+from headwater.sync.lists.entries import ListContext
 from headwater.sync.source_times import format_micros, last_micros, micros
 from headwater.transport.fetch import Objection
 

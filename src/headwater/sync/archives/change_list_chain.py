@@ -5,7 +5,6 @@ Only the lists of the chain are there; each must tell of all that the chain reli
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 from headwater.spec.kinds import Kind
@@ -17,15 +16,15 @@ from headwater.sync.faults import WrongDocument
 from headwater.sync.lists.documents import (
     DocumentRead,
     EntryConsumer,
+    ListDocuments,
     MissingDocument,
     UnchangedDocument,
+    take_whole,
 )
-from headwater.sync.lists.entries import DocumentsOver, ListDocuments
+from headwater.sync.lists.entries import DocumentsOver
 from headwater.sync.source_times import last_micros, micros
 from headwater.sync.state.validators import Validators
 from headwater.transport.fetch import Objection
-
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 class ChangeListChain(DocumentsOver[ListDocuments]):
@@ -59,19 +58,11 @@ class ChangeListChain(DocumentsOver[ListDocuments]):
     def _index(self, consumer: EntryConsumer) -> DocumentRead:
         begin = min((one.from_ for one in self._lists if one.from_ is not None), default=None)
         head = Document(kind=Kind.CHANGE_LIST_INDEX, from_=from_optional(begin))
-        consumer.begin()
-        consumer.take(
-            head,
-            [Entry(loc=one.uri, from_=from_optional(one.from_), until=from_optional(one.until)) for one in self._lists],
-        )
+        entries = [
+            Entry(loc=one.uri, from_=from_optional(one.from_), until=from_optional(one.until)) for one in self._lists
+        ]
         newest = max((one.until or one.from_ or 0 for one in self._lists), default=0)
-        return DocumentRead(
-            uri=self._uri,
-            final=self._uri,
-            document=head,
-            read_at=from_microseconds(newest) if newest else _EPOCH,
-            count=len(self._lists),
-        )
+        return take_whole(self._uri, head, entries, consumer, from_microseconds(newest))
 
     def _check(self, told: ListedDocument, answer: DocumentRead, parts: Sequence[Entry]) -> None:
         own = answer.document

@@ -76,12 +76,12 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     final: str
     document: Document
-    etag: str | None = None
-    last_modified: str | None = None
     read_at: dt.datetime
     """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
 
-    count: int
+    etag: str | None = None
+    last_modified: str | None = None
+    count: int = 0
     skipped: int = 0
     """Entries that name no resource (DST-F5)."""
 
@@ -457,17 +457,41 @@ def _max_age(value: str | None) -> int | None:
     return None
 
 
-class DocumentReader(Protocol):
-    """What reads documents, as `Documents.read` does."""
+def take_whole(
+    uri: str, document: Document, entries: list[Entry], consumer: EntryConsumer, read_at: dt.datetime
+) -> DocumentRead:
+    """Pass a document that is at hand, with its entries, to `consumer` as one that was read."""
+    consumer.begin()
+    if entries:
+        consumer.take(document, entries)
+    return DocumentRead(uri=uri, final=uri, document=document, read_at=read_at, count=len(entries))
+
+
+class ListDocuments(Protocol):
+    """What readers of lists ask of the documents of a source (as `Documents` gives it)."""
 
     def read(
-        self, uri: str, consumer: EntryConsumer, *, objection: Objection | None = None
+        self,
+        uri: str,
+        consumer: EntryConsumer,
+        validators: Validators | None = None,
+        *,
+        fresh: bool = False,
+        objection: Objection | None = None,
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
         """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
         ...
 
+    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+        """Fetch whatever is at an address and say what it is (DST-A1)."""
+        ...
 
-def read_head(documents: DocumentReader, uri: str, objection: Objection | None) -> Document | None:
+    def warn(self, rule: str, message: str, where: str | None = None) -> None:
+        """Tell a person once."""
+        ...
+
+
+def read_head(documents: ListDocuments, uri: str, objection: Objection | None) -> Document | None:
     """The head of the document at `uri`; None where there is none. Raises SourceFault."""
     head = _HeadOnly()
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,16 +21,9 @@ from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.document_probe import Probe
-from headwater.sync.lists.documents import (
-    MOST_ENTRIES,
-    DocumentRead,
-    EntryConsumer,
-    MissingDocument,
-    UnchangedDocument,
-)
+from headwater.sync.lists.documents import MOST_ENTRIES, ListDocuments
 from headwater.sync.source_times import micros
 from headwater.sync.state.validators import Validators
-from headwater.transport.fetch import Objection
 from headwater.typed_decoding import json_decoder
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
@@ -87,30 +80,6 @@ class StagedEntry(NamedTuple):
 STAGED_COLUMNS = ", ".join(StagedEntry._fields)
 STAGED_VALUES = ", ".join("?" * len(StagedEntry._fields))
 STAGE_LISTED = f"INSERT INTO temp.listed({STAGED_COLUMNS}) VALUES ({STAGED_VALUES})"  # noqa: S608  our own names
-
-
-class ListDocuments(Protocol):
-    """What readers of lists ask of the documents of a source (as `Documents` gives it)."""
-
-    def read(
-        self,
-        uri: str,
-        consumer: EntryConsumer,
-        validators: Validators | None = None,
-        *,
-        fresh: bool = False,
-        objection: Objection | None = None,
-    ) -> DocumentRead | UnchangedDocument | MissingDocument:
-        """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
-        ...
-
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
-        """Fetch whatever is at an address and say what it is (DST-A1)."""
-        ...
-
-    def warn(self, rule: str, message: str, where: str | None = None) -> None:
-        """Tell a person once."""
-        ...
 
 
 D = TypeVar("D", bound=ListDocuments)
@@ -260,11 +229,6 @@ def with_dataset_flag(stated: str | None, held: str) -> str:
 
 def _priority(link: Link) -> int:
     return link.pri if link.pri is not None else _LOWEST_PRIORITY
-
-
-def encoded_links(links: list[Link]) -> str:
-    """Links as they are kept."""
-    return _ENCODER.encode(links).decode()
 
 
 def without_links(kept: str, relation: str) -> str | None:

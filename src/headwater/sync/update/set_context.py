@@ -15,7 +15,8 @@ from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.entries import ListContext, ListDocuments, scope_origins
+from headwater.sync.lists.documents import ListDocuments
+from headwater.sync.lists.entries import ListContext, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
 from headwater.sync.metadata import forget_statements
