@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
+from headwater.sync.copy.file_names import common_folder
 from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.update import path_conflicts
 from headwater.sync.update.path_conflicts import first_base
 
-LISTED = "SELECT uri FROM temp.listed WHERE NOT refused"
 CAPABILITIES = "https://a.example/set/capabilitylist.xml"
+SERVED = "https://a.example/set/resources/"
 
 ORIGINS = st.sampled_from(["https://a.example", "https://b.example", "http://a.example"])
 PATHS = st.lists(st.sampled_from(["set", "resources", "a", "a.b", "ab", "é", "%C3%A9", "?", "#", "?a/b"]), max_size=5)
@@ -32,13 +32,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
         yield made
 
 
-def base_of(database: Database, uris: list[str], *, one_by_one: bool = False) -> str | None:
+def base_of(database: Database, uris: list[str]) -> str | None:
     with database.write() as t:
         t.run("DELETE FROM temp.listed")
         t.many("INSERT INTO temp.listed(uri, refused) VALUES (?, 0)", ((uri,) for uri in uris))
         t.run("INSERT INTO temp.listed(uri, refused) VALUES ('https://refused.example/', 1)")
-        if one_by_one:
-            return path_conflicts._first_base_by_uri(t, LISTED, "https://a.example/set/resources/")
         return first_base(t, "listed", CAPABILITIES)
 
 
@@ -61,4 +59,18 @@ def test_it_is_the_folder_that_all_have_in_common(database: Database, uris: list
 
 @given(uris=st.lists(URIS, max_size=6))
 def test_the_first_and_the_last_tell_what_all_have_in_common(database: Database, uris: list[str]) -> None:
-    assert base_of(database, uris) == base_of(database, uris, one_by_one=True)
+    assert base_of(database, uris) == one_by_one(uris)
+
+
+def one_by_one(uris: list[str]) -> str | None:
+    """The folder that all of them have in common, looking at each: a slash behind `?` or `#` ends no folder."""
+    if not uris:
+        return None
+    if all(uri.startswith(SERVED) for uri in uris):
+        return SERVED
+    folder = None
+    for uri in uris:
+        folder = common_folder(uri, folder)
+        if folder is None:
+            return ""
+    return folder

@@ -66,34 +66,13 @@ def first_base(t: Transaction, table: str, capability_list: str | None) -> str |
     """
     served = resources_folder(capability_list) if capability_list else None
     where = "NOT refused" if table == "listed" else "pending AND change != 'deleted'"
-    first, last, unusual = t.one(
-        f"SELECT min(uri), max(uri), coalesce(max(instr(uri, '?') OR instr(uri, '#')), 0) FROM temp.{table}"  # noqa: S608
-        f" WHERE {where}"
-    ) or (None, None, 0)
+    first, last = t.one(f"SELECT min(uri), max(uri) FROM temp.{table} WHERE {where}") or (None, None)  # noqa: S608
     if first is None:
         return None
-    if not unusual:  # what the first and the last in their order have in common, all between them have
-        below = served is not None and first.startswith(served) and last.startswith(served)
-        return served if below else common_folder(last, common_folder(first, None)) or ""
-    return _first_base_by_uri(t, f"SELECT uri FROM temp.{table} WHERE {where}", served)  # noqa: S608
-
-
-def _first_base_by_uri(t: Transaction, query: str, served: str | None) -> str | None:
-    """The same, looking at every URI: a slash behind `?` or `#` ends no folder."""
-    folder: str | None = None
-    below = True
-    seen = False
-    for (uri,) in t.rows(query):
-        if below and not (served and uri.startswith(served)):
-            below = False
-        if not seen or folder is not None:
-            folder = common_folder(uri, folder)
-        seen = True
-        if not below and folder is None:
-            break
-    if not seen:
-        return None
-    return served if below and served else folder or ""
+    # what the first and the last in their order have in common, all between them have
+    if served is not None and first.startswith(served) and last.startswith(served):
+        return served
+    return common_folder(last, common_folder(first, None)) or ""
 
 
 class PathConflicts:
