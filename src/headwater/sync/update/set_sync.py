@@ -343,41 +343,36 @@ class SetSync:
             time.sleep(_ANNOUNCED_SECONDS if news else 0)
             self._increment.carry_out(once_more=True)
         self._applier.confirm()
-        self._judge_payloads()
         self._reconsider()
         self._applier.confirm()
         if self._baseline.stale is not None:
             raise self._baseline.stale
         return SyncState.DONE
 
-    def _judge_payloads(self) -> None:
-        """What payloads have told, and lists that have led further do not, the Resource List judges (decision 054)."""
-        uri = self._set.offer.baseline_document
-        if not self._set.is_doubted or uri is None or self._baseline.applied:
-            return
-        self._set.warn("DST-C9", "a notification has told what no list tells: the Resource List is compared with", uri)
-        try:
-            self._baseline.carry_out(force=True)
-            self._increment.carry_out(once_more=True)
-        except (SourceFault, Undetermined) as fault:
-            self._set.report_fault(fault)
-        finally:
-            self._set.is_doubted = False
-
     def _reconsider(self) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more.
 
-        Entries that were refused may stand there rightly by now: once a day a newer one is looked for (DST-S12).
+        What payloads have told, and lists that have led further do not, it judges even if it is no newer (decision
+        054). Entries that were refused may stand there rightly by now: once a day a newer one is looked for (DST-S12).
         """
-        if self._run.options.dry_run or self._set.offer.baseline_document is None or self._baseline.applied:
+        uri = self._set.offer.baseline_document
+        if self._run.options.dry_run or uri is None or self._baseline.applied:
             return
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
-        if doubtful or is_refused_daily:
+        if self._set.is_doubted:
+            self._set.warn(
+                "DST-C9", "a notification has told what no list tells: the Resource List is compared with", uri
+            )
+            try:
+                self._baseline.carry_out(force=True)
+            except (SourceFault, Undetermined) as fault:
+                self._set.report_fault(fault)
+        elif doubtful or is_refused_daily:
             self._baseline.reconsider(corrected=doubtful)
-            self._changes_again()
+        self._changes_again()
 
     def _changes_again(self) -> None:
         """Do once more what was told after a Resource List that is older than the position, and was just applied.
