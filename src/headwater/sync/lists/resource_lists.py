@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -21,15 +21,13 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
 from headwater.sync.state.validators import Validators
-
-_LINES = msgspec.json.Encoder()
 
 
 class Component(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +39,11 @@ class Component(msgspec.Struct, frozen=True, array_like=True):
     digest: str
     is_timed: bool = False
     """Whether the index states the time that the component has: while the index is what it was, so is that."""
+
+    @property
+    def validators(self) -> Validators | None:
+        """What tells this state of it from every other, if anything does."""
+        return Validators(self.etag, self.last_modified) if self.etag or self.last_modified else None
 
 
 class CompletedBaseline(msgspec.Struct, frozen=True):
@@ -60,44 +63,14 @@ def digest_of(*digests: str) -> str:
     return blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
 
 
-class ListFingerprint:
-    """A running digest over the entries of a list or an index: another one means that it has changed."""
-
-    def __init__(self) -> None:
-        self._digest = blake2b(digest_size=16)
-
-    def take_parts(self, document: Document, entries: list[Entry]) -> None:
-        """Take the next entries of an index, whose own `at` counts too: it stands for all of its components."""
-        for entry in entries:
-            line = f"{document.at} {document.completed} {entry.loc} {entry.at} {entry.lastmod}\n"
-            self._digest.update(line.encode("utf-8", "surrogatepass"))
-
-    def take_rows(self, rows: Sequence[Row]) -> None:
-        """Take the next resources of a list; not its `at`, which a source may make anew for each answer."""
-        self._digest.update(_LINES.encode_lines(rows))
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
-class FingerprintReader:
-    """Reads a document only for its fingerprint, to see whether it has changed."""
-
-    def __init__(self, intake: EntryFilter) -> None:
-        self._intake = intake
-        self._print = ListFingerprint()
+class _Unread:
+    """Takes a document only to see, by the digest of its octets, whether it has changed (an `EntryConsumer`)."""
 
     def begin(self) -> None:
-        self._print = ListFingerprint()
+        """Nothing is kept."""
 
     def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind in _INDEXES:
-            self._print.take_parts(document, entries)
-        else:
-            self._print.take_rows(self._intake.rows(entries))
-
-    def fingerprint(self) -> str:
-        return self._print.hexdigest()
+        """Nothing is kept."""
 
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
@@ -185,21 +158,6 @@ class OtherDocument(msgspec.Struct, frozen=True):
     called: str
 
 
-class _ComponentRead(msgspec.Struct, frozen=True):
-    """One component as it was read: what asks for it again, and what tells it from another state."""
-
-    uri: str
-    validators: Validators | None
-    fingerprint: str
-    digest: str = ""
-    is_timed: bool = False
-
-    def known(self) -> Component:
-        """What is remembered of it."""
-        etag, modified = (self.validators.etag, self.validators.last_modified) if self.validators else (None, None)
-        return Component(self.uri, etag, modified, self.digest, self.is_timed)
-
-
 class _StatedTime(NamedTuple):
     """An `at` as the moments that it may mean, and the latest of which its document can be."""
 
@@ -237,7 +195,9 @@ class _IndexRead:
         self._times = [_stated(index.document.at, at)]
         self._skipped = _skipped(index)
         self._parts: list[ListedPart] = []
-        self.components: list[_ComponentRead] = []
+        self.components = [_component(index.uri, index)]
+        """The index itself, and the components that were read."""
+
         self.faults: list[str] = []
         self.misfits: list[str] = []
         """The URIs of documents that are not of one state of the list (DST-F13)."""
@@ -247,8 +207,7 @@ class _IndexRead:
         own = _stated(component.document.at, at)
         listed = None if part.at is None else _StatedTime(part.at, part.at_until or part.at, part.at)
         is_timed = bool(part.is_timed) and (own is None or listed is None or own.is_one_with(listed))
-        found = _ComponentRead(part.uri, _telling(component), head.fingerprint(), component.digest, is_timed)
-        self.components.append(found)
+        self.components.append(_component(part.uri, component, is_timed=is_timed))
         self._times.append(own or listed)
         self._parts.append(_part(component, at, head))
         self._skipped += _skipped(component)
@@ -270,15 +229,12 @@ class _IndexRead:
             at=min((one.believed for one in self.times()), default=None),
             claimed_at=min((one.begin for one in self.times(of_components=True)), default=None),
             stated_at=micros(index.document.at),
-            print=digest_of(index.digest, *(one.digest for one in self.components)),
+            print=digest_of(*(one.digest for one in self.components)),
             complete=not self.faults,
             settled=not self.misfits,
             etag=index.etag,
             last_modified=index.last_modified,
-            components=(
-                Component(index.uri, index.etag, index.last_modified, index.digest),
-                *(one.known() for one in self.components),
-            ),
+            components=tuple(self.components),
             parts=tuple(self._parts),
             faults=tuple(self.faults[:20]) + tuple(f"{uri} does not fit its index" for uri in self.misfits[:20]),
             title=_title(index),
@@ -383,7 +339,7 @@ class ResourceListReader:
             )
         if any((one.uri, one.digest) == (uri, answer.digest) for one in known):
             return UnchangedList(uri, answer.etag, answer.last_modified)
-        return self._components(answer, at, intake, head.fingerprint())
+        return self._components(answer, at, intake)
 
     def _check_sitemap(self, answer: DocumentRead) -> None:
         if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
@@ -404,9 +360,7 @@ class ResourceListReader:
             self._documents.warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
         return believed_at(at, clock, self._reached)
 
-    def _components(
-        self, index: DocumentRead, at: int | None, intake: EntryFilter, fingerprint: str
-    ) -> ResourceListRead:
+    def _components(self, index: DocumentRead, at: int | None, intake: EntryFilter) -> ResourceListRead:
         read = _IndexRead(index, at)
         done = 0
         indexes = {index.uri, index.final}
@@ -425,10 +379,10 @@ class ResourceListReader:
             read.add(part, component, head, self._believed_at(component))
         if not done and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
             read.faults.append("an index without components")
-        if done and self._changed(_ComponentRead(index.uri, _telling(index), fingerprint)):
+        if done and self._differs(read.components[0]):
             read.misfits.append(index.uri)
-        elif not read.faults and not read.misfits:
-            read.misfits.extend(self._changed_components(read.components))
+        elif not read.faults:
+            read.misfits.extend(self._changed_components(read.components[1:]))
         if len(read.times()) > 1:
             self._documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
         return self._finish(read.snapshot())
@@ -454,34 +408,20 @@ class ResourceListReader:
             raise WrongDocument(f"a component is {answer.document.called}", where=uri, rule="DST-A7")
         return answer, head
 
-    def _changed_components(self, read: list[_ComponentRead]) -> list[str]:
+    def _changed_components(self, read: list[Component]) -> list[str]:
         """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
         asked = read[:-1]
-        if any(component.validators is None for component in asked) and not self._doubt():
-            asked = [component for component in asked if component.validators is not None]
-        return [component.uri for component in asked if self._changed(component)]
-
-    def _changed(self, before: _ComponentRead) -> bool:
-        """Whether a document is another one by now: by its validators, else by what it lists."""
-        again = FingerprintReader(EntryFilter(self._scope))
-        try:
-            answer = self._documents.read(before.uri, again, before.validators, objection=self._scope.objection)
-        except SourceFault as fault:
-            self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", before.uri)
-            return True
-        if isinstance(answer, UnchangedDocument):
-            return False
-        return isinstance(answer, MissingDocument) or again.fingerprint() != before.fingerprint
+        if any(one.validators is None for one in asked) and not self._doubt():
+            asked = [one for one in asked if one.validators is not None]
+        return [one.uri for one in asked if self._differs(one)]
 
     def _differs(self, known: Component) -> bool:
-        """Whether a component of the last completed baseline has other octets by now, or cannot be read."""
-        held = Validators(known.etag, known.last_modified) if known.etag or known.last_modified else None
+        """Whether a document that was read has other octets by now, or cannot be read."""
         try:
-            answer = self._documents.read(
-                known.uri, FingerprintReader(EntryFilter(self._scope)), held, objection=self._scope.objection
-            )
-        except SourceFault:
-            return True  # what is wrong the reading of all tells
+            answer = self._documents.read(known.uri, _Unread(), known.validators, objection=self._scope.objection)
+        except SourceFault as fault:
+            self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", known.uri)
+            return True
         return not isinstance(answer, UnchangedDocument) and (
             isinstance(answer, MissingDocument) or answer.digest != known.digest
         )
@@ -518,9 +458,8 @@ def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
     return ((answer.uri, answer.skipped),) if answer.skipped else ()
 
 
-def _telling(answer: DocumentRead) -> Validators | None:
-    """What tells this state of a document from every other, if anything does."""
-    return Validators(answer.etag, answer.last_modified) if answer.etag or answer.last_modified else None
+def _component(uri: str, answer: DocumentRead, *, is_timed: bool = False) -> Component:
+    return Component(uri, answer.etag, answer.last_modified, answer.digest, is_timed)
 
 
 class _ListHead:
@@ -535,8 +474,6 @@ class _ListHead:
         self.before = self.last = 0
         """The last row that was there before, and the last that it has brought."""
 
-        self._print = ListFingerprint()
-
     def begin(self) -> None:
         with self._database.write() as t:
             if self._start is None:
@@ -544,7 +481,6 @@ class _ListHead:
             self.before = self.last = self._start[0]
             t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
             t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
-        self._print = ListFingerprint()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in _LISTS + _INDEXES:
@@ -553,8 +489,6 @@ class _ListHead:
             self._take_parts(document, entries)
             return
         rows = self._intake.rows(entries)
-        if self._depth:
-            self._print.take_rows(rows)
         with self._database.write() as t:
             t.many(STAGE_LISTED, rows)
             self.last = _last(t, "listed")
@@ -563,7 +497,6 @@ class _ListHead:
     def _take_parts(self, document: Document, entries: list[Entry]) -> None:
         if self._depth >= _DEEPEST:
             raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
-        self._print.take_parts(document, entries)
         depth = self._depth + 1
         with self._database.write() as t:
             t.many(
@@ -579,9 +512,6 @@ class _ListHead:
                     for entry in entries
                 ],
             )
-
-    def fingerprint(self) -> str:
-        return self._print.hexdigest()
 
 
 def _last(t: Transaction, table: str) -> int:
