@@ -140,6 +140,12 @@ class _Deletion(NamedTuple):
     at: int | None
 
 
+_ADDED = (
+    "created", "updated", "deleted", "unchanged", "left_out", "adopted", "octets", "from_mirrors", "patched",
+    "octets_saved",
+)  # fmt: skip
+"""The counts of a plan that its set's report sums up, by the names that both have."""
+
 PlanStep = Callable[[Transaction, Difference], None]
 
 
@@ -487,16 +493,8 @@ class Applier:
 
     def _add(self, counts: PlanCounts) -> None:
         report = self._set.report
-        report.created += counts.created
-        report.updated += counts.updated
-        report.deleted += counts.deleted
-        report.unchanged += counts.unchanged
-        report.left_out += counts.left_out
-        report.adopted += counts.adopted
-        report.octets += counts.octets
-        report.from_mirrors += counts.from_mirrors
-        report.patched += counts.patched
-        report.octets_saved += counts.octets_saved
+        for name in _ADDED:
+            setattr(report, name, getattr(report, name) + getattr(counts, name))
 
     def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
         report = self._set.report

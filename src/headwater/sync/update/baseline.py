@@ -81,8 +81,8 @@ class Baseline:
         self.stale: Undetermined | None = None
         """Why nothing was done of a list that is older than that of the last baseline."""
 
-    def carry_out(self, *, force: bool) -> bool:
-        """A baseline from the Resource List; False when its position cannot be relied on."""
+    def carry_out(self, *, force: bool) -> None:
+        """A baseline from the Resource List. `force`: also from that of the last baseline."""
         self.tried = True
         offer = self._set.offer
         uri = offer.baseline_document
@@ -90,19 +90,20 @@ class Baseline:
         try:
             found = self._read_list(uri, force=force)
         except SourceFault as fault:
-            if not isinstance(fault, RedirectRefused) and self._is_elsewhere(uri):
-                return self.carry_out(force=force)
-            raise
+            if isinstance(fault, RedirectRefused) or not self._is_elsewhere(uri):
+                raise
+            self.carry_out(force=force)
+            return
         if isinstance(found, MissingDocument | OtherDocument) and self._is_elsewhere(uri):
-            return self.carry_out(force=force)
-        if isinstance(found, MissingDocument):
+            self.carry_out(force=force)
+        elif isinstance(found, MissingDocument):
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
-        if isinstance(found, OtherDocument):
-            return self._other_kind(uri, found)
-        if isinstance(found, UnchangedList):
+        elif isinstance(found, OtherDocument):
+            self._other_kind(uri, found)
+        elif isinstance(found, UnchangedList):
             self._nothing_new(found)
-            return True
-        return self._apply(found)
+        else:
+            self._apply(found)
 
     def _is_elsewhere(self, uri: str) -> bool:
         """Whether the Capability List names another document by now than the one that could not be used."""
@@ -157,18 +158,17 @@ class Baseline:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
             return t.one(query, (self._set.row.id,)) is not None
 
-    def _other_kind(self, uri: str, found: OtherDocument) -> bool:
+    def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
         wrong = WrongDocument(f"listed as a Resource List, but it is {found.called}", where=uri, rule="DST-A7")
-        if found.kind in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
-            self._set.report_fault(wrong)  # the changes are done; what was there before them nothing tells
-            change_list = self._set.offer.changes_document or uri
-            if self._set.rescoped:
-                self._set.start_over()
-            offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
-            self._set.offer = offer.with_document(CHANGE_LIST, change_list)
-            return True
-        raise wrong
+        if found.kind not in (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX):
+            raise wrong
+        self._set.report_fault(wrong)  # the changes are done; what was there before them nothing tells
+        change_list = self._set.offer.changes_document or uri
+        if self._set.rescoped:
+            self._set.start_over()
+        offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
+        self._set.offer = offer.with_document(CHANGE_LIST, change_list)
 
     def _nothing_new(self, same: UnchangedList) -> None:
         """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""
@@ -184,7 +184,7 @@ class Baseline:
             return False
         return stated < known
 
-    def _keep_newer(self, snapshot: ResourceListRead) -> bool:
+    def _keep_newer(self, snapshot: ResourceListRead) -> None:
         """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
         message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
@@ -192,9 +192,8 @@ class Baseline:
         is_asked = self._run.options.baseline or self._set.rescoped
         if is_asked or self._set.offer.changes_document is None:
             self.stale = Undetermined(message, code="HW-SYN-11", where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
-        return True
 
-    def _apply(self, snapshot: ResourceListRead) -> bool:
+    def _apply(self, snapshot: ResourceListRead) -> None:
         self._set.look_for_move()
         try:
             self._set.take_along(LISTED)
@@ -203,7 +202,8 @@ class Baseline:
                 raise
             raise _incomplete(snapshot) from cause
         if self._is_stale(snapshot) and not self.decides:
-            return self._keep_newer(snapshot)
+            self._keep_newer(snapshot)
+            return
         self.stale = None
         self.applied = True
         self._set.report_process("baseline")
@@ -230,7 +230,7 @@ class Baseline:
         self._keep_since(snapshot)
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
-            return True
+            return
         with self._run.database.write() as t:
             keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
@@ -247,7 +247,6 @@ class Baseline:
             self._ask_source(snapshot)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
-        return True
 
     @property
     def _is_anew(self) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,7 +26,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
 from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.set_rows import CHANGE_LIST, Move, SetRow, keep_offer, keep_position, one_set
+from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
 from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
 from headwater.sync.update.contradictions import ask_for_old_deletions, do_contradicted
 from headwater.typed_decoding import from_json
@@ -112,16 +111,6 @@ class SetContext:
     def rescoped(self) -> bool:
         """Whether another choice of resources holds than for all that was done so far."""
         return self.row.scope not in (None, self.signature)
-
-    @contextmanager
-    def reading(self, uri: str, lists: Sequence[ListedDocument]) -> Iterator[None]:
-        """Have these lists, of the archive at `uri`, read in the place of the Change List (RS-ARC-34)."""
-        offer = self.offer
-        self.offer, self.chain = offer.with_document(CHANGE_LIST, uri), lists
-        try:
-            yield
-        finally:
-            self.offer, self.chain = offer, None
 
     def report_fault(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""

@@ -7,10 +7,12 @@ found by the next run and done again without harm (DST-F7).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE, lists_over_gap
+from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
@@ -23,6 +25,7 @@ from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import (
     CHANGE_DUMP,
     CHANGE_LIST,
+    Offer,
     SetRow,
     failure_count,
     held_back_count,
@@ -43,6 +46,7 @@ _NEW_FAILURE = "SELECT 1 FROM failures WHERE set_id = ? AND first_at >= ? AND st
 """Of these a change that was made while the resource was fetched is the usual cause."""
 
 _GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
+_READ = (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
 
 
 class SyncState(Enum):
@@ -50,7 +54,6 @@ class SyncState(Enum):
 
     BEGIN = "begin"
     BASELINE = "baseline"
-    LIST_ALONE = "Resource List alone"
     CHANGES = "changes"
     BRIDGE = "bridge over a gap"
     SET_BACK = "source set back"
@@ -64,9 +67,8 @@ class SetSync:
 
     | state | what is done | next |
     |---|---|---|
-    | BEGIN | judge what is offered and remembered | BASELINE, LIST_ALONE, CHANGES |
-    | BASELINE | apply the Resource List | CHANGES, SETTLE, DONE |
-    | LIST_ALONE | apply the Resource List where it is new | SETTLE |
+    | BEGIN | judge what is offered and remembered | BASELINE, CHANGES, SET_BACK |
+    | BASELINE | apply the Resource List, where it is new or wanted in any case | CHANGES, SETTLE, DONE |
     | CHANGES | apply the changes after the position | CHANGES_READ, BRIDGE, SET_BACK |
     | BRIDGE | close a gap in the changes by a baseline | CHANGES_READ, SET_BACK, DONE |
     | SET_BACK | apply the Resource List, whatever its `at` is | CHANGES_READ, SETTLE, DONE |
@@ -120,7 +122,6 @@ class SetSync:
         steps = {
             SyncState.BEGIN: self._begin,
             SyncState.BASELINE: self._first_baseline,
-            SyncState.LIST_ALONE: self._list_alone,
             SyncState.CHANGES: self._changes,
             SyncState.BRIDGE: self._bridge,
             SyncState.SET_BACK: self._set_back,
@@ -144,9 +145,8 @@ class SetSync:
             return SyncState.CHANGES
         if self._run.options.accept_reset and self._set.row.position is not None:
             return SyncState.SET_BACK
-        if self._set.row.position is None or self._is_baseline_wanted():
-            return SyncState.BASELINE
-        return SyncState.LIST_ALONE if offer.changes_document is None else SyncState.CHANGES
+        is_due = self._set.row.position is None or self._is_baseline_wanted()
+        return SyncState.BASELINE if is_due or offer.changes_document is None else SyncState.CHANGES
 
     def _is_baseline_wanted(self) -> bool:
         """Whether there is to be a baseline whatever is remembered."""
@@ -155,34 +155,25 @@ class SetSync:
         return asked or self._set.rescoped or self._set.move is not None
 
     def _first_baseline(self) -> SyncState:
-        """The baseline; a repair does what it can without one."""
+        """The baseline; what was done before goes on without one."""
         try:
-            force = self._is_baseline_wanted() or not self._set.row.baseline_done
-            reliable = self._apply_list(force=force)
+            self._apply_list(force=self._is_baseline_wanted())
         except SourceFault as fault:
-            if self._set.move is not None or self._set.row.position is None or self._run.options.baseline:
-                raise
-            if self._set.rescoped:
+            is_needed = self._set.move is not None or self._set.row.position is None or self._set.rescoped
+            if is_needed or self._run.options.baseline or isinstance(fault, RedirectRefused):
                 raise
             self._set.report_fault(fault)
             self._applier.left_over()
-            reliable = True
-        if not reliable or self._run.options.dry_run:
+        if self._run.options.dry_run:
             return SyncState.DONE
         return SyncState.SETTLE if self._set.offer.changes_document is None else SyncState.CHANGES
 
-    def _apply_list(self, *, force: bool) -> bool:
+    def _apply_list(self, *, force: bool) -> None:
         """A baseline; after one that could not be read completely the changes are done all the same (DST-C11)."""
         try:
-            return self._baseline.carry_out(force=force)
+            self._baseline.carry_out(force=force)
         except IncompleteList as fault:
             self._set.report_fault(fault)
-            return True
-
-    def _list_alone(self) -> SyncState:
-        """No Change List is offered: the Resource List alone tells what is new."""
-        self._apply_list(force=False)
-        return SyncState.SETTLE
 
     def _set_back(self) -> SyncState:
         """The Change Lists do not read on from where the copy is: the Resource List decides (DST-C10)."""
@@ -278,13 +269,10 @@ class SetSync:
         if found is None:
             return False
         self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
-        with self._set.reading(uri, found):
-            archived = self._increment.carry_out()
-        if archived.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
-            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {archived.reason}", uri)
-            return False
-        self._reading = archived if self._run.options.dry_run else self._increment.carry_out()
-        return self._reading.outcome not in _GAPS
+        bridge = self._bridged(self._set.offer.with_document(CHANGE_LIST, uri), found)
+        if bridge.outcome not in _READ:
+            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", uri)
+        return self._reads_on_after(bridge)
 
     def _archive(self, linked: str | None) -> str | None:
         """The Change List Archive that is offered, or that a list has `linked` (RS-ARC-02, RS-ARC-05)."""
@@ -299,14 +287,22 @@ class SetSync:
         if dump is None or offer.change_list is None or self._run.options.prefer == "lists":
             return False
         self._set.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
-        self._set.offer = offer.with_document(CHANGE_LIST, None)
+        return self._reads_on_after(self._bridged(offer.with_document(CHANGE_LIST, None)))
+
+    def _bridged(self, offer: Offer, lists: Sequence[ListedDocument] | None = None) -> ChangeListReading:
+        """The increment by what `offer` has in the place of the Change List: the `lists` of a chain, or a dump."""
+        known = self._set.offer
+        self._set.offer, self._set.chain = offer, lists
         try:
-            reading = self._increment.carry_out()
+            return self._increment.carry_out()
         finally:
-            self._set.offer = offer
-        if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+            self._set.offer, self._set.chain = known, None
+
+    def _reads_on_after(self, bridge: ChangeListReading) -> bool:
+        """Whether the Change List reads on from where such lists have led."""
+        if bridge.outcome not in _READ:
             return False
-        self._reading = reading if self._run.options.dry_run else self._increment.carry_out()
+        self._reading = bridge if self._run.options.dry_run else self._increment.carry_out()
         return self._reading.outcome not in _GAPS
 
     def _conclude_changes(self) -> SyncState:
