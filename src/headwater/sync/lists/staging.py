@@ -176,7 +176,7 @@ def keep_dataset_flags(t: Transaction, set_id: int) -> None:
     t.many("UPDATE temp.changed SET extra = ? WHERE n = ?", found)
 
 
-_BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
+BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
 _AND_LATER = f"""
 UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
   SELECT n, pending, min(coalesce(at, {_NONE})) FILTER (WHERE pending) OVER (
@@ -187,16 +187,21 @@ UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
 """With a change that is done again all later ones of its resource are, or it would have the last word."""
 
 _OVERTAKEN = """
-UPDATE temp.changed SET pending = 0 WHERE n IN (SELECT n FROM (SELECT n, at, max(at) OVER (
+UPDATE temp.changed SET pending = 0, asked = NULL WHERE n IN (SELECT n FROM (SELECT n, at, max(at) OVER (
   PARTITION BY uri ORDER BY list GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
   FROM temp.changed WHERE pending AND exact) WHERE before > at)"""
 """Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
 
-_FOLD = """
-UPDATE temp.changed SET pending = 0, folded = 1 WHERE pending AND EXISTS (
-  SELECT 1 FROM temp.changed AS later WHERE later.uri = changed.uri AND later.pending
-  AND (later.list, later.ordinal) > (+changed.list, +changed.ordinal))"""
-"""Of `+changed.ordinal` an index finds the row next to it; of `changed.ordinal` it reads all rows of the list."""
+IS_FOLLOWED = (
+    "EXISTS (SELECT 1 FROM temp.changed later WHERE later.uri = {0}.uri AND later.pending"
+    " AND (later.list, later.ordinal) > (+{0}.list, +{0}.ordinal))"
+)
+"""Whether there is a pending change behind one of the same resource. Of `+c.ordinal` an index finds the row next to it;
+of `c.ordinal` it reads all rows of the list."""
+
+_FOLD = (
+    f"UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1 WHERE pending AND {IS_FOLLOWED.format('changed')}"  # noqa: S608
+)
 
 
 def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
@@ -210,7 +215,7 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
     if order != sorted(order):
         t.many("UPDATE temp.changed SET list = ? WHERE list = ?", ((-1 - n, old) for n, old in enumerate(order)))
         t.run("UPDATE temp.changed SET list = -1 - list")
-    t.run(_BY_URI)
+    t.run(BY_URI)
     if t.one("SELECT 1 FROM temp.changed WHERE NOT pending LIMIT 1"):
         t.run(_AND_LATER)
     if count > 1:

@@ -28,7 +28,8 @@ CREATE TEMP TABLE IF NOT EXISTS listed(
 );
 CREATE TEMP TABLE IF NOT EXISTS changed(
   n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {LISTED}, change TEXT, at INTEGER, latest INTEGER,
-  exact INTEGER, stated INTEGER, refused INTEGER, pending INTEGER, folded INTEGER
+  exact INTEGER, stated INTEGER, refused INTEGER, pending INTEGER, asked TEXT,
+  folded INTEGER
 );
 CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);

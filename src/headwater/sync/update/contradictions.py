@@ -1,7 +1,8 @@
 """Changes of before a Resource List's `at` that it does not have: that `at` is false then, or the list is (AMB-25).
 
 The source is asked for such a resource, and the hash decides. A deletion among them is not done: what is held is asked
-for, stays where it is served, and goes where it is gone.
+for, stays where it is served, and goes where it is gone. `temp.changed.asked` says for what: `held` for what is held,
+although it is what is listed; `changed` for what a change tells that the Resource List does not have.
 """
 
 from __future__ import annotations
@@ -12,16 +13,11 @@ from typing import Final
 
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.lists.staging import BY_URI, IS_FOLLOWED
 from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
-
-ASKED: Final = 2
-"""The value of `temp.changed.pending` of a resource that is asked for although what is held is what is listed."""
-
-_CONTRADICTED: Final = 3
-"""The same of a resource that is asked for by a change that the Resource List does not have."""
 
 _LAST: Final = """
 SELECT *, row_number() OVER (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) = 1 AS is_latest,
@@ -35,51 +31,45 @@ _DONE_BEFORE: Final = (
     " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
     " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? ORDER BY c.uri, c.is_latest"
 )
-_INDEX: Final = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
-_FOLLOWED: Final = (
-    "EXISTS (SELECT 1 FROM temp.changed l WHERE l.uri = c.uri AND l.pending"
-    " AND (l.list, l.ordinal) > (+c.list, +c.ordinal))"
-)
-"""Of `+c.ordinal` an index finds the row next to it; of `c.ordinal` it reads all rows of the list."""
-
 _OLD_DELETIONS: Final = (
     "SELECT c.n FROM temp.changed c JOIN resources r ON r.set_id = ? AND r.uri = c.uri"  # noqa: S608
     " JOIN sets s ON s.id = r.set_id WHERE c.pending AND c.exact AND c.change = 'deleted' AND r.path IS NOT NULL"
     " AND r.changed_at IS NULL AND c.at < s.baseline_at AND s.baseline_at <= json_extract(s.position, '$.time')"
-    f" AND NOT {_FOLLOWED}"
+    f" AND NOT {IS_FOLLOWED.format('c')}"
 )
 _ASK: Final = (
-    f"UPDATE temp.changed SET pending = {ASKED}, change = 'updated', (hash, length) = (SELECT r.listed_hash,"  # noqa: S608
+    "UPDATE temp.changed SET asked = 'held', change = 'updated', (hash, length) = (SELECT r.listed_hash,"
     " r.listed_length FROM resources r WHERE r.set_id = ? AND r.uri = changed.uri) WHERE n = ?"
 )
 _LAST_TOLD: Final = (
     "DELETE FROM temp.changed WHERE n NOT IN (SELECT max(n) FROM temp.changed WHERE pending OR folded GROUP BY uri)",
-    "UPDATE temp.changed SET pending = 0, folded = 1",
+    "UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1",
 )
 _ASK_UNTOLD: Final = (
-    f"INSERT INTO temp.changed(list, ordinal, {LISTED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
+    f"INSERT INTO temp.changed(list, ordinal, {LISTED_COLUMNS}, change, pending, asked, at, exact)"  # noqa: S608
     " SELECT -1, row_number() OVER (), uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra,"
-    f" 'updated', {ASKED}, ?2, 0 FROM resources r WHERE set_id = ?1 AND path IS NOT NULL"
+    " 'updated', 1, 'held', ?2, 0 FROM resources r WHERE set_id = ?1 AND path IS NOT NULL"
     " AND uri IN (SELECT uri FROM temp.untold) AND coalesce("
     "(SELECT c.change = 'deleted' FROM temp.changed c WHERE c.uri = r.uri), uri NOT IN (SELECT uri FROM temp.listed))"
 )
-_UNCONFIRMED: Final = f"""
+_UNCONFIRMED: Final = """
 SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ? AND f.uri = u.uri
 WHERE CASE (SELECT max(c.pending) FROM temp.changed c WHERE c.uri = u.uri)
-  WHEN {ASKED} THEN coalesce(f.status, 0) NOT IN (404, 410) WHEN 0 THEN 0 ELSE f.uri IS NOT NULL END LIMIT 1"""  # noqa: S608
+  WHEN 1 THEN coalesce(f.status, 0) NOT IN (404, 410) WHEN 0 THEN 0 ELSE f.uri IS NOT NULL END LIMIT 1"""
 _NOT_THERE: Final = (
-    "SELECT f.uri FROM failures f JOIN temp.changed c ON c.uri = f.uri"  # noqa: S608
-    f" WHERE f.set_id = ?1 AND f.status IN (404, 410) AND c.pending = {ASKED}"
+    "SELECT f.uri FROM failures f JOIN temp.changed c ON c.uri = f.uri"
+    " WHERE f.set_id = ?1 AND f.status IN (404, 410) AND c.pending AND c.asked = 'held'"
 )
 _GONE: Final = (
     "INSERT OR REPLACE INTO temp.deletions(id, at) SELECT r.id, c.at FROM temp.changed c"  # noqa: S608
-    f" JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending = {ASKED} AND c.uri IN ({_NOT_THERE})"
+    " JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri WHERE c.pending AND c.asked = 'held'"
+    f" AND c.uri IN ({_NOT_THERE})"
 )
 _LISTED_INSTEAD: Final = (
     f"SELECT {listed_columns('l')}, r.path, r.id, f.tries FROM temp.changed c JOIN temp.listed l ON l.uri = c.uri"  # noqa: S608
     " JOIN failures f ON f.set_id = ? AND f.uri = c.uri AND f.status IN (200, 203)"
     " JOIN resources r ON r.set_id = f.set_id AND r.uri = c.uri AND r.path IS NOT NULL"
-    f" WHERE c.pending = {_CONTRADICTED} AND l.hash IS NOT NULL"
+    " WHERE c.pending AND c.asked = 'changed' AND l.hash IS NOT NULL"
 )
 _NO_FAILURE: Final = f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})"  # noqa: S608
 
@@ -103,13 +93,13 @@ def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
 def do_contradicted(t: Transaction, since: int) -> int:
     """Have such changes done: the source is asked (DST-4.5); how many there are."""
     found = array("q", (n for n, _ in contradicted(t, since)))
-    t.many(f"UPDATE temp.changed SET pending = {_CONTRADICTED} WHERE n = ?", ((n,) for n in found))  # noqa: S608
+    t.many("UPDATE temp.changed SET pending = 1, asked = 'changed' WHERE n = ?", ((n,) for n in found))
     return len(found)
 
 
 def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
     """Have the source asked for what a change says is deleted, and the Resource List after it that it is there."""
-    t.run(_INDEX)
+    t.run(BY_URI)
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
 
 
@@ -119,7 +109,7 @@ def ask_for_untold(t: Transaction, set_id: int, at: int | None) -> None:
     `temp.listed` is the Resource List of `at`; of `temp.changed`, the changes since then, the last of each resource is
     left, and none of these is done.
     """
-    for statement in (_INDEX, *_LAST_TOLD):
+    for statement in (BY_URI, *_LAST_TOLD):
         t.run(statement)
     t.run(_ASK_UNTOLD, (set_id, at))
 
@@ -131,7 +121,7 @@ def any_unconfirmed(t: Transaction, set_id: int) -> bool:
 
 def any_asked(t: Transaction) -> bool:
     """Whether the source is asked for something that the Resource List contradicts."""
-    return t.one(f"SELECT 1 FROM temp.changed WHERE pending >= {ASKED} LIMIT 1") is not None  # noqa: S608
+    return t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
 
 
 def plan_as_listed(t: Transaction, row: SetRow, counts: PlanCounts) -> None:

@@ -31,7 +31,6 @@ from headwater.sync.transfer.work_queue import (
     encode_attempts,
     listed_columns,
 )
-from headwater.sync.update.contradictions import ASKED
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
 
@@ -446,7 +445,7 @@ class Difference:
     def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
         query = f"""
             SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
-                c.pending = {ASKED}
+                c.asked IS 'held'
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
