@@ -81,8 +81,6 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     archives: str | None = None
     """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
 
-    max_age: int | None = None
-
 
 class ChangeListReader:
     """Reads one set's changes after a position into `temp.changed`."""
@@ -507,7 +505,6 @@ class ChangeListReader:
         self._clock = max(self._clock, micros(answer.read_at) or 0)
         self._numbers[answer.uri] = self._lists
         self._begins.append(micros(answer.document.from_))
-        reading.max_age = answer.max_age
         self._lists += 1
         self._in_vain = False
         return True

@@ -91,7 +91,6 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     """Tells these octets, as received, from any others."""
 
-    max_age: int | None = None
     own_kind: Kind | None = None
     """What the document itself is, where it was read as a list that it stands for (DST-D)."""
 
@@ -294,7 +293,6 @@ class Documents:
                 moved_to=answer.moved_to,
                 digest=digest,
                 warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),
-                max_age=_max_age(answer.headers.get("cache-control")),
             )
 
     @contextmanager
@@ -447,14 +445,6 @@ def _unanswered(uri: str, failure: FetchFailure) -> Unreachable:
 def _headers(validators: Validators | None, *, fresh: bool = False) -> tuple[tuple[str, str], ...]:
     past_caches = (("Cache-Control", "no-cache"),) if fresh else ()
     return (("Accept-Encoding", "gzip"), *(validators.headers() if validators else ()), *past_caches)
-
-
-def _max_age(value: str | None) -> int | None:
-    for part in (value or "").split(","):
-        name, _, number = part.strip().partition("=")
-        if name.lower() == "max-age" and number.isdigit():
-            return int(number[:9])
-    return None
 
 
 def take_whole(

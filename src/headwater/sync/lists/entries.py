@@ -169,14 +169,10 @@ class EntryFilter:
 
     def _judge(self, loc: str, uri: str) -> int:
         refusal = self._scope.refusal(loc)
-        if refusal is None:
-            self._learn(uri)
-            return 0
-        return 1 + REFUSALS.index(refusal)
-
-    def _learn(self, uri: str) -> None:
-        """The prefix of the usual entry."""
-        self._prefix = _origin_prefix(uri) or self._prefix
+        if refusal is not None:
+            return 1 + REFUSALS.index(refusal)
+        self._prefix = _origin_prefix(uri) or self._prefix  # that of the usual entry
+        return 0
 
 
 def _origin_prefix(uri: str) -> str:

@@ -380,6 +380,11 @@ class IndexedList(msgspec.Struct, frozen=True):
     from_: int | None = None
     until: int | None = None
 
+    @classmethod
+    def of(cls, entry: Entry) -> IndexedList:
+        """What an index, or an archive, says of a Change List."""
+        return cls(entry.loc, micros(entry.from_), None if entry.until is None else last_micros(entry.until))
+
 
 class ListSelection(msgspec.Struct, frozen=True):
     """Which lists of an index are to be read, in document order, and whether changes after T are missing (DST-5.1)."""

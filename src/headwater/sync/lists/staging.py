@@ -14,7 +14,7 @@ from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
 from headwater.sync.lists.position import IndexedList, Interval, Position, StatedTimes, kept_bound, mark_of
 from headwater.sync.lists.reading_on import ChangeListFingerprint
-from headwater.sync.source_times import last_micros, micros
+from headwater.sync.source_times import micros
 
 _INSERT = (
     f"INSERT INTO temp.changed(list, ordinal, {STAGED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
@@ -76,9 +76,7 @@ class ChangeListStaging:
     def _take_parts(self, entries: list[Entry]) -> None:
         if len(self.parts) + len(entries) > _MOST_LISTS:
             raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
-        for entry in entries:
-            until = last_micros(entry.until) if entry.until is not None else None
-            self.parts.append(IndexedList(entry.loc, micros(entry.from_), until))
+        self.parts += map(IndexedList.of, entries)
 
     def _take_changes(self, document: Document, entries: list[Entry]) -> None:
         if not self.marks:

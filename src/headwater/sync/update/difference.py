@@ -41,7 +41,7 @@ _MOST_WRITTEN: Final = 16 << 30
 """Octets that so many patches of a dataset may have written: each writes the whole."""
 
 PENDING_CHANGES = (
-    "SELECT change, at, hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
+    "SELECT change, coalesce(stated, at), hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
     " ORDER BY list, ordinal"
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -31,14 +31,11 @@ from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
+from headwater.sync.update.difference import PENDING_CHANGES, PendingChange
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
 MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30
-_CHANGES: Final = (
-    "SELECT change, coalesce(stated, at), hash, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
-    " ORDER BY list, ordinal"
-)
 _WANTED: Final = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE uri = ? AND held IS NULL"  # noqa: S608  our own
 
 
@@ -46,17 +43,8 @@ class _NoChain(Exception):
     """The changes do not lead from nothing to the dataset; the text says why."""
 
 
-class DatasetChange(NamedTuple):
-    """A change of the dataset that the Change List tells."""
-
-    change: str
-    at: int | None
-    hash: str | None
-    links: str | None
-
-
 def patches_from_nothing(
-    changes: Sequence[DatasetChange],
+    changes: Sequence[PendingChange],
     listed_hash: str | None,
     known_at: int | None,
     objection: Callable[[str], str | None],
@@ -80,7 +68,7 @@ def patches_from_nothing(
     return [_patch(one, objection) for one in changes]
 
 
-def _patch(change: DatasetChange, objection: Objection) -> Link:
+def _patch(change: PendingChange, objection: Objection) -> Link:
     for link in links_of(change.links, PATCH):
         if is_of_dataset(link.type) and not link.encoding and objection(link.href) is None:
             return link
@@ -138,7 +126,7 @@ class FirstImport:
         if reading.outcome is not ReadingOutcome.READ:
             raise _NoChain(reading.reason or "the Change List cannot be read")
         with self._run.database.write() as t:
-            changes = [DatasetChange(*one) for one in t.rows(_CHANGES, (work.uri,))]
+            changes = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (work.uri,))]
             t.run("DELETE FROM temp.changed")
         return patches_from_nothing(changes, work.hash, work.known_at, self._lists.scope.objection)
 
