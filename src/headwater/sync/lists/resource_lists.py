@@ -76,25 +76,11 @@ class _Unread:
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
+_MOST_LISTS = 100_000
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
 _TOLD_LAG = 5 * 60 * SECOND
 """How far an `at` may be ahead of its `Date` without a word: a `Date` may come from a cache."""
-
-
-class _IndexPart(NamedTuple):
-    """A row of `temp.parts`: one component of an index, and how deep that index lies in another."""
-
-    n: int
-    uri: str
-    at: int | None
-    at_until: int | None
-    """The last moment that `at` may mean."""
-
-    is_timed: int
-    """Whether the index states a time for it."""
-
-    depth: int
 
 
 class ListedPart(msgspec.Struct, frozen=True):
@@ -180,11 +166,15 @@ def _last_of(at: dt.datetime) -> int:
     return last + SECOND - 1 if last % SECOND == 0 else last
 
 
-class _WrongKind(Exception):
-    def __init__(self, document: Document) -> None:
-        super().__init__(document.called)
-        self.kind = document.kind
-        self.called = document.called
+class _IndexPart(NamedTuple):
+    """One component of an index: the time that the index states of its list, and how deep it lies in other indexes."""
+
+    uri: str
+    stated: _StatedTime | None
+    is_timed: bool
+    """Whether the index states a time for it."""
+
+    depth: int
 
 
 class _IndexRead:
@@ -205,8 +195,8 @@ class _IndexRead:
     def add(self, part: _IndexPart, component: DocumentRead, head: _ListHead, at: int | None) -> None:
         """Take a component that was read; `at`: the latest moment of which it can be."""
         own = _stated(component.document.at, at)
-        listed = None if part.at is None else _StatedTime(part.at, part.at_until or part.at, part.at)
-        is_timed = bool(part.is_timed) and (own is None or listed is None or own.is_one_with(listed))
+        listed = part.stated
+        is_timed = part.is_timed and (own is None or listed is None or own.is_one_with(listed))
         self.components.append(_component(part.uri, component, is_timed=is_timed))
         self._times.append(own or listed)
         self._parts.append(_part(component, at, head))
@@ -307,20 +297,17 @@ class ResourceListReader:
         with self._database.write() as t:
             t.run("DROP INDEX IF EXISTS temp.listed_uri")
             t.run("DELETE FROM temp.listed")
-            t.run("DELETE FROM temp.parts")
         intake = EntryFilter(self._scope)
         head = _ListHead(self._database, intake, self._listener)
-        try:
-            answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
-        except _WrongKind as wrong:
-            return OtherDocument(uri, wrong.kind, wrong.called)
+        answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
         if isinstance(answer, UnchangedDocument):
             return UnchangedList(uri)
         if isinstance(answer, MissingDocument):
             return answer
         if answer.document.kind not in _LISTS + _INDEXES:
             return OtherDocument(uri, answer.document.kind, answer.document.called)
-        self._check_sitemap(answer)
+        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
+            self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
         at = self._believed_at(answer)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
@@ -339,11 +326,7 @@ class ResourceListReader:
             )
         if any((one.uri, one.digest) == (uri, answer.digest) for one in known):
             return UnchangedList(uri, answer.etag, answer.last_modified)
-        return self._components(answer, at, intake)
-
-    def _check_sitemap(self, answer: DocumentRead) -> None:
-        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
-            self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
+        return self._components(answer, at, intake, list(head.parts.values()))
 
     def _believed_at(self, answer: DocumentRead) -> int | None:
         """The latest moment of which a document can be: its `at`, unless the source's clock does not say so (DST-C8).
@@ -360,26 +343,32 @@ class ResourceListReader:
             self._documents.warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
         return believed_at(at, clock, self._reached)
 
-    def _components(self, index: DocumentRead, at: int | None, intake: EntryFilter) -> ResourceListRead:
+    def _components(
+        self, index: DocumentRead, at: int | None, intake: EntryFilter, parts: list[_IndexPart]
+    ) -> ResourceListRead:
         read = _IndexRead(index, at)
-        done = 0
         indexes = {index.uri, index.final}
-        while part := self._next_part(done):
-            done, uri = part.n, part.uri
+        known = {part.uri for part in parts}
+        for part in parts:
+            uri = part.uri
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
                 component, head = self._component(uri, part.depth, intake)
+                if len(parts) + len(head.parts) > _MOST_LISTS:
+                    raise _too_many()
             except SourceFault as fault:
                 read.faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
+                parts += [one for name, one in head.parts.items() if name not in known]  # they are read after the rest
+                known.update(head.parts)
             read.add(part, component, head, self._believed_at(component))
-        if not done and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
+        if not parts and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
             read.faults.append("an index without components")
-        if done and self._differs(read.components[0]):
+        if parts and self._differs(read.components[0]):
             read.misfits.append(index.uri)
         elif not read.faults:
             read.misfits.extend(self._changed_components(read.components[1:]))
@@ -387,19 +376,9 @@ class ResourceListReader:
             self._documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
         return self._finish(read.snapshot())
 
-    def _next_part(self, done: int) -> _IndexPart | None:
-        with self._database.write() as t:
-            row = t.one(
-                "SELECT n, uri, at, at_until, is_timed, depth FROM temp.parts WHERE n > ? ORDER BY n LIMIT 1", (done,)
-            )
-        return None if row is None else _IndexPart(*row)
-
     def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, _ListHead]:
         head = _ListHead(self._database, intake, self._listener, depth)
-        try:
-            answer = self._documents.read(uri, head, objection=self._scope.objection)
-        except _WrongKind as wrong:
-            raise WrongDocument(f"a component is {wrong.called}", where=uri, rule="DST-A7") from wrong
+        answer = self._documents.read(uri, head, objection=self._scope.objection)
         if isinstance(answer, MissingDocument):
             raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
         if not isinstance(answer, DocumentRead):
@@ -470,49 +449,47 @@ class _ListHead:
         self._intake = intake
         self._listener = listener
         self._depth = depth
-        self._start: tuple[int, int] | None = None
+        self._start: int | None = None
         self.before = self.last = 0
         """The last row that was there before, and the last that it has brought."""
 
+        self.parts: dict[str, _IndexPart] = {}
+        """The components of an index, by their URIs."""
+
     def begin(self) -> None:
+        """Forget what an earlier try has brought."""
+        self.parts = {}
         with self._database.write() as t:
             if self._start is None:
-                self._start = (_last(t, "listed"), _last(t, "parts"))
-            self.before = self.last = self._start[0]
-            t.run("DELETE FROM temp.listed WHERE n > ?", (self._start[0],))
-            t.run("DELETE FROM temp.parts WHERE n > ?", (self._start[1],))
+                self._start = _last_listed(t)
+            self.before = self.last = self._start
+            t.run("DELETE FROM temp.listed WHERE n > ?", (self._start,))
 
     def take(self, document: Document, entries: list[Entry]) -> None:
-        if document.kind not in _LISTS + _INDEXES:
-            raise _WrongKind(document)
+        """Take the next entries, in document order. Raises WrongDocument for an index beyond all bounds."""
         if document.kind in _INDEXES:
-            self._take_parts(document, entries)
-            return
-        rows = self._intake.rows(entries)
-        with self._database.write() as t:
-            t.many(STAGE_LISTED, rows)
-            self.last = _last(t, "listed")
-        self._listener(Progress("listing", self.last))
+            self._take_parts(entries)
+        elif document.kind in _LISTS:
+            rows = self._intake.rows(entries)
+            with self._database.write() as t:
+                t.many(STAGE_LISTED, rows)
+                self.last = _last_listed(t)
+            self._listener(Progress("listing", self.last))
 
-    def _take_parts(self, document: Document, entries: list[Entry]) -> None:
+    def _take_parts(self, entries: list[Entry]) -> None:
         if self._depth >= _DEEPEST:
             raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
-        depth = self._depth + 1
-        with self._database.write() as t:
-            t.many(
-                "INSERT OR IGNORE INTO temp.parts(uri, at, at_until, is_timed, depth) VALUES (?, ?, ?, ?, ?)",
-                [
-                    (
-                        entry.loc,
-                        micros(entry.at),
-                        None if entry.at is None else _last_of(entry.at),
-                        bool(entry.at or entry.lastmod),
-                        depth,
-                    )
-                    for entry in entries
-                ],
-            )
+        if len(self.parts) + len(entries) > _MOST_LISTS:
+            raise _too_many()
+        for entry in entries:
+            stated = _stated(entry.at, micros(entry.at))
+            is_timed = entry.at is not None or entry.lastmod is not None
+            self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self._depth + 1))
 
 
-def _last(t: Transaction, table: str) -> int:
-    return int(t.value(f"SELECT coalesce(max(n), 0) FROM temp.{table}"))  # noqa: S608
+def _too_many() -> WrongDocument:
+    return WrongDocument("an index of too many Resource Lists", rule="RS-LIM-04")
+
+
+def _last_listed(t: Transaction) -> int:
+    return int(t.value("SELECT coalesce(max(n), 0) FROM temp.listed"))
