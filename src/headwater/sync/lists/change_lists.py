@@ -199,9 +199,10 @@ class ChangeListReader:
     def _follow(self, uri: str, *, known: bool) -> bool:
         """Read the document behind `uri`, list or index; False when another way must be tried."""
         self._visited.add(uri)
-        answer, staged = self._fetch(uri, "the Change List is gone")
-        if answer is None:
+        found = self._fetch(uri, "the Change List is gone")
+        if found is None:
             return False
+        answer, staged = found
         if isinstance(answer, UnchangedDocument):
             return self._unchanged(uri)
         if answer.document.kind is Kind.CHANGE_LIST_INDEX:
@@ -246,21 +247,13 @@ class ChangeListReader:
             or self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.ELSEWHERE)
         ):
             return False
-        with self._database.read() as t:
-            held = None if self._fresh else validators(t, self._set_id, told.uri)
-        staged = self._staging(told.uri)
         try:
-            answer = self._documents.read(told.uri, staged, held, objection=self._scope.objection)
+            answer, staged = self._read(told.uri)
         except SourceFault:
             return False  # who needs it says so
-        finally:
-            self._in_vain = self._in_vain or staged.may_have_rows
         if not isinstance(answer, DocumentRead) or answer.document.kind is not Kind.CHANGE_LIST:
             return False
         return self._is_elsewhere(answer, staged)
-
-    def _staging(self, uri: str) -> ChangeListStaging:
-        return ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri)
 
     def _check_reading_on(self) -> None:
         """Lists that are all others than before have to tell of the last changes that were done."""
@@ -291,21 +284,25 @@ class ChangeListReader:
         self._reading.outcome, self._reading.reason = ReadingOutcome.ELSEWHERE, reason.value
         return True
 
-    def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument | None, ChangeListStaging]:
-        """The document behind `uri` and what it told; None where it cannot be read, and the outcome then says why."""
+    def _read(self, uri: str) -> tuple[DocumentRead | UnchangedDocument | MissingDocument, ChangeListStaging]:
+        """The document behind `uri`, and what it told. Raises SourceFault."""
         with self._database.read() as t:
-            held = validators(t, self._set_id, uri)
-        staged = self._staging(uri)
+            held = None if self._fresh else validators(t, self._set_id, uri)
+        staged = ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri)
         staged.may_have_rows = self._in_vain
         try:
-            answer = self._documents.read(
-                uri, staged, None if self._fresh else held, fresh=self._fresh, objection=self._scope.objection
-            )
-        except SourceFault as fault:
-            self._broken(uri, fault)
-            return None, staged
+            objection = self._scope.objection
+            return self._documents.read(uri, staged, held, fresh=self._fresh, objection=objection), staged
         finally:
             self._in_vain = staged.may_have_rows
+
+    def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument, ChangeListStaging] | None:
+        """The same; None where it cannot be read, and the outcome then says why."""
+        try:
+            answer, staged = self._read(uri)
+        except SourceFault as fault:
+            self._broken(uri, fault)
+            return None
         self._reads_on = self._reads_on or isinstance(answer, UnchangedDocument)
         if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
@@ -315,7 +312,7 @@ class ChangeListReader:
             self._reading.outcome = ReadingOutcome.MISSING
             self._reading.reason = f"{gone}: HTTP status {answer.status}"
             self._documents.warn("DST-C5", self._reading.reason, uri)
-            return None, staged
+            return None
         return answer, staged
 
     def _unchanged(self, uri: str) -> bool:
@@ -414,10 +411,11 @@ class ChangeListReader:
         if uri in self._visited:
             return True
         self._visited.add(uri)
-        answer, staged = self._fetch(uri, f"{uri} is in the index, and missing")
-        if answer is None:
+        found = self._fetch(uri, f"{uri} is in the index, and missing")
+        if found is None:
             self._visited.discard(uri)  # who comes by it again has not read it
             return False
+        answer, staged = found
         if isinstance(answer, UnchangedDocument):
             return True
         if answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
