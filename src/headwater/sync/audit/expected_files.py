@@ -172,7 +172,7 @@ class ExpectedFiles:
     def _expect_changes(self, offer: Offer, start: Position) -> None:
         since = start.done_until
         compare = since is not None and not self._context.types
-        reading = self._changes(offer, start, compare=compare)
+        reading = self._changes(offer, start)
         if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
             self.doubts.append("changes after the Resource List's `at` cannot all be read")
         with self._database.write() as t:
@@ -211,10 +211,10 @@ class ExpectedFiles:
         t.run("DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.contradicted)")
         self._result.contradicted = int(t.value("SELECT count(*) FROM temp.contradicted"))
 
-    def _changes(self, offer: Offer, position: Position, *, compare: bool = False) -> ChangeListReading:
+    def _changes(self, offer: Offer, position: Position) -> ChangeListReading:
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
-        reading = ChangeListReader(self._context, self._row.id, offer, position, compare=compare).read()
+        reading = ChangeListReader(self._context, self._row.id, offer, position).read()
         self._position = reading.position
         return reading
 

@@ -93,13 +93,10 @@ class ChangeListReader:
         position: Position,
         *,
         before: Position | None = None,
-        compare: bool = False,
         also_top: bool = False,
         fresh: bool = False,
     ) -> None:
-        """`compare`: every entry gets its row, since what is done is compared with the Resource List (`restate`).
-
-        `before`: how far the copy was; the lists are to read on from there (DST-C10). None: they may be any.
+        """`before`: how far the copy was; the lists are to read on from there (DST-C10). None: they may be any.
         `also_top`: where the known open list says nothing new, what is offered is read as well: it may be another list.
         `fresh`: ask past caches.
         """
@@ -139,7 +136,7 @@ class ChangeListReader:
         self._promised: int | None = None
         """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
 
-        self._pending = compare
+        self._any_rows = False
         self._in_vain = False
         """Whether rows may be there of a document that was read and does not count."""
 
@@ -183,7 +180,7 @@ class ChangeListReader:
             return reading
         if reading.outcome is ReadingOutcome.READ:
             reading.position = supported(reading.position, self._start, self._clock)
-        if not self._pending:
+        if not self._any_rows:
             return reading
         with self._database.write() as t:
             if self._context.restate is not None:
@@ -493,7 +490,7 @@ class ChangeListReader:
             pending = set(passed.pending)
             with self._database.write() as t:
                 staged.mark(t, passed.intervals, pending)
-            self._pending = self._pending or bool(pending)
+            self._any_rows = True
         reading.position = passed.position
         self._promised = passed.position.closed_at if passed.position.open else None
         if answer.is_package:

@@ -93,10 +93,10 @@ class Increment:
         before = None if held.chain is not None else held.before
         if held.chain is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
-        compare = held.compare_from(position)
+        held.compare_from(position)
         return ChangeListReader(
             held.lists, row.id, held.offer, position,
-            before=before, compare=compare, also_top=row.is_offer_asked, fresh=fresh,
+            before=before, also_top=row.is_offer_asked, fresh=fresh,
         ).read()  # fmt: skip
 
     def _is_kept(self, reading: ChangeListReading) -> bool:

@@ -101,11 +101,10 @@ class SetContext:
             keep_links(t, set_id)
         keep_dataset_flags(t, set_id)
 
-    def compare_from(self, position: Position) -> bool:
-        """Whether changes that are to be read from a position on are compared with the Resource List (DST-4.5)."""
+    def compare_from(self, position: Position) -> None:
+        """Have changes that are read from a position compared with the Resource List of this run (DST-4.5)."""
         fits = self.is_listed and self.chain is None and position.list_uri is None and not self.run.options.prefer_types
         self._compared = position.done_until if fits else None
-        return self._compared is not None
 
     @property
     def rescoped(self) -> bool:
