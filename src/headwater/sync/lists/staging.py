@@ -41,6 +41,7 @@ class ChangeListStaging:
         self._listener = context.listener
         self._intake = intake
         self._position = position
+        self._done_until = _NONE if position.time is None else position.time
         self._before = before
         self._number = number
         self._uri = uri
@@ -55,6 +56,9 @@ class ChangeListStaging:
         self.rows = array("q")
         self.print = ChangeListFingerprint(self._before, self._uri, None)
         self.stated = StatedTimes()
+        self._is_known = False
+        """Whether changes are read from where the list was left, and not again from an earlier time."""
+
         self._of_dataset = False
         self._first: ChangeKind | None = None
 
@@ -83,6 +87,7 @@ class ChangeListStaging:
             from_ = micros(document.from_)
             self.stated = StatedTimes(from_, micros(document.until))
             self.print = ChangeListFingerprint(self._before, self._uri, from_)
+            self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
             self.may_have_rows = True
@@ -99,8 +104,11 @@ class ChangeListStaging:
             self._first = entry.change
         if not self._of_dataset:
             self._of_dataset = _is_of_dataset(entry)
-        is_done = self._reads_on and not self.print.beyond
+        is_done = self._is_known and not self.print.beyond
         self.print.see(entry.loc, change, times.low, times.lastmod, entry.hash)
+        if is_done and times.low is not None and times.low < self._done_until:
+            self.marks.append("")  # at T alone they are looked at
+            return None
         staged = self._intake.row(entry)
         mark = mark_of(staged.uri, change, entry.hash, entry.length)
         self.marks.append(mark)
@@ -108,11 +116,6 @@ class ChangeListStaging:
             return None
         self.rows.append(ordinal)
         return self._number, ordinal, *staged, change
-
-    @property
-    def _reads_on(self) -> bool:
-        """Whether changes are read from where the list was left, and not again from an earlier time."""
-        return bool(self._position.lists) and self.print.comparable
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
