@@ -47,7 +47,7 @@ LINES = {
     "source": 5_172,
     "spec": 4_021,
     "storage": 2_318,
-    "sync": 21_598,
+    "sync": 21_349,
     "top": 1_083,
     "transport": 2_359,
     "triplestores": 1_167,

@@ -23,8 +23,7 @@ from headwater.spec.uris import normalise
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, MissingDocument
-from headwater.sync.lists.entries import ListDocuments
+from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, ListDocuments, MissingDocument
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.run import open_transport, utcnow
