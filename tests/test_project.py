@@ -38,7 +38,7 @@ LINES = {
     "http": 5_745,
     "ingest": 8_373,
     "notify": 4_149,
-    "packages": 1_528,
+    "packages": 1_450,
     "patches": 820,
     "processes": 403,
     "publish": 6_818,

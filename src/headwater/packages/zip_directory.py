@@ -11,9 +11,8 @@ import msgspec
 from headwater.deflate import DeflateError, crc32, raw_inflater
 from headwater.packages.faults import BadPackage, CutPackage, NotPackage, PackageTooLarge, shown
 from headwater.packages.limits import PackageLimits
+from headwater.packages.member_paths import HERE, MemberNames
 from headwater.packages.zip_format import (
-    CENTRAL,
-    CENTRAL_SIGNATURE,
     DESCRIPTORS,
     END,
     END64,
@@ -30,10 +29,9 @@ from headwater.packages.zip_format import (
 from headwater.packages.zip_headers import (
     CentralRecord,
     LocalHeader,
-    PackageBudget,
-    central_octets,
+    check_growth,
+    check_growth_of_all,
     decoded_name,
-    local_octets,
     read_central,
     read_local,
 )
@@ -134,9 +132,9 @@ class ZipMember(msgspec.Struct, frozen=True, gc=False):
 class ZipDirectory:
     """The members of a package in the order in which they lie in the file; `leading` octets come before the first."""
 
-    def __init__(self, file: BinaryIO, members: list[ZipMember], budget: PackageBudget, leading: int) -> None:
+    def __init__(self, file: BinaryIO, members: list[ZipMember], limits: PackageLimits, leading: int) -> None:
         self._file = file
-        self._budget = budget
+        self._limits = limits
         self.members = members
         self.leading = leading
         self._by_name = {member.name: member for member in members}
@@ -153,10 +151,8 @@ class ZipDirectory:
             yield self.read(member)
             return
         self._file.seek(member.begin)
-        head = self._file.read(LOCAL.size)
-        if len(head) == LOCAL.size:
-            head += self._file.read(local_octets(head, 0, self._budget.limits) - LOCAL.size)
-        header = self._checked(member, head)
+        most = LOCAL.size + self._limits.name_octets + self._limits.extra_octets
+        header = self._checked(member, self._file.read(min(most, member.end - member.begin)))
         at = member.begin + header.octets
         crc, plain = 0, 0
         for block in self._content(member, at):
@@ -193,9 +189,7 @@ class ZipDirectory:
         """The local header, with which these octets begin: it must say the same as the central record."""
         if len(octets) < LOCAL.size or not octets.startswith(LOCAL_SIGNATURE):
             raise BadPackage(f"{shown(member.name)} is not where the central directory says")
-        if len(octets) < local_octets(octets, 0, self._budget.limits):
-            raise CutPackage(f"the package ends in the header of {shown(member.name)}")
-        header, record = read_local(octets, 0), member.record
+        header, record = read_local(octets, self._limits), member.record
         if (header.name, header.method) != (record.name, record.method):
             raise BadPackage(f"{shown(member.name)} has another name or method in its local header")
         facts = (record.crc, record.packed, record.plain)
@@ -211,7 +205,7 @@ class ZipDirectory:
         if record.method == STORED:
             yield from self._packed(member, at)
             return
-        inflation = Inflation(member.name, self._budget.limits, record.plain)
+        inflation = Inflation(member.name, self._limits, record.plain)
         for packed in self._packed(member, at):
             yield from inflation.push(packed)
         if not inflation.ended or inflation.packed != record.packed:
@@ -273,9 +267,8 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
     shift = end.at - end.size - end.begin
     if shift < 0 or end.size < 0:
         raise BadPackage("the central directory is not where the end of the package says")
-    budget = PackageBudget(bounds)
-    records = sorted(_records(file, end, budget), key=lambda record: record.offset)
-    return _placed(file, records, budget, (shift, end.at - end.size))
+    records = sorted(_records(file, end, bounds), key=lambda record: record.offset)
+    return _placed(file, records, bounds, (shift, end.at - end.size))
 
 
 def _read_end(file: BinaryIO, size: int) -> _End:
@@ -333,48 +326,25 @@ def _read_end64(file: BinaryIO, at: int) -> _End | None:
     return _End(members, size, offset, begin)
 
 
-def _records(file: BinaryIO, end: _End, budget: PackageBudget) -> Iterator[CentralRecord]:
+def _records(file: BinaryIO, end: _End, limits: PackageLimits) -> Iterator[CentralRecord]:
     """The records of the central directory. Raises BadPackage, PackageTooLarge."""
-    limits = budget.limits
     if end.members > limits.members:
         raise PackageTooLarge(f"{end.members:,} members, more than {limits.members:,}")
     file.seek(end.at - end.size)
-    rest, waiting, count = end.size, bytearray(), 0
-    while rest or waiting:
-        block = file.read(min(rest, _READ))
-        rest -= len(block)
-        waiting += block
-        taken = 0
-        while (octets := _record_octets(waiting, taken, limits)) is not None:
-            yield read_central(waiting, taken)
-            taken += octets
-            count += 1
-        if not taken and not block:
-            raise BadPackage("the central directory is cut off or damaged")
-        del waiting[:taken]
-        if count > end.members:
-            break
-    if count != end.members:
-        raise BadPackage(f"the central directory has {count:,} members, its end says {end.members:,}")
-
-
-def _record_octets(waiting: bytearray, at: int, limits: PackageLimits) -> int | None:
-    """The length of the next record; None where it is not there as a whole. Raises BadPackage."""
-    if len(waiting) - at < CENTRAL.size:
-        return None
-    if waiting[at : at + 4] != CENTRAL_SIGNATURE:
-        raise BadPackage("the central directory is damaged, or there are several")
-    octets = central_octets(waiting, at, limits)
-    return octets if len(waiting) - at >= octets else None
+    for _ in range(end.members):
+        yield read_central(file, limits)
+    if file.tell() != end.at:
+        raise BadPackage(f"the central directory ends elsewhere than behind its {end.members:,} members")
 
 
 def _placed(
-    file: BinaryIO, records: list[CentralRecord], budget: PackageBudget, place: tuple[int, int]
+    file: BinaryIO, records: list[CentralRecord], limits: PackageLimits, place: tuple[int, int]
 ) -> ZipDirectory:
     """The members with their places: each begins behind the one before it, none overlaps another."""
     shift, directory_at = place
     members: list[ZipMember] = []
     folders: list[ZipMember] = []
+    names = MemberNames(limits)
     leading = shift + (records[0].offset if records else 0)
     for index, record in enumerate(records):
         begin = shift + record.offset
@@ -382,21 +352,25 @@ def _placed(
         name = decoded_name(record.name, record.flags)
         if begin + LOCAL.size + len(record.name) + record.packed > end:
             raise BadPackage(f"{shown(name)} overlaps what follows it")
-        if budget.admit(name):
-            budget.check_said(name, record.packed, record.plain)
-            budget.spend(record.plain, record.packed)
-            if record.method == STORED and record.packed != record.plain:
-                raise BadPackage(f"{shown(name)} is stored, with two different lengths")
-            members.append(ZipMember(name, record.plain, record, begin, end))
-        elif record.plain:
-            raise BadPackage(f"the folder {shown(name)} has content")
-        else:
-            folders.append(ZipMember(name, 0, record, begin, end))
+        member = ZipMember(name, record.plain, record, begin, end)
+        if name.endswith("/"):
+            if name != HERE:
+                names.add_folder(name[:-1])
+            if record.plain:
+                raise BadPackage(f"the folder {shown(name)} has content")
+            folders.append(member)
+            continue
+        names.add(name)
+        check_growth(name, record, limits)
+        if record.method == STORED and record.packed != record.plain:
+            raise BadPackage(f"{shown(name)} is stored, with two different lengths")
+        members.append(member)
+    check_growth_of_all([member.record for member in members], limits)
     if leading:
         file.seek(0)
         if file.read(4) == LOCAL_SIGNATURE:
             raise BadPackage("the package begins with a member that its central directory has not")
-    directory = ZipDirectory(file, members, budget, leading)
+    directory = ZipDirectory(file, members, limits, leading)
     for folder in folders:
         directory.check(folder)  # nobody reads it later
     return directory

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from headwater.packages.faults import BadPackage, BadPath, PackageTooLarge, shown
 from headwater.packages.limits import PackageLimits
-from headwater.packages.member_paths import HERE, MANIFEST, MemberNames
+from headwater.packages.member_paths import HERE, MANIFEST
 from headwater.packages.zip_format import (
     CENTRAL,
+    CENTRAL_SIGNATURE,
     DEFLATED,
     DESCRIPTOR,
     ENCRYPTED,
@@ -29,15 +31,14 @@ _PATCHED = 1 << 5
 _MASKED = 1 << 13
 _REFUSED = ENCRYPTED | _STRONG | _PATCHED | _MASKED
 
-_LENGTHS_LOCAL = Struct("<HH")
-_LENGTHS_CENTRAL = Struct("<HHH")
-
-Octets = bytes | bytearray
+_LOCAL_FACTS = Struct("<6xHH4xIIIHH")
+_CENTRAL_FACTS = Struct("<8xHH4xIIIHHHH2xII")
+"""What counts of a local header and of a central record: the rest is skipped."""
 
 
 class LocalHeader(NamedTuple):
     """The header in front of a member. `packed` and `plain` are its lengths in the file and inflated; with
-    `descriptor` they may be zero, and stand behind the member."""
+    `descriptor` they may be zero, and stand behind the member. `octets` is its own length."""
 
     name: bytes
     flags: int
@@ -45,7 +46,6 @@ class LocalHeader(NamedTuple):
     crc: int
     packed: int
     plain: int
-    zip64: bool
     octets: int
 
     @property
@@ -55,7 +55,7 @@ class LocalHeader(NamedTuple):
 
 
 class CentralRecord(NamedTuple):
-    """The record of a member in the central directory; `octets` is its own length."""
+    """The record of a member in the central directory."""
 
     name: bytes
     flags: int
@@ -64,76 +64,46 @@ class CentralRecord(NamedTuple):
     packed: int
     plain: int
     offset: int
-    octets: int
 
 
-def local_octets(head: Octets, at: int, limits: PackageLimits) -> int:
-    """The length of the local header that begins at `at`, of which 30 octets are there. Raises PackageTooLarge."""
-    lengths: tuple[int, int] = _LENGTHS_LOCAL.unpack_from(head, at + 26)
-    name, extra = lengths
-    _check_lengths(name, extra, limits)
-    return LOCAL.size + name + extra
+def read_local(octets: bytes, limits: PackageLimits) -> LocalHeader:
+    """The local header with which these octets begin. Raises BadPackage.
 
-
-def read_local(head: Octets, at: int) -> LocalHeader:
-    """The local header that begins at `at` and is there as a whole. Raises BadPackage."""
-    _, _, flags, method, _, _, crc, packed, plain, name_length, extra_length = LOCAL.unpack_from(head, at)
-    begin = at + LOCAL.size
-    name = bytes(head[begin : begin + name_length])
-    field: bytes | None = None
-    if extra_length:
-        field = _field64(bytes(head[begin + name_length : begin + name_length + extra_length]))
-        if packed == MOST_32 or plain == MOST_32:
-            plain, packed = _values64(field, [plain, packed])
-    elif packed == MOST_32 or plain == MOST_32:
-        raise BadPackage("a member beyond 4 GiB has no ZIP64 field")
+    Where they end within it, its name is cut, or its length goes beyond them.
+    """
+    flags, method, crc, packed, plain, name_length, extra_length = _LOCAL_FACTS.unpack_from(octets)
+    _check_lengths(name_length, extra_length, limits)
+    behind_name = LOCAL.size + name_length
+    end = behind_name + extra_length
+    name = octets[LOCAL.size : behind_name]
+    if MOST_32 in (packed, plain):
+        plain, packed = _values64(octets[behind_name:end], [plain, packed])
     _check_kind(name, flags, method)
-    octets = LOCAL.size + name_length + extra_length
-    return LocalHeader(name, flags, method, crc, packed, plain, field is not None, octets)
+    return LocalHeader(name, flags, method, crc, packed, plain, end)
 
 
-def central_octets(record: Octets, at: int, limits: PackageLimits) -> int:
-    """The length of the central record that begins at `at`, of which 46 octets are there. Raises PackageTooLarge."""
-    lengths: tuple[int, int, int] = _LENGTHS_CENTRAL.unpack_from(record, at + 28)
-    name, extra, comment = lengths
-    _check_lengths(name, extra + comment, limits)
-    return CENTRAL.size + name + extra + comment
-
-
-def read_central(record: Octets, at: int) -> CentralRecord:
-    """The record that begins at `at` and is there as a whole. Raises BadPackage; also for links and devices."""
-    (
-        _,
-        _,
-        _,
-        flags,
-        method,
-        _,
-        _,
-        crc,
-        packed,
-        plain,
-        name_length,
-        extra_length,
-        comment_length,
-        disk,
-        _,
-        external,
-        offset,
-    ) = CENTRAL.unpack_from(record, at)
-    begin = at + CENTRAL.size
-    name = bytes(record[begin : begin + name_length])
+def read_central(file: BinaryIO, limits: PackageLimits) -> CentralRecord:
+    """The record that begins where the file is read. Raises BadPackage; also for links and devices."""
+    head = file.read(CENTRAL.size)
+    if len(head) < CENTRAL.size or not head.startswith(CENTRAL_SIGNATURE):
+        raise BadPackage(
+            "the central directory is damaged, there are several, or it has fewer members than its end says"
+        )
+    flags, method, crc, packed, plain, *lengths, disk, external, offset = _CENTRAL_FACTS.unpack(head)
+    name_length, extra_length, comment_length = lengths
+    _check_lengths(name_length, extra_length + comment_length, limits)
+    rest = file.read(name_length + extra_length + comment_length)
+    name = rest[:name_length]
     if MOST_32 in (packed, plain, offset) or disk == MOST_16:
-        field = _field64(bytes(record[begin + name_length : begin + name_length + extra_length]))
-        plain, packed, offset = _values64(field, [plain, packed, offset])
+        extra = rest[name_length : name_length + extra_length]
+        plain, packed, offset = _values64(extra, [plain, packed, offset])
     elif disk:
         raise BadPackage("a package in several parts (disks)")
     _check_kind(name, flags, method)
     kind = (external >> 16) & FILE_KIND
     if kind not in (0, REGULAR_FILE) and not (kind == FOLDER and name.endswith(b"/")):
         raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")
-    octets = CENTRAL.size + name_length + extra_length + comment_length
-    return CentralRecord(name, flags, method, crc, packed, plain, offset, octets)
+    return CentralRecord(name, flags, method, crc, packed, plain, offset)
 
 
 def decoded_name(name: bytes, flags: int) -> str:
@@ -151,45 +121,22 @@ def decoded_name(name: bytes, flags: int) -> str:
     return text.removeprefix(HERE) or text
 
 
-class PackageBudget:
-    """What the members of one package may have together: their names, their number, their octets (DST-P6)."""
+def check_growth(name: str, record: CentralRecord, limits: PackageLimits) -> None:
+    """Refuse a member whose content is too large, or grows too much by inflating (DST-P6). Raises PackageTooLarge."""
+    most = limits.manifest_octets if name == MANIFEST else limits.member_octets
+    if record.plain > most:
+        raise PackageTooLarge(f"{shown(name)} has {record.plain:,} octets, more than {most:,}")
+    if record.plain > limits.ratio_octets and record.plain > limits.ratio * record.packed:
+        raise PackageTooLarge(f"{shown(name)} grows more than {limits.ratio} times by inflating")
 
-    def __init__(self, limits: PackageLimits) -> None:
-        self.limits = limits
-        self.names = MemberNames(limits)
-        self._members = 0
-        self._plain = 0
-        self._packed = 0
 
-    def admit(self, name: str) -> bool:
-        """Take a member in; gives False for a folder. Raises BadPath, PackageTooLarge."""
-        self._members += 1
-        if self._members > self.limits.members:
-            raise PackageTooLarge(f"more than {self.limits.members:,} members")
-        if name.endswith("/"):
-            if name != HERE:
-                self.names.add_folder(name[:-1])
-            return False
-        self.names.add(name)
-        return True
-
-    def spend(self, octets: int, packed: int) -> None:
-        """Take account of the content of a member, of so many `packed` octets. Raises PackageTooLarge."""
-        limits = self.limits
-        self._plain += octets
-        self._packed += packed
-        if self._plain > limits.octets:
-            raise PackageTooLarge(f"more than {limits.octets:,} octets of content")
-        if self._plain > limits.package_ratio_octets and self._plain > limits.ratio * self._packed:
-            raise PackageTooLarge(f"the members together grow more than {limits.ratio} times by inflating")
-
-    def check_said(self, name: str, packed: int, plain: int) -> None:
-        """Refuse a member by what its header says. Raises PackageTooLarge."""
-        most = self.limits.manifest_octets if name == MANIFEST else self.limits.member_octets
-        if plain > most:
-            raise PackageTooLarge(f"{shown(name)} has {plain:,} octets, more than {most:,}")
-        if plain > self.limits.ratio_octets and plain > self.limits.ratio * packed:
-            raise PackageTooLarge(f"{shown(name)} grows more than {self.limits.ratio} times by inflating")
+def check_growth_of_all(members: Sequence[CentralRecord], limits: PackageLimits) -> None:
+    """Refuse members whose content is too large together, or grows too much (DST-P6). Raises PackageTooLarge."""
+    plain = sum(record.plain for record in members)
+    if plain > limits.octets:
+        raise PackageTooLarge(f"more than {limits.octets:,} octets of content")
+    if plain > limits.package_ratio_octets and plain > limits.ratio * sum(record.packed for record in members):
+        raise PackageTooLarge(f"the members together grow more than {limits.ratio} times by inflating")
 
 
 def _check_lengths(name: int, extra: int, limits: PackageLimits) -> None:
@@ -223,8 +170,9 @@ def _field64(extra: bytes) -> bytes | None:
     return found
 
 
-def _values64(field: bytes | None, said: list[int]) -> list[int]:
+def _values64(extra: bytes, said: list[int]) -> list[int]:
     """The values, those from the ZIP64 field that are too large for the header. Raises BadPackage."""
+    field = _field64(extra)
     values = []
     at = 0
     for value in said:
