@@ -85,13 +85,9 @@ class Run(msgspec.Struct, gc=False):
     until_us: int | None = None
 
 
-class Logged(msgspec.Struct, frozen=True, gc=False):
+class Logged(NumberedChange, frozen=True, gc=False):
     """One change as it goes into the log."""
 
-    seq: int
-    at_us: int
-    uri: str
-    change: ChangeKind
     metadata: Metadata
     weight: int
 

@@ -36,28 +36,13 @@ class StateRow(msgspec.Struct, frozen=True, gc=False):
     rank: int = 0
 
 
-class NumberedChange(Protocol):
+class NumberedChange(msgspec.Struct, frozen=True, gc=False):
     """A change of a batch, with the number and the time (microseconds) that the catalog has given it."""
 
-    @property
-    def seq(self) -> int:
-        """Its sequence number."""
-        ...
-
-    @property
-    def at_us(self) -> int:
-        """Its time (`spec.times`)."""
-        ...
-
-    @property
-    def uri(self) -> str:
-        """The resource."""
-        ...
-
-    @property
-    def change(self) -> ChangeKind:
-        """What happened to it."""
-        ...
+    seq: int
+    at_us: int
+    uri: str
+    change: ChangeKind
 
 
 RowsOfChanges = Callable[[Sequence[NumberedChange]], Sequence[StateRow]]

@@ -283,11 +283,15 @@ def _link_of(link: _StoredLink) -> Link:
     return Link(href=link.href.value, type=link.mime, modified=link.modified, **same)
 
 
-def _operation(id_: str, rev: int, document: bytes, index: str = "") -> bytes:
-    """Written over an older revision only, and over its own: a late or doubled request changes nothing."""
+def _operation(id_: str, rev: int, document: bytes | None, index: str = "") -> bytes:
+    """Written over an older revision only, and over its own: a late or doubled request changes nothing.
+
+    Without a document, the one of this id is deleted.
+    """
+    kind = b"delete" if document is None else b"index"
     where = b'"_index":"%b",' % index.encode() if index else b""
-    action = b'{"index":{%b"_id":"%b","version":%d,"version_type":"external_gte"}}' % (where, id_.encode(), rev)
-    return b"%b\n%b\n" % (action, document)
+    action = b'{"%b":{%b"_id":"%b","version":%d,"version_type":"external_gte"}}\n' % (kind, where, id_.encode(), rev)
+    return action if document is None else b"%b%b\n" % (action, document)
 
 
 class RowWrite(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -326,14 +330,7 @@ def writes_in_order(writes: dict[RowKey, StateRow | None]) -> tuple[RowWrite, ..
 def row_operations(name: str, writes: Iterable[RowWrite], rev: int, index: str) -> Iterator[bytes]:
     """The bulk operations that write rows: over older revisions only, and over their own."""
     for write in writes:
-        where = {
-            "_index": index,
-            "_id": short(name, write.kind, write.key),
-            "version": rev,
-            "version_type": "external_gte",
-        }
-        if write.value is None:
-            yield to_json({"delete": where}) + b"\n"
-        else:
-            document = RowDocument(name, write.kind, write.key, rev, write.rank, write.value)
-            yield to_json({"index": where}) + b"\n" + to_json(document) + b"\n"
+        document = None
+        if write.value is not None:
+            document = to_json(RowDocument(name, write.kind, write.key, rev, write.rank, write.value))
+        yield _operation(short(name, write.kind, write.key), rev, document, index)

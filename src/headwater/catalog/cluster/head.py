@@ -353,13 +353,17 @@ class KnownHeads:
         with self._lock:
             return {name: known.head for name, known in self._known.items()}
 
-    def keep(self, head: SetHead, version: Version, *, is_written: bool = False) -> None:
-        """This was read or written; what was seen already and is newer stays."""
+    def keep(self, head: SetHead, version: Version, *, is_written: bool = False) -> CachedHead:
+        """This was read or written: what is known of it. What was seen already and is newer stays."""
         with self._lock:
             before = self._known.get(head.resource_set)
+            if before is not None and before.version == version and not before.is_doubted:
+                return before
+            is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
+            found = CachedHead(head, version, is_applied, is_written)
             if before is None or _age(before.version) < _age(version):
-                is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
-                self._put(head.resource_set, CachedHead(head, version, is_applied, is_written))
+                self._put(head.resource_set, found)
+            return found
 
     def applied(self, name: str, version: Version) -> None:
         """What the tail of this head says has been put into its places."""

@@ -19,14 +19,14 @@ from headwater.catalog.cluster.documents import (
     row_operations,
     short,
 )
-from headwater.catalog.cluster.head import KnownHeads, SetHead, Tail, valid
+from headwater.catalog.cluster.head import CachedHead, KnownHeads, SetHead, Tail, valid
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.lease import Version
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster import CONFLICT, Cluster
 from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
-from headwater.typed_decoding import json_decoder
+from headwater.typed_decoding import from_json, json_decoder
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
@@ -40,18 +40,17 @@ class VersionedDocument(msgspec.Struct, Generic[T], frozen=True):
     version: Version
 
 
-class _Versioned(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class _Document(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What an engine says of one document, wherever it does; no `source` where there is none, or none was asked for."""
+
     source: T | None = msgspec.field(name="_source", default=None)
     seq_no: int = msgspec.field(name="_seq_no", default=-1)
     primary_term: int = msgspec.field(name="_primary_term", default=-1)
+    error: Reason | None = None
 
-
-class _Written(msgspec.Struct, frozen=True):
-    seq_no: int = msgspec.field(name="_seq_no")
-    primary_term: int = msgspec.field(name="_primary_term")
-
-
-_written = json_decoder(_Written)
+    @property
+    def version(self) -> Version:
+        return self.seq_no, self.primary_term
 
 
 class VersionedDocuments(Generic[T]):
@@ -60,7 +59,7 @@ class VersionedDocuments(Generic[T]):
     def __init__(self, cluster: Cluster, index: str, kind: type[T]) -> None:
         self._cluster = cluster
         self._index = index
-        self._decode = json_decoder(_Versioned[kind])  # type: ignore[valid-type]
+        self._decode: Callable[[str], _Document[T]] = json_decoder(_Document[kind])  # type: ignore[valid-type]
         self._encode = msgspec.json.Encoder().encode
 
     def get(self, id_: str) -> VersionedDocument[T] | None:
@@ -69,7 +68,7 @@ class VersionedDocuments(Generic[T]):
         if answer.status == _NOT_FOUND and '"error"' in answer.body[:20]:
             raise ClusterDamaged(answer.body[:500], where=self._index)
         found = self._decode(answer.body)
-        return None if found.source is None else VersionedDocument(found.source, (found.seq_no, found.primary_term))
+        return None if found.source is None else VersionedDocument(found.source, found.version)
 
     def put(self, id_: str, document: T, over: Version | None) -> Version | None:
         """Write the document over this version, or (None) where there is none; its version.
@@ -81,10 +80,7 @@ class VersionedDocuments(Generic[T]):
         else:
             path = f"/{self._index}/_doc/{id_}?if_seq_no={over[0]}&if_primary_term={over[1]}&require_alias=true"
         answer = self._cluster.ask("PUT", path, self._encode(document), accept=(CONFLICT,))
-        if answer.status == CONFLICT:
-            return None
-        written = _written(answer.body)
-        return written.seq_no, written.primary_term
+        return None if answer.status == CONFLICT else self._decode(answer.body).version
 
 
 WINDOW = 10_000
@@ -97,25 +93,16 @@ _PARTS = {"excludes": ["pages", "runs", "tail"]}
 _NUMBERS = ["resource_set", "last_seq", "opened_us"]
 
 
-class _Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    source: T = msgspec.field(name="_source")
-
-
 class _Hits(msgspec.Struct, Generic[T], frozen=True):
-    hits: list[_Hit[T]]
+    hits: list[_Document[T]]
 
 
 class _Found(msgspec.Struct, Generic[T], frozen=True):
     hits: _Hits[T]
 
 
-class _Doc(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    source: T | None = msgspec.field(name="_source", default=None)
-    error: Reason | None = None
-
-
 class _Docs(msgspec.Struct, Generic[T], frozen=True):
-    docs: list[_Doc[T]]
+    docs: list[_Document[T]]
 
 
 class _Shards(msgspec.Struct, frozen=True):
@@ -143,17 +130,6 @@ class _Counted(msgspec.Struct, frozen=True):
     aggregations: _Groups
 
 
-_heads = json_decoder(_Found[SetHead])
-_resources = json_decoder(_Found[StoredResource])
-_resource_docs = json_decoder(_Docs[StoredResource])
-_change_docs = json_decoder(_Docs[StoredChange])
-_journal_docs = json_decoder(_Docs[JournalDocument])
-_rows = json_decoder(_Found[RowDocument])
-_row_docs = json_decoder(_Docs[RowDocument])
-_counts = json_decoder(_Counted)
-_refreshed = json_decoder(_Refreshed)
-
-
 class Indices:
     """The indices of one prefix. Every method may raise ClusterFault."""
 
@@ -166,13 +142,12 @@ class Indices:
         self.known = KnownHeads()
         """The heads as they were read or written here last."""
 
-    def head(self, name: str) -> tuple[SetHead, Version]:
-        """The head of a set as it is now, and its version. Raises UnknownSet."""
+    def head(self, name: str) -> CachedHead:
+        """The head of a set as it is now. Raises UnknownSet."""
         found = self._heads_by_id.get(short(name)) if is_text(name) else None
         if found is None or found.source.resource_set != name:
             raise UnknownSet("the catalog has no such set", where=name)
-        self.known.keep(found.source, found.version)
-        return found.source, found.version
+        return self.known.keep(found.source, found.version)
 
     def heads(self, *, whole: bool = False) -> Iterator[SetHead]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
@@ -189,11 +164,11 @@ class Indices:
         filters = [{"exists": {"field": "resource_set"}}, *wanted]
         while True:
             query = _query(filters, {"resource_set": "asc"}, after, size)
-            found = _heads(self._search(self.set, {**query, "_source": parts})).hits.hits
-            yield from (hit.source for hit in found)
+            found = self._search(self.set, {**query, "_source": parts}, SetHead)
+            yield from found
             if len(found) < size:
                 return
-            after = [found[-1].source.resource_set]
+            after = [found[-1].resource_set]
 
     def checkpoints(self) -> str:
         """Up to which operation each copy of the heads' index has done everything; nothing where we may not ask.
@@ -212,26 +187,25 @@ class Indices:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
         self._heads_by_id.put(short(head.resource_set), head, None)
 
-    def put_head(self, head: SetHead, version: Version) -> Version | None:
+    def put_head(self, head: SetHead, version: Version) -> CachedHead | None:
         """Replace the head that has this version; None when there is another one by now (perhaps this very one)."""
         written = self._heads_by_id.put(short(head.resource_set), head, version)
         if written is None:
             self.known.doubt(head.resource_set, version)
-        else:
-            self.known.keep(head, written, is_written=True)
-        return written
+            return None
+        return self.known.keep(head, written, is_written=True)
 
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""
         patience = self.cluster.patience()
-        while failed := _refreshed(self.cluster.ask("POST", f"/{index}/_refresh").body).shards.failed:
+        while failed := from_json(self.cluster.ask("POST", f"/{index}/_refresh").body, _Refreshed).shards.failed:
             patience.wait(ClusterUnreachable(f"{failed} shards could not be refreshed", where=index))
 
     def resources_of(self, name: str, uris: Sequence[str]) -> list[StoredResource]:
         """The documents of these URIs as they are now, deleted and uncommitted ones, too."""
         wanted = [uri for uri in dict.fromkeys(uris) if uri and is_text(uri)]
         ids = [short(name, uri) for uri in wanted]
-        found = self._get(self.resource, ids, _resource_docs)
+        found = self._get(self.resource, ids, StoredResource)
         return [
             document
             for uri, document in zip(wanted, found, strict=True)
@@ -240,12 +214,12 @@ class Indices:
 
     def changes_of(self, name: str, first: int, last: int) -> list[StoredChange | None]:
         """The documents of these changes as they are now; None for one that is not there."""
-        return self._get(self.change, [change_id(name, seq) for seq in range(first, last + 1)], _change_docs)
+        return self._get(self.change, [change_id(name, seq) for seq in range(first, last + 1)], StoredChange)
 
     def changes_in(self, wanted: Mapping[str, int]) -> list[StoredChange]:
         """Of each set the change with this number, where it is there."""
         ids = [change_id(name, seq) for name, seq in wanted.items()]
-        return [found for found in self._get(self.change, ids, _change_docs) if found is not None]
+        return [found for found in self._get(self.change, ids, StoredChange) if found is not None]
 
     def apply(self, name: str, tail: Tail) -> None:
         """Put what a tail says into its places: log, resources and rows; what is newer stays as it is."""
@@ -260,7 +234,7 @@ class Indices:
     def rows_by_key(self, head: SetHead, keys: Sequence[RowKey]) -> list[StateRow]:
         """The rows of a set that are in their places now."""
         ids = [short(head.resource_set, *key) for key in keys]
-        documents = self._get(self.state, ids, _row_docs)
+        documents = self._get(self.state, ids, RowDocument)
         return [
             found.row
             for key, found in zip(keys, documents, strict=True)
@@ -279,7 +253,7 @@ class Indices:
             wanted.append({"range": {"rank": {bound: until}}})
         query = _query(wanted, {"rank": order}, None if after is None else [after.rank, after.key], size)
         query["sort"].append({"key": order})
-        return [hit.source.row for hit in _rows(self._search(self.state, query)).hits.hits]
+        return [found.row for found in self._search(self.state, query, RowDocument)]
 
     def row_counts(self, head: SetHead) -> dict[str, int]:
         """How many rows of each kind the set has, as of the last refresh."""
@@ -295,16 +269,17 @@ class Indices:
     def _counted(self, field: str, wanted: list[dict[str, Any]]) -> dict[str, int]:
         groups = {"groups": {"terms": {"field": field, "size": WINDOW}}}
         query = {"query": {"bool": {"filter": wanted}}, "size": 0, "aggs": groups}
-        return {one.key: one.doc_count for one in _counts(self._search(self.state, query)).aggregations.groups.buckets}
+        answer = from_json(self._asked(self.state, query), _Counted)
+        return {one.key: one.doc_count for one in answer.aggregations.groups.buckets}
 
     def journal_of(self, name: str, tail: Tail) -> list[JournalDocument | None]:
         """The entries of a journal as they are now; None for one that is not there."""
-        return self._get(self.change, [journal_id(name, number) for number in range(tail.count)], _journal_docs)
+        return self._get(self.change, [journal_id(name, number) for number in range(tail.count)], JournalDocument)
 
     def by_uri(self, name: str, after: str, size: int) -> list[StoredResource]:
         """Up to `size` live resources in the order of their URIs, as of the last refresh."""
         query = _query(_live(name), {"location.value": "asc"}, [after] if after else None, size)
-        return [hit.source for hit in _resources(self._search(self.resource, query)).hits.hits]
+        return self._search(self.resource, query, StoredResource)
 
     def on_page(self, name: str, number: int) -> list[StoredResource]:
         """The live resources of a page in slot order, as of the last refresh."""
@@ -312,28 +287,35 @@ class Indices:
         after: list[object] | None = None
         while True:
             query = _query([*_live(name), {"term": {"page": number}}], {"slot": "asc"}, after, WINDOW)
-            more = _resources(self._search(self.resource, query)).hits.hits
-            found += [hit.source for hit in more]
+            more = self._search(self.resource, query, StoredResource)
+            found += more
             if len(more) < WINDOW:
                 return found
             after = [found[-1].slot]
 
-    def _search(self, index: str, query: dict[str, Any]) -> str:
+    def _search(self, index: str, query: dict[str, Any], kind: type[T]) -> list[T]:
+        """The documents that a query finds, as values of a type."""
+        found: _Found[T] = from_json(self._asked(index, query), _Found[kind])  # type: ignore[valid-type]
+        return [hit.source for hit in found.hits.hits if hit.source is not None]
+
+    def _asked(self, index: str, query: dict[str, Any]) -> str:
         path = f"/{index}/_search?allow_partial_search_results=false"
         return self.cluster.ask("POST", path, msgspec.json.encode(query)).body
 
-    def _get(self, index: str, ids: Sequence[str], decode: Callable[[str], _Docs[T]]) -> list[T | None]:
+    def _get(self, index: str, ids: Sequence[str], kind: type[T]) -> list[T | None]:
+        """The documents of these ids as they are now, as values of a type."""
         found: list[T | None] = []
         for start in range(0, len(ids), _GET_SLICE):
             body = msgspec.json.encode({"ids": ids[start : start + _GET_SLICE]})
-            found += [document.source for document in self._get_slice(index, body, decode)]
+            found += [document.source for document in self._get_slice(index, body, kind)]
         return found
 
-    def _get_slice(self, index: str, body: bytes, decode: Callable[[str], _Docs[T]]) -> list[_Doc[T]]:
+    def _get_slice(self, index: str, body: bytes, kind: type[T]) -> list[_Document[T]]:
         """A document of a shard that is on its way to another node comes with an error: asked for again."""
         patience = self.cluster.patience()
         while True:
-            documents = decode(self.cluster.ask("POST", f"/{index}/_mget", body).body).docs
+            answer = self.cluster.ask("POST", f"/{index}/_mget", body).body
+            documents: list[_Document[T]] = from_json(answer, _Docs[kind]).docs  # type: ignore[valid-type]
             error = next((document.error for document in documents if document.error is not None), None)
             if error is None:
                 return documents

@@ -153,7 +153,7 @@ class ClusterReads:
         With `descending` in the opposite order: those before that place, of a rank down to `until`.
         """
         if limit < 1 or not is_row_key((kind, "-")):
-            self._indices.head(name)
+            self._head(name)
             return []
         found: list[StateRow] = []
         while len(found) < limit:
@@ -246,7 +246,7 @@ class ClusterReads:
         if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
             head = known.head
         else:
-            head, _ = self._indices.head(name)
+            head = self._head(name)
         first = max(after + 1, head.runs[0].first) if head.runs else head.last_seq + 1
         last = min(head.last_seq, first + limit - 1)
         found: list[Change] = []
@@ -264,7 +264,7 @@ class ClusterReads:
         return [segment_of(number, book) for number, book in enumerate(self._head(name).runs)]
 
     def _head(self, name: str) -> SetHead:
-        return self._indices.head(name)[0]
+        return self._indices.head(name).head
 
     def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
         with self._lock(name):
@@ -300,7 +300,7 @@ class ClusterReads:
                 time.sleep(_PAUSE * 2**attempt)
             before = self._before(name, searched=searched, anew=attempt > 0)
             found = fetch(before)
-            head, _ = self._indices.head(name)
+            head = self._head(name)
             if not attempt and not searched and head.last_seq - before.last_seq > _MOST_SINCE:
                 continue
             since = self._since(before, head)
@@ -321,7 +321,7 @@ class ClusterReads:
         seen = self._indices.known.get(name)
         if seen is not None and not searched and not anew:
             return seen.head
-        head, _ = self._indices.head(name)
+        head = self._head(name)
         if not searched:
             return head
         known = self._refreshed.get(name)
@@ -369,12 +369,12 @@ class ClusterReads:
     def _read_rows(self, name: str, fetch: Callable[[SetHead], T]) -> tuple[T, dict[RowKey, RowWrite]]:
         """What `fetch` finds of the rows that are in their places, and what a head says of others."""
         known = self._indices.known.get(name)
-        before = known.head if known is not None else self._indices.head(name)[0]
+        before = known.head if known is not None else self._head(name)
         for attempt in range(_ATTEMPTS):
             if attempt > 1:
                 time.sleep(_PAUSE * 2**attempt)
             found = fetch(before)
-            head, _ = self._indices.head(name)
+            head = self._head(name)
             if head.state_version == before.state_version and head.dead == before.dead:
                 writes = before.tail.rows if before.tail is not None else ()
                 return found, {(write.kind, write.key): write for write in writes}

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation, short
-from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
+from headwater.catalog.cluster.head import CachedHead, SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
 from headwater.catalog.lease import (
     HeldBy,
@@ -76,21 +76,19 @@ class Writer:
 class SetWriter:
     """`head` is the set's head as it was last read or written here. Not for two threads at once."""
 
-    head: SetHead
-    _version: Version
-    _term: LeaseTerm
-    """How long the lease is surely ours: each write of the head renews it."""
+    _now: CachedHead
     _wrote: bool
-    _is_applied: bool
-    """Whether what the tail of the head says is certainly in its places."""
-    _is_certain: bool
-    """Whether the head is surely there for good: one that was only read may be lost with the node that showed it."""
 
     def __init__(self, writer: Writer, name: str) -> None:
         self.writer = writer
         self.indices = writer.indices
         self.name = name
         self._term = LeaseTerm(writer.lease_seconds)
+        """How long the lease is surely ours: each write of the head renews it."""
+
+    @property
+    def head(self) -> SetHead:
+        return self._now.head
 
     def edit(self, change: Callable[[SetHead], SetHead]) -> SetHead:
         """Replace the head by what `change` makes of it, while nobody holds the lease; the new head.
@@ -99,31 +97,29 @@ class SetWriter:
         very head; nothing at all, or an error, may be due to its age.
         """
         started = time.monotonic()
-        is_present = not self._recall()
-        is_free = not is_present
+        is_recalled = self._recall()
         while True:
-            if not is_free:
+            if not is_recalled:
                 self._free(started)
             try:
                 new = change(self.head)
+                if new is self.head and not is_recalled:
+                    return new
             except Overtaken:
-                is_present, is_free = True, is_free_head(self.head)
-                continue
+                new = self.head
             except HeadwaterError as error:
-                if is_present or isinstance(error, ClusterFault):
+                if not is_recalled or isinstance(error, ClusterFault):
                     raise
                 new = self.head
             if new is not self.head:
                 try:
                     self.put(new)
                 except Overtaken as lost:
-                    if not lost.landed:
-                        is_present, is_free = True, is_free_head(self.head)
-                        continue
-                return new
-            if is_present:
-                return new
-            is_present, is_free = True, False
+                    if lost.landed:
+                        return new
+                else:
+                    return new
+            is_recalled = False
 
     def run(self, work: Callable[[], R]) -> R:
         """Do the work while holding the lease; anew when it was lost before anything was committed."""
@@ -177,12 +173,12 @@ class SetWriter:
         What was read may not be acknowledged: nothing of it goes anywhere before our own write over it was.
         """
         tail = self.head.tail
-        if tail is not None and tail.is_whole and not self._is_applied:
-            if not self._is_certain:
+        if tail is not None and tail.is_whole and not self._now.is_applied:
+            if not self._now.is_written:
                 self.put(self.head)
             self.indices.apply(self.name, tail)
-            self._is_applied = True
-            self.indices.known.applied(self.name, self._version)
+            self._now = replace(self._now, is_applied=True)
+            self.indices.known.applied(self.name, self._now.version)
 
     def release(self) -> None:
         """Give the lease back with nothing left to do. Raises Overtaken: what was read meanwhile may be of no state.
@@ -197,48 +193,34 @@ class SetWriter:
 
     def put(self, head: SetHead) -> None:
         """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
-        if self._is_applied and head.tail is self.head.tail:
+        if self._now.is_applied and head.tail is self.head.tail:
             head = replace(head, tail=None)
+        version, before = self._now.version, self.head.stamps[-1]
         new = stamped(head, self.writer.stamp())
         tried = {new.stamps[-1]}
         while True:
             asked_at = time.monotonic()
-            written = self.indices.put_head(new, self._version)
+            written = self.indices.put_head(new, version)
             if written is not None:
-                self.head, self._version = new, written
+                self._now = written
                 self._term.renewed(asked_at)
-                self._is_applied, self._is_certain = False, True
                 return
-            before = self.head.stamps[-1]
-            found, self._version = self.indices.head(self.name)
-            if found.stamps[-1] in tried:  # the answer was lost, and a primary shows what not every copy has: once more
+            found = self.indices.head(self.name)
+            version, stamp = found.version, found.head.stamps[-1]
+            if stamp in tried:  # the answer was lost, and a primary shows what not every copy has: once more
                 new = stamped(head, self.writer.stamp())
                 tried.add(new.stamps[-1])
-            elif found.stamps[-1] != before:
-                self.head = found
-                self._compare()
-                raise Overtaken(landed=not tried.isdisjoint(found.stamps))
+            elif stamp != before:
+                self._now = found
+                raise Overtaken(landed=not tried.isdisjoint(found.head.stamps))
             # Else the same head under another primary: try again.
-
-    def _look(self) -> None:
-        self.head, self._version = self.indices.head(self.name)
-        self._compare()
-
-    def _compare(self) -> None:
-        """See what is known of the head that was found."""
-        known = self.indices.known.get(self.name)
-        if known is not None and known.version == self._version:
-            self._is_applied, self._is_certain = known.is_applied, known.is_written
-        else:
-            self._is_applied = self._is_certain = False
 
     def _recall(self) -> bool:
         """Begin with the head that is known, without asking; False when there is none to begin with."""
         known = self.indices.known.get(self.name)
         if known is None or not is_free_head(known.head):
             return False
-        self.head, self._version = known.head, known.version
-        self._is_applied, self._is_certain = known.is_applied, known.is_written
+        self._now = known
         return True
 
     def keep(self) -> None:
@@ -247,16 +229,16 @@ class SetWriter:
             self.put(self.head)
 
     def _take(self, started: float) -> None:
-        is_free = self._recall()
+        is_recalled = self._recall()
         while True:
-            if not is_free:
+            if not is_recalled:
                 self._free(started)
             self._wrote = False
             try:
                 self.apply()
                 self.put(replace(self.head, lease=self._lease(), tail=None))
             except Overtaken:
-                is_free = is_free_head(self.head)
+                is_recalled = False
                 continue
             return
 
@@ -266,9 +248,9 @@ class SetWriter:
     def _free(self, started: float) -> None:
         """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, StoreFault."""
         while True:
-            self._look()
+            self._now = self.indices.head(self.name)
             now = time.monotonic()
-            held = self.writer.judge(self.name, self.head, self._version, now)
+            held = self.writer.judge(self.name, self.head, self._now.version, now)
             if is_free_head(self.head):
                 return
             if held is None:
@@ -307,7 +289,7 @@ class SetWriter:
     def _damage(self, what: str) -> Overtaken | ClusterDamaged:
         """What cannot be while we hold the lease: have we lost it?"""
         before = self.head.stamps[-1]
-        self._look()
+        self._now = self.indices.head(self.name)
         return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(landed=False)
 
 
