@@ -187,18 +187,3 @@ def is_running(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def interrupt_once(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, *, after: int) -> None:
-    """An interruption just when a function has done its work, for the time after so many."""
-    work, calls = getattr(holder, name), 0
-
-    def interrupted(*given: Any) -> Any:
-        nonlocal calls
-        done = work(*given)
-        calls += 1
-        if calls == after:
-            raise KeyboardInterrupt
-        return done
-
-    monkeypatch.setattr(holder, name, interrupted)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-import selectors
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
@@ -51,16 +50,6 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: tuple[int, ...] = ()
 
 
-class _Task:
-    """A job, and its answer as soon as there is one."""
-
-    __slots__ = ("answer", "job")
-
-    def __init__(self, job: Any) -> None:
-        self.job = job
-        self.answer: Any = None
-
-
 class ProcessPool(Generic[T]):
     """Does jobs in processes, which are started with the first job and end with the last answer.
 
@@ -92,144 +81,96 @@ class ProcessPool(Generic[T]):
         first = next(source, None)
         if first is None:
             return
-        with closing(_Processes(self._program, self._count)) as processes:
-            source = chain((first,), source)
-            waiting: deque[tuple[T, _Task]] = deque()
+        source = chain((first,), source)
+        answered = threading.Condition()
+        waiting: deque[tuple[T, _Task]] = deque()
+        with ExitStack() as stack:
+            processes: list[_Process] = []
+            for _number in range(self._count):
+                with suppress(OSError):  # no process to be had: the others, or this one, do the work
+                    processes.append(stack.enter_context(closing(_Process(self._program, answered))))
             while True:
-                for item, job in islice(source, max(0, self._ahead * max(1, processes.count) - len(waiting))):
-                    waiting.append((item, processes.give(job)))
+                processes = [one for one in processes if one.is_alive]
+                for item, job in islice(source, max(0, self._ahead * max(1, len(processes)) - len(waiting))):
+                    task = _Task(job, min(processes, key=lambda one: len(one.tasks), default=None))
+                    waiting.append((item, task))
                 if not waiting:
                     return
                 item, task = waiting.popleft()
-                while task.answer is None and processes.has(task):
-                    if self._stop():
-                        raise Stopped
-                    processes.take(_POLL_SECONDS)
+                with answered:
+                    while task.is_in_hand:
+                        if self._stop():
+                            raise Stopped
+                        answered.wait(_POLL_SECONDS)
                 yield item, self._here(task.job) if task.answer is None else task.answer
 
 
-class _Processes:
-    """The processes that are alive, and what each has in hand."""
+class _Task:
+    """A job, the process that does it, and its answer as soon as there is one."""
 
-    def __init__(self, program: WorkerProgram, count: int) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._alive: list[_Process] = []
-        for _number in range(count):
-            with suppress(OSError):  # no process to be had: the others, or this one, do the work
-                process = _Process(program)
-                self._alive.append(process)
-                self._selector.register(process.answers, selectors.EVENT_READ, process)
-                self._send(process)
+    __slots__ = ("_process", "answer", "job")
+
+    def __init__(self, job: Any, process: _Process | None) -> None:
+        self.job = job
+        self.answer: Any = None
+        self._process = process
+        if process is not None:
+            process.give(self)
 
     @property
-    def count(self) -> int:
-        return len(self._alive)
-
-    def give(self, job: Any) -> _Task:
-        """Have a job done by the process that has the fewest."""
-        task = _Task(job)
-        if self._alive:
-            process = min(self._alive, key=lambda one: len(one.tasks))
-            process.put(task)
-            self._send(process)
-        return task
-
-    def has(self, task: _Task) -> bool:
-        """Whether a process has the job in hand; one that has died has not."""
-        return any(task in process.tasks for process in self._alive)
-
-    def take(self, seconds: float) -> None:
-        """Take answers that have come, and give what finds room, as soon as there is anything or this time is over."""
-        for key, events in self._selector.select(seconds):
-            process: _Process = key.data
-            if process not in self._alive:
-                continue  # it has died since
-            if events & selectors.EVENT_WRITE:
-                self._send(process)
-                continue
-            try:
-                is_alive = process.take()
-            except BaseException:  # an interruption: nobody knows which answer comes next
-                self._discard(process)
-                raise
-            if not is_alive:
-                self._discard(process)
-
-    def _send(self, process: _Process) -> None:
-        """Write what the process' pipe has room for; what is left is written when there is room, by `take`."""
-        try:
-            rest = process.send()
-        except OSError:  # it has died
-            self._discard(process)
-            return
-        except BaseException:  # an interruption: nobody knows what was written
-            self._discard(process)
-            raise
-        if rest != process.is_waiting:
-            process.is_waiting = rest
-            if rest:
-                self._selector.register(process.jobs, selectors.EVENT_WRITE, process)
-            else:
-                self._selector.unregister(process.jobs)
-
-    def _discard(self, process: _Process) -> None:
-        self._alive.remove(process)
-        self._selector.unregister(process.answers)
-        if process.is_waiting:
-            self._selector.unregister(process.jobs)
-        process.close()
-
-    def close(self) -> None:
-        for process in self._alive:
-            process.close()
-        self._selector.close()
+    def is_in_hand(self) -> bool:
+        """Whether its answer is still to come; a process that has died gives none."""
+        return self.answer is None and self._process is not None and self._process.is_alive
 
 
 class _Process:
-    """One process: its pipes, the jobs that it has in hand, and what of them has not been written yet."""
+    """One process, the jobs that it has in hand, and the thread that reads its answers.
 
-    def __init__(self, program: WorkerProgram) -> None:
-        self._popen, self.jobs, self.answers = start_worker(program)
-        for stream in (self.jobs, self.answers):
+    Answers are read all the time, so that a process that is given a job always gets so far that it takes it.
+    """
+
+    def __init__(self, program: WorkerProgram, answered: threading.Condition) -> None:
+        self._popen, self._jobs, self._answers = start_worker(program)
+        for stream in (self._jobs, self._answers):
             widen(stream)  # it goes on while we do something else
-        os.set_blocking(self.jobs.fileno(), False)
+        self._answered = answered
         self.tasks: deque[_Task] = deque()
-        self.is_waiting = False
-        """Whether it is watched for room in its pipe."""
-        self._unsent = deque([memoryview(encode_message(program.settings))])
+        self.is_alive = True
+        self._reader = threading.Thread(target=self._read, name="headwater-answers", daemon=True)
+        self._reader.start()
+        self._send(program.settings)
 
-    def put(self, task: _Task) -> None:
-        """Take a job in hand, to be sent."""
-        message = memoryview(encode_message(task.job))
+    def give(self, task: _Task) -> None:
+        """Take a job in hand."""
         self.tasks.append(task)
-        self._unsent.append(message)
+        self._send(task.job)
 
-    def send(self) -> bool:
-        """Write what there is room for; whether something is left. Raises OSError when the process has died."""
-        with suppress(BlockingIOError):
-            while self._unsent:
-                written = os.write(self.jobs.fileno(), self._unsent[0])
-                if written < len(self._unsent[0]):
-                    self._unsent[0] = self._unsent[0][written:]
-                else:
-                    self._unsent.popleft()
-        return bool(self._unsent)
+    def _send(self, value: Any) -> None:
+        message = memoryview(encode_message(value))
+        try:
+            while message:
+                message = message[self._jobs.write(message) :]
+        except OSError:  # it has died, or hears nothing any more
+            self._popen.kill()
 
-    def take(self) -> bool:
-        """Take an answer that is coming; False when the process has died."""
-        answer = read_message(self.answers)
-        if answer is None or not self.tasks:
-            return False
-        self.tasks.popleft().answer = answer
-        return True
+    def _read(self) -> None:
+        while (answer := read_message(self._answers)) is not None and self.tasks:
+            with self._answered:
+                self.tasks.popleft().answer = answer
+                self._answered.notify()
+        with self._answered:
+            self.is_alive = False
+            self._answered.notify()
 
     def close(self) -> None:
-        for stream in (self.jobs, self.answers):
-            with suppress(OSError):
-                stream.close()
-        if self.tasks:
+        """End the process and the thread."""
+        if self.tasks or not self.is_alive:
             self._popen.kill()  # nobody waits for what it still does
+        with suppress(OSError):
+            self._jobs.close()
         self._popen.wait()
+        self._reader.join()
+        self._answers.close()
 
 
 def start_worker(program: WorkerProgram) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
@@ -241,7 +182,7 @@ def start_worker(program: WorkerProgram) -> tuple[subprocess.Popen[bytes], IO[by
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # what makes it fail is met again here
-        bufsize=0,  # a buffer would hide from a selector what it has already taken in
+        bufsize=0,
         pass_fds=program.descriptors,
     )
     assert process.stdin is not None
