@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import catalog as cluster_batch
-from headwater.catalog.cluster import reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Accepted, Delete, Event
@@ -50,7 +50,7 @@ def test_few_changes_in_the_head_are_what_the_lease_would_have_made_of_them(
 ) -> None:
     said: dict[bool, list[Accepted]] = {True: [], False: []}
     for is_on in said:
-        monkeypatch.setattr(cluster_batch, "IS_ON", is_on)
+        monkeypatch.setattr(cluster_batch, "MOST_EVENTS", 24 if is_on else -1)
         name = f"fast {is_on}"
         opened(handles[0], [up(f"r{number}") for number in range(5)], name)
         for number, (events, rows) in enumerate(BATCHES):
@@ -79,6 +79,6 @@ def test_the_numbers_that_are_polled_are_those_of_all_heads(
             writer.record(f"s{step - step % 3}", [up(f"n{step}")], at(step))
         polled = reader.newest()
         with monkeypatch.context() as off:
-            off.setattr(reads, "IS_ON", False)
+            off.setattr(Indices, "checkpoints", lambda _indices: "")
             assert polled == writer.newest(), f"step {step}"
     assert polled == {"s0": 1, "s3": 2, "s6": 1, "s9": 2}

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.entry_size import weight
 from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Event, Limits, Metadata, SetState, Upsert
+from headwater.catalog.interface import Event, Limits, Metadata, Page, Segment, SetState, Upsert
 from headwater.catalog.state import (
     LARGEST_VALUE,
     LONGEST_KEY,
@@ -52,6 +52,36 @@ def to_optional(moment: dt.datetime | None) -> int | None:
 
 
 NO_METADATA = Metadata()
+
+
+def page_of(
+    number: int,
+    count: int,
+    weight: int,
+    touched: int,
+    rendered: int,
+    at_us: int | None,
+    completed_us: int | None,
+    stale_us: int | None,
+) -> Page:
+    """A page as readers see it, from what every backend stores of it."""
+    at, completed, stale_at = map(timestamps.from_optional, (at_us, completed_us, stale_us))
+    return Page(
+        number=number,
+        count=count,
+        weight=weight,
+        touched=touched,
+        rendered=rendered,
+        at=at,
+        completed=completed,
+        stale_at=stale_at,
+    )
+
+
+def segment_of(number: int, first: int, last: int, from_us: int, weight: int, until_us: int | None) -> Segment:
+    """A segment as readers see it, from what every backend stores of it."""
+    from_, until = timestamps.from_microseconds(from_us), timestamps.from_optional(until_us)
+    return Segment(number=number, first=first, last=last, from_=from_, until=until, weight=weight)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

@@ -6,9 +6,10 @@ Run it while nobody writes: it makes many reads, and what changes between them l
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice, pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,6 +26,8 @@ _LONGEST_COUNT: Final = 1 << 40
 
 _BATCH = 10_000
 _ROWS = 1_000
+
+T = TypeVar("T")
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
@@ -161,23 +164,17 @@ def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy
 
 def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
     count, before = 0, ""
-    for resource in _every_resource(catalog, state.name, teller):
-        count += 1
-        if before and resource.uri.encode() <= before.encode():
-            yield Discrepancy(resource.uri, f"comes after {before}")
-        before = resource.uri
-        if not 0 <= resource.seq <= state.last_seq:
-            yield Discrepancy(resource.uri, f"changed last by change {resource.seq} of {state.last_seq}")
+    for batch in _batches(lambda last: catalog.resources(state.name, last.uri if last else "", _BATCH)):
+        teller.read(len(batch))
+        for resource in batch:
+            count += 1
+            if before and resource.uri.encode() <= before.encode():
+                yield Discrepancy(resource.uri, f"comes after {before}")
+            before = resource.uri
+            if not 0 <= resource.seq <= state.last_seq:
+                yield Discrepancy(resource.uri, f"changed last by change {resource.seq} of {state.last_seq}")
     if count != state.count:
         yield Discrepancy("resources", f"{count} by URI, the set says {state.count}")
-
-
-def _every_resource(catalog: Catalog, name: str, teller: _Teller) -> Iterator[Resource]:
-    batch = catalog.resources(name, "", _BATCH)
-    while batch:
-        teller.read(len(batch))
-        yield from batch
-        batch = catalog.resources(name, batch[-1].uri, _BATCH)
 
 
 def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
@@ -188,7 +185,7 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
     seq = segments[0].first - 1 if segments else state.last_seq
     gone = dict[str, int]()
     before: dt.datetime | None = None
-    for batch in _batches(catalog, state.name):
+    for batch in _batches(lambda last: catalog.changes(state.name, last.seq if last else 0, _BATCH)):
         teller.read(len(batch))
         held = catalog.get(state.name, [change.uri for change in batch])
         for change in batch:
@@ -214,11 +211,12 @@ def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Dis
         yield Discrepancy("changes", f"the newest is of {before}, the set says {state.last_at}")
 
 
-def _batches(catalog: Catalog, name: str) -> Iterator[list[Change]]:
-    batch = catalog.changes(name, 0, _BATCH)
+def _batches(read: Callable[[T | None], list[T]]) -> Iterator[list[T]]:
+    """All that `read` gives, which reads on after the last one of a batch."""
+    batch = read(None)
     while batch:
         yield batch
-        batch = catalog.changes(name, batch[-1].seq, _BATCH)
+        batch = read(batch[-1])
 
 
 def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
@@ -226,7 +224,7 @@ def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
     for kind, said in catalog.row_counts(state.name).items():
         count = 0
         before: StateRow | None = None
-        for batch in _row_batches(catalog, state.name, kind):
+        for batch in _batches(partial(_rows_after, catalog, state.name, kind)):
             held = catalog.rows(state.name, [(row.kind, row.key) for row in batch])
             for row in batch:
                 count += 1
@@ -239,11 +237,8 @@ def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
             yield Discrepancy(f"rows {kind}", f"{count} in their order, the catalog counts {said}")
 
 
-def _row_batches(catalog: Catalog, name: str, kind: str) -> Iterator[list[StateRow]]:
-    batch = catalog.rows_of(name, kind, limit=_ROWS)
-    while batch:
-        yield batch
-        batch = catalog.rows_of(name, kind, after=batch[-1], limit=_ROWS)
+def _rows_after(catalog: Catalog, name: str, kind: str, last: StateRow | None) -> list[StateRow]:
+    return catalog.rows_of(name, kind, after=last, limit=_ROWS)
 
 
 def _against(change: Change, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:

@@ -39,7 +39,7 @@ from headwater.catalog.cluster.head import (
     Tail,
     fills_of,
     log_of,
-    segment_of,
+    segments_of,
     stamped,
     state_of,
     valid,
@@ -161,7 +161,7 @@ class ClusterCatalog(ClusterReads):
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         rows = writes_in_order(batch_planning.row_writes(state))
         batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
-        if _is_few(batch):
+        if len(events) <= MOST_EVENTS:
             with self._lock(name):
                 accepted = _record_few(SetWriter(self._writer, name), self._extents, batch)
             if accepted is not None:
@@ -189,8 +189,7 @@ class ClusterCatalog(ClusterReads):
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one."""
         now_us = to_microseconds(now)
-        runs = self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits.of(name))).runs
-        return segment_of(len(runs) - 2, runs[-2])
+        return segments_of(self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits.of(name))))[-2]
 
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
@@ -366,18 +365,10 @@ def _places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limit
     return Places(limits, held, fills_of(head, {place.page for place in held.values()}), head.next_slot)
 
 
-IS_ON = True
-"""False: every batch takes the lease."""
-
 MOST_EVENTS = 24
 """A batch of so many events at most is written with the head that commits it …"""
 MOST_OCTETS = 32_768
 """… unless it is larger than this: until it is in its places, every head carries it."""
-
-
-def _is_few(batch: Batch) -> bool:
-    """Whether it is worth trying."""
-    return IS_ON and len(batch.events) <= MOST_EVENTS
 
 
 def _record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | None:

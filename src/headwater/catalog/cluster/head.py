@@ -18,14 +18,22 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from headwater.catalog.batch_planning import Log, PageFill, Places, Run, to_microseconds
+from headwater.catalog.batch_planning import (
+    Log,
+    PageFill,
+    Places,
+    Run,
+    page_of,
+    segment_of,
+    to_microseconds,
+)
 from headwater.catalog.cluster.documents import RowWrite, StoredChange
 from headwater.catalog.faults import Unacceptable, WrongPhase
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState
 from headwater.catalog.lease import HeldBy, Version
-from headwater.spec.times import from_microseconds, from_optional
+from headwater.spec.times import from_optional
 
 TERM_BITS = 32
 """A revision is a term and a counter within it; a writer that was overtaken has used up no more than one term."""
@@ -178,28 +186,12 @@ def state_of(head: SetHead) -> SetState:
     )
 
 
-def page_of(number: int, book: PageBook) -> Page:
-    return Page(
-        number=number,
-        count=book.count,
-        weight=book.weight,
-        touched=book.touched,
-        rendered=book.rendered,
-        at=from_optional(book.at_us),
-        completed=from_optional(book.completed_us),
-        stale_at=from_optional(book.stale_us),
-    )
+def pages_of(head: SetHead) -> list[Page]:
+    return [page_of(number, *astuple(book)) for number, book in enumerate(head.pages)]
 
 
-def segment_of(number: int, book: RunBook) -> Segment:
-    return Segment(
-        number=number,
-        first=book.first,
-        last=book.last,
-        from_=from_microseconds(book.from_us),
-        until=from_optional(book.until_us),
-        weight=book.weight,
-    )
+def segments_of(head: SetHead) -> list[Segment]:
+    return [segment_of(number, *astuple(book)) for number, book in enumerate(head.runs)]
 
 
 def with_rows(head: SetHead, rows: tuple[RowWrite, ...]) -> SetHead:

@@ -26,9 +26,9 @@ from headwater.catalog.cluster.head import (
     SetHead,
     applied,
     only_recorded,
-    page_of,
+    pages_of,
     said,
-    segment_of,
+    segments_of,
     state_of,
     valid,
     void,
@@ -53,8 +53,6 @@ Documents = list[StoredResource]
 Since = dict[str, StoredResource]
 
 
-IS_ON = True
-"""False: every head is looked at each time."""
 _CHECKPOINT = re.compile(r'"local_checkpoint":([0-9]+)')
 
 
@@ -114,7 +112,7 @@ class ClusterReads:
 
         Else only the heads that were written since are looked at: others may record in thousands of sets all the time.
         """
-        (before, numbers), mark = self._newest, self._indices.checkpoints() if IS_ON else ""
+        (before, numbers), mark = self._newest, self._indices.checkpoints()
         is_comparable = bool(mark) and _CHECKPOINT.sub("", mark) == _CHECKPOINT.sub("", before)
         if not is_comparable or done_by_all(mark) < done_by_all(before):
             numbers = self._indices.newest()
@@ -222,7 +220,7 @@ class ClusterReads:
 
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
-        return [page_of(number, book) for number, book in enumerate(self._head(name).pages)]
+        return pages_of(self._head(name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         """The live resources of one page in slot order, from one state; none for a page that is not there.
@@ -261,7 +259,7 @@ class ClusterReads:
 
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
-        return [segment_of(number, book) for number, book in enumerate(self._head(name).runs)]
+        return segments_of(self._head(name))
 
     def _head(self, name: str) -> SetHead:
         return self._indices.head(name).head
@@ -400,8 +398,7 @@ def done_by_all(checkpoints: str) -> int:
 
 def as_snapshot(head: SetHead) -> SetSnapshot:
     """State, pages and segments of a set."""
-    pages = [page_of(number, book) for number, book in enumerate(head.pages)]
-    return SetSnapshot(state_of(head), pages, [segment_of(number, book) for number, book in enumerate(head.runs)])
+    return SetSnapshot(state_of(head), pages_of(head), segments_of(head))
 
 
 def _committed(head: SetHead, documents: Documents) -> Documents:

@@ -10,6 +10,8 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import astuple
+
 from headwater.catalog import batch_planning
 from headwater.catalog.batch_planning import (
     Log,
@@ -19,6 +21,8 @@ from headwater.catalog.batch_planning import (
     Run,
     is_row_key,
     is_text,
+    page_of,
+    segment_of,
     to_microseconds,
 )
 from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
@@ -45,11 +49,8 @@ from headwater.catalog.sqlite.rows import (
     change_row,
     fresh_row,
     kept_row,
-    page_of,
     recorded_of,
     resource_of,
-    run_of,
-    segment_of,
     state_of,
 )
 from headwater.catalog.state import LONGEST_KEY, NO_UPDATE, RowKey, StateRow, StateUpdate
@@ -353,7 +354,7 @@ class SqliteCatalog:
             closed = log.close(max(now_us, log.last_us + 1))
             _write_log(transaction, head, log)
             transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (log.last_us, head.id))
-        return segment_of((closed.number, closed.first, closed.last, closed.from_us, closed.until_us, closed.weight))
+        return segment_of(*astuple(closed))
 
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
@@ -446,7 +447,7 @@ def _read_log(transaction: Transaction, head: _SetHeader, limits: Limits) -> Log
     row = transaction.one(sql, (head.id,)) if head.opened else None
     if row is None or head.last_us is None:
         raise WrongPhase("the set is still loading: open it first", where=head.name)
-    return Log(limits, head.last_seq, head.last_us, run_of(row))
+    return Log(limits, head.last_seq, head.last_us, Run(*row))
 
 
 def _write_places(transaction: Transaction, head: _SetHeader, places: Places) -> None:
@@ -489,9 +490,8 @@ def _write_log(transaction: Transaction, head: _SetHeader, log: Log) -> None:
 
 def _write_run(transaction: Transaction, head: _SetHeader, run: Run) -> None:
     transaction.run(
-        "INSERT OR REPLACE INTO segment (set_id, number, first, last, from_us, until_us, weight)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (head.id, run.number, run.first, run.last, run.from_us, run.until_us, run.weight),
+        f"INSERT OR REPLACE INTO segment (set_id, {SEGMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (head.id, *astuple(run)),
     )
 
 
@@ -547,10 +547,10 @@ def _insert_rows(transaction: Transaction, head: _SetHeader, rows: Iterable[Stat
 def _read_pages(transaction: Transaction, head: _SetHeader) -> list[Page]:
     """All pages in order."""
     sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
-    return [page_of(row) for row in transaction.rows(sql, (head.id,))]
+    return [page_of(*row) for row in transaction.rows(sql, (head.id,))]
 
 
 def _read_segments(transaction: Transaction, head: _SetHeader) -> list[Segment]:
     """All segments in order."""
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
-    return [segment_of(row) for row in transaction.rows(sql, (head.id,))]
+    return [segment_of(*row) for row in transaction.rows(sql, (head.id,))]

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.batch_planning import Logged, Put, Run, to_microseconds, to_optional
-from headwater.catalog.interface import Change, Metadata, Page, Resource, Segment, SetState
+from headwater.catalog.batch_planning import Logged, Put, to_microseconds, to_optional
+from headwater.catalog.interface import Change, Metadata, Resource, SetState
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Schema
@@ -111,7 +111,7 @@ _CHANGE_NUMBERS = {change: number for number, change in CHANGES.items()}
 RESOURCE_COLUMNS = "lastmod_us, hash, length, type, more, uri, memo, page, seq"
 CHANGE_COLUMNS = "lastmod_us, hash, length, type, more, id, at_us, uri, change"
 PAGE_COLUMNS = "number, count, weight, touched, rendered, at_us, completed_us, stale_us"
-SEGMENT_COLUMNS = "number, first, last, from_us, until_us, weight"
+SEGMENT_COLUMNS = "number, first, last, from_us, weight, until_us"
 SET_COLUMNS = "name, opened_us, last_seq, last_us, count, notes, state_version"
 
 
@@ -128,12 +128,14 @@ _to_json = msgspec.json.Encoder().encode
 _from_json = json_decoder(More)
 
 
-def more(metadata: Metadata) -> bytes | None:
-    """The rare attributes as JSON; None where there are none."""
-    if metadata.encoding is None and metadata.changefreq is None and not metadata.links and not metadata.extra:
-        return None
-    links = tuple(_plain(link) for link in metadata.links)
-    return _to_json(More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links, extra=metadata.extra))
+def _described(metadata: Metadata) -> Row:
+    """The columns lastmod_us, hash, length, type and more, which is JSON of the rare attributes where there are any."""
+    more = None
+    if metadata.encoding is not None or metadata.changefreq is not None or metadata.links or metadata.extra:
+        links = tuple(_plain(link) for link in metadata.links)
+        rare = More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links, extra=metadata.extra)
+        more = _to_json(rare)
+    return to_optional(metadata.lastmod), metadata.hash, metadata.length, metadata.type, more
 
 
 def _plain(link: Link) -> Link:
@@ -167,106 +169,32 @@ def metadata_of(
 def fresh_row(base: int, set_id: int, put: Put) -> Row:
     """A row for INSERT INTO resource, in the order of its columns."""
     event, place = put.event, put.place
-    metadata = event.metadata
-    return (
-        base | place.slot,
-        set_id,
-        event.uri,
-        place.page,
-        place.weight,
-        put.seq,
-        None if metadata.lastmod is None else to_microseconds(metadata.lastmod),
-        metadata.hash,
-        metadata.length,
-        metadata.type,
-        more(metadata),
-        event.memo or None,
-    )
+    where = base | place.slot, set_id, event.uri, place.page, place.weight, put.seq
+    return *where, *_described(event.metadata), event.memo or None
 
 
 def kept_row(base: int, put: Put) -> Row:
     """Values for UPDATE resource … WHERE id = ?."""
     event, place = put.event, put.place
-    metadata = event.metadata
-    return (
-        place.weight,
-        put.seq,
-        to_optional(metadata.lastmod),
-        metadata.hash,
-        metadata.length,
-        metadata.type,
-        more(metadata),
-        event.memo or None,
-        base | place.slot,
-    )
+    return place.weight, put.seq, *_described(event.metadata), event.memo or None, base | place.slot
 
 
 def change_row(base: int, logged: Logged) -> Row:
     """A row for INSERT INTO change, in the order of its columns."""
-    metadata = logged.metadata
-    return (
-        base | logged.seq,
-        logged.at_us,
-        logged.uri,
-        _CHANGE_NUMBERS[logged.change],
-        to_optional(metadata.lastmod),
-        metadata.hash,
-        metadata.length,
-        metadata.type,
-        more(metadata),
-    )
+    what = base | logged.seq, logged.at_us, logged.uri, _CHANGE_NUMBERS[logged.change]
+    return *what, *_described(logged.metadata)
 
 
 def resource_of(row: Row) -> Resource:
     """From RESOURCE_COLUMNS."""
     lastmod_us, hash_, length, type_, more, uri, memo, page, seq = row
-    if more is None:  # nearly every one: without the cost of another call
-        lastmod = None if lastmod_us is None else from_microseconds(lastmod_us)
-        metadata = Metadata(lastmod=lastmod, hash=hash_, length=length, type=type_)
-    else:
-        metadata = metadata_of(lastmod_us, hash_, length, type_, more)
-    return Resource(uri, metadata, memo or b"", page, seq)
+    return Resource(uri, metadata_of(lastmod_us, hash_, length, type_, more), memo or b"", page, seq)
 
 
 def recorded_of(row: Row, base: int) -> Change:
     """From CHANGE_COLUMNS."""
-    lastmod_us, hash_, length, type_, more, id_, at_us, uri, change = row
-    metadata = metadata_of(lastmod_us, hash_, length, type_, more)
-    return Change(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata)
-
-
-def page_of(row: Row) -> Page:
-    """From PAGE_COLUMNS."""
-    number, count, weight, touched, rendered, at_us, completed_us, stale_us = row
-    return Page(
-        number=number,
-        count=count,
-        weight=weight,
-        touched=touched,
-        rendered=rendered,
-        at=from_optional(at_us),
-        completed=from_optional(completed_us),
-        stale_at=from_optional(stale_us),
-    )
-
-
-def segment_of(row: Row) -> Segment:
-    """From SEGMENT_COLUMNS."""
-    number, first, last, from_us, until_us, weight = row
-    return Segment(
-        number=number,
-        first=first,
-        last=last,
-        from_=from_microseconds(from_us),
-        until=from_optional(until_us),
-        weight=weight,
-    )
-
-
-def run_of(row: Row) -> Run:
-    """The open segment, from SEGMENT_COLUMNS."""
-    number, first, last, from_us, _until_us, weight = row
-    return Run(number, first, last, from_us, weight)
+    *described, id_, at_us, uri, change = row
+    return Change(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata_of(*described))
 
 
 def state_of(row: Row, page_count: int) -> SetState:
