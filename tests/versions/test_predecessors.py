@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
 
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.state import NumberedChange
 from headwater.spec.records import ChangeKind
 from headwater.versions.predecessors import Predecessors, row_keys
 from tests.support.push_set import PREFIX, PushSet
@@ -49,15 +49,6 @@ def test_nothing_is_noted_where_no_patch_can_be(tmp_path: Path) -> None:
     assert noted.notes([(None, Upsert(URI, json)), (other, Upsert(URI, json)), (json, Upsert(URI, json))]) is None
 
 
-class Numbered(NamedTuple):
-    """A change of a batch as a catalog has numbered it."""
-
-    seq: int
-    uri: str
-    change: ChangeKind
-    at_us: int = 0
-
-
 def test_a_deletion_takes_no_note_of_what_comes_after_it() -> None:
     """Else a patch would be made from a state that the change does not lead from."""
     states = {state: Metadata(type="application/json", hash=f"sha-256:{digest(state)}", length=1) for state in "ABC"}
@@ -70,5 +61,5 @@ def test_a_deletion_takes_no_note_of_what_comes_after_it() -> None:
     )
     assert noted is not None
     kinds = (ChangeKind.UPDATED, ChangeKind.DELETED, ChangeKind.CREATED, ChangeKind.UPDATED)
-    rows = noted([Numbered(seq, URI, kind) for seq, kind in enumerate(kinds, 1)])
+    rows = noted([NumberedChange(seq, 0, URI, kind) for seq, kind in enumerate(kinds, 1)])
     assert [(row.key, row.value.hex()) for row in rows] == [("1", digest("A")), ("4", digest("A"))]
