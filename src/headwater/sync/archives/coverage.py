@@ -12,7 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
+from headwater.spec.kinds import Kind
+from headwater.spec.records import Document
+from headwater.sync.faults import WrongDocument
 from headwater.sync.lists.position import IndexedList, is_past
+from headwater.sync.source_times import last_micros, micros
 
 
 class ListedDocument(IndexedList, frozen=True, kw_only=True):
@@ -66,6 +70,24 @@ class ToldPeriods(msgspec.Struct, frozen=True):
     def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
         """What these Change Lists cover; one without `from` tells of nothing that could be relied upon."""
         return cls.of((one.from_, _NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
+
+
+def shortfall(promised: IndexedList, document: Document, parts: Sequence[IndexedList]) -> WrongDocument | None:
+    """What an archived list leaves out of the changes that its archive `promised` of it (RS-ARC-27); None: nothing.
+
+    `parts`: the lists that it names, where it is an index.
+    """
+    own = IndexedList(promised.uri, micros(document.from_), last_micros(document.until) if document.until else None)
+    if promised.until is not None and own.until is None:
+        return WrongDocument("the archived list is open", where=own.uri, rule="RS-ARC-26")
+    is_late = own.from_ is None or promised.from_ is None or own.from_ > promised.from_
+    if is_late or (own.until is not None and promised.until is not None and own.until < promised.until):
+        return WrongDocument("the archived list tells of less than its archive says", where=own.uri, rule="RS-ARC-27")
+    if document.kind is not Kind.CHANGE_LIST_INDEX or promised.from_ is None or promised.until is None:
+        return None
+    if ToldPeriods.of_lists(parts).hole(promised.from_ - 1, promised.until - 1) is not None:
+        return WrongDocument("the archived index leaves out changes", where=own.uri, rule="RS-ARC-19")
+    return None
 
 
 _NEVER = 1 << 62

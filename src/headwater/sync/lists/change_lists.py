@@ -16,6 +16,7 @@ from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.sync.alternates import represent_changed
+from headwater.sync.archives.coverage import shortfall
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
@@ -113,6 +114,9 @@ class ChangeListReader:
         self._start = position
         self._before = before or Position()
         self._fresh = fresh
+        self._is_chain = False
+        """Whether archived lists are read in the place of the Change List."""
+
         self._reads_on = not self._before.lists
         """Whether a list that was read before is known again."""
 
@@ -146,12 +150,19 @@ class ChangeListReader:
         begins = [one for one in self._begins if one is not None]
         return 0 < len(begins) == len(self._begins) and not is_gap(min(begins), self._start.time)
 
-    def read(self) -> ChangeListReading:
-        """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top."""
+    def read(self, chain: Sequence[IndexedList] | None = None) -> ChangeListReading:
+        """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top.
+
+        `chain`: archived lists, which are read instead; each must tell of all that its archive promises (RS-ARC-27).
+        """
         with self._database.write() as t:
             for table in ("changed", "refused", "represented"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
+        if chain is not None:
+            self._is_chain = True
+            self._parts(chain, None, depth=1)
+            return self._finish()
         top = self._offer.changes_document
         position = self._start
         if position.open and position.list_uri and not (top and is_union(top)):
@@ -284,7 +295,7 @@ class ChangeListReader:
     def _read(self, uri: str) -> tuple[DocumentRead | UnchangedDocument | MissingDocument, ChangeListStaging]:
         """The document behind `uri`, and what it told. Raises SourceFault."""
         with self._database.read() as t:
-            held = None if self._fresh else validators(t, self._set_id, uri)
+            held = None if self._fresh or self._is_chain else validators(t, self._set_id, uri)
         staged = ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri)
         staged.may_have_rows = self._in_vain
         try:
@@ -361,18 +372,31 @@ class ChangeListReader:
         return self._lists, len(self._reading.documents)
 
     def _index(self, answer: DocumentRead, staged: ChangeListStaging, depth: int = 1) -> bool:
-        parts = staged.parts
+        reading, read = self._reading, self._lists
+        if not self._parts(staged.parts, micros(answer.document.from_), depth):
+            return False
+        if is_union(answer.uri):
+            reading.outcome = ReadingOutcome.READ if self._lists > read else ReadingOutcome.UNCHANGED
+        elif depth == 1 and self._indexes.isdisjoint(part.uri for part in staged.parts):
+            reading.documents.append((answer.uri, answer.etag, answer.last_modified))
+        return True  # of an index of indexes 304 says nothing: what is new is in those (AMB-65)
+
+    def _parts(self, parts: Sequence[IndexedList], from_: int | None, depth: int) -> bool:
+        """Read those of the lists that can tell of changes after the position; False where one cannot be read.
+
+        `from_`: where the index that names them begins, as it says.
+        """
         reading = self._reading
-        selection = select(parts, micros(answer.document.from_), reading.position.time)
+        selection = select(parts, from_, reading.position.time)
         chosen = select(parts, None, self._start.done_until).parts
         known = [part.from_ for part in parts if part.from_ is not None]
         if selection.gap:
-            earliest = min(known) if known else micros(answer.document.from_)
+            earliest = min(known) if known else from_
             return self._gap(earliest, "the Change Lists leave out changes after the position")
         if parts and not chosen and self._before.lists:
             self._elsewhere(Break.SHORT)
             return False
-        reading.outcome, read, begins = ReadingOutcome.READ, self._lists, len(self._begins)
+        reading.outcome, begins = ReadingOutcome.READ, len(self._begins)
         for number, part in enumerate(chosen):
             self._listed.append(part.uri)
             if not self._part(part, depth):
@@ -382,11 +406,7 @@ class ChangeListReader:
         if not known and len(stated) == len(parts) and is_gap(min(stated, default=None), self._start.time):
             reading.position = self._start
             return self._gap(min(stated), "the oldest Change List begins after the position")
-        if is_union(answer.uri):
-            reading.outcome = ReadingOutcome.READ if self._lists > read else ReadingOutcome.UNCHANGED
-        elif depth == 1 and self._indexes.isdisjoint(part.uri for part in chosen):
-            reading.documents.append((answer.uri, answer.etag, answer.last_modified))
-        return True  # of an index of indexes 304 says nothing: what is new is in those (AMB-65)
+        return True
 
     def _hold_before(self, unread: Sequence[IndexedList]) -> None:
         """Lists were not read: the position stays before the first change that they may hold."""
@@ -415,6 +435,8 @@ class ChangeListReader:
         answer, staged = found
         if isinstance(answer, UnchangedDocument):
             return True
+        if self._is_chain and (fault := shortfall(part, answer.document, staged.parts)) is not None:
+            return self._broken(uri, fault)
         if answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
             self._indexes.update((answer.uri, answer.final))
             return self._index(answer, staged, depth + 1)

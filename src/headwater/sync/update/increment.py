@@ -97,7 +97,7 @@ class Increment:
         return ChangeListReader(
             held.lists, row.id, held.offer, position,
             before=before, also_top=row.is_offer_asked, fresh=fresh,
-        ).read()  # fmt: skip
+        ).read(held.chain)  # fmt: skip
 
     def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""

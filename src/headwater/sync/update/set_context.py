@@ -10,11 +10,9 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.archives.change_list_chain import ChangeListChain
 from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.lists.entries import ListContext, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
@@ -77,9 +75,7 @@ class SetContext:
     @property
     def lists(self) -> ListContext:
         """What the lists of the set are read with."""
-        documents: ListDocuments = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
-        if self.chain is not None and (uri := self.offer.changes_document) is not None:
-            documents = ChangeListChain(documents, uri, self.chain)
+        documents = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
         return ListContext(
             documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types, self._restate
         )
