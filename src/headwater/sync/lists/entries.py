@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,10 +20,8 @@ from headwater.spec.uris import normalise
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
-from headwater.sync.lists.document_probe import Probe
-from headwater.sync.lists.documents import MOST_ENTRIES, ListDocuments
+from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.source_times import micros
-from headwater.sync.state.validators import Validators
 from headwater.typed_decoding import json_decoder
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
@@ -80,24 +78,6 @@ class StagedEntry(NamedTuple):
 STAGED_COLUMNS = ", ".join(StagedEntry._fields)
 STAGED_VALUES = ", ".join("?" * len(StagedEntry._fields))
 STAGE_LISTED = f"INSERT INTO temp.listed({STAGED_COLUMNS}) VALUES ({STAGED_VALUES})"  # noqa: S608  our own names
-
-
-D = TypeVar("D", bound=ListDocuments)
-
-
-class DocumentsOver(Generic[D]):
-    """Documents over others, which say what is not read in another way (a base of `ListDocuments`)."""
-
-    def __init__(self, documents: D) -> None:
-        self._documents = documents
-
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
-        """Fetch whatever is at an address and say what it is (DST-A1)."""
-        return self._documents.probe(uri, most_entries=most_entries, validators=validators)
-
-    def warn(self, rule: str, message: str, where: str | None = None) -> None:
-        """Tell a person once."""
-        self._documents.warn(rule, message, where)
 
 
 class ListContext(msgspec.Struct, frozen=True):

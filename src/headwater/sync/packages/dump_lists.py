@@ -21,7 +21,6 @@ from headwater.sync.lists.documents import (
     UnchangedDocument,
     read_head,
 )
-from headwater.sync.lists.entries import DocumentsOver
 from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
 from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
 from headwater.sync.state.validators import Validators
@@ -52,11 +51,12 @@ class _KnownPackage(msgspec.Struct, frozen=True):
     dump: DocumentRead
 
 
-class DumpLists(DocumentsOver[Documents]):
+class DumpLists:
     """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files."""
 
     def __init__(self, documents: Documents, temp: str | None = None) -> None:
-        super().__init__(documents)
+        self._documents = documents
+        self.probe, self.warn = documents.probe, documents.warn
         self._temp = temp
         self._packages: dict[str, _KnownPackage] = {}
 
