@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined, UsageFault
+from headwater.errors import Undetermined, UsageFault
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.copy.local_files import LocalFiles, find_damage
 from headwater.sync.filters import Scope
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import CHANGED, ListingResult, fill_listed
@@ -16,8 +15,7 @@ from headwater.sync.state.facts import AS_OF, fact, keep_fact
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
-from headwater.sync.update.set_sync import summarise
-from headwater.transport.fetch import DeadlineMet
+from headwater.sync.update.set_sync import report_of
 
 _FORGOTTEN = (
     "DELETE FROM failures WHERE set_id = ? AND coalesce(wait_until, 0) <= ? AND uri NOT IN (SELECT uri FROM temp.work)"
@@ -55,24 +53,10 @@ class SetAt:
 
     def run(self) -> SetReport:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
-        try:
-            if self._run.options.repair:
-                find_damage(self._run.database, LocalFiles(self._run.tree), self._set.row.id, self._run.now())
-            self._copy()
-        except HeadwaterError as fault:
-            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
-                raise
-            self._set.report_fault(fault)
-        summarise(self._set)
-        return self._set.report
+        return report_of(self._set, self._copy)
 
     def _copy(self) -> None:
-        offer = self._set.offer
-        if offer.baseline_document is None and offer.changes_document is None:
-            raise SourceFault(
-                "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
-            )
-        reader = EvidenceReader(self._set.lists, offer, self._moment)
+        reader = EvidenceReader(self._set.lists, self._set.offer, self._moment)
         evidence = reader.read()
         with self._run.database.write() as t:
             filled = fill_listed(t, evidence)

@@ -7,7 +7,7 @@ found by the next run and done again without harm (DST-F7).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
@@ -94,17 +94,9 @@ class SetSync:
         with self._run.database.read() as t:
             self._applier.wanted_base(t)
         try:
-            if self._run.options.repair:
-                find_damage(self._run.database, LocalFiles(self._run.tree), self._set.row.id, self._run.now())
-            self._within_scope()
-        except HeadwaterError as fault:
-            if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
-                raise
-            self._set.report_fault(fault)
+            return report_of(self._set, self._within_scope)
         finally:
             self._applier.unconfirmed.clear()
-        summarise(self._set)
-        return self._set.report
 
     def _within_scope(self) -> None:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
@@ -134,10 +126,6 @@ class SetSync:
 
     def _begin(self) -> SyncState:
         offer = self._set.offer
-        if offer.baseline_document is None and offer.changes_document is None:
-            raise SourceFault(
-                "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
-            )
         anew = self._set.rescoped or self._set.move is not None or self._run.options.accept_reset
         if offer.baseline_document is None:
             if anew:
@@ -385,6 +373,25 @@ class SetSync:
 
 
 _MOST_FAILURES = 100
+
+
+def report_of(context: SetContext, carry_out: Callable[[], None]) -> SetReport:
+    """Have a set carried out; a fault of the source ends in the report, one of our store is raised."""
+    run, offer = context.run, context.offer
+    try:
+        if run.options.repair:
+            find_damage(run.database, LocalFiles(run.tree), context.row.id, run.now())
+        if offer.baseline_document is None and offer.changes_document is None:
+            raise SourceFault(
+                "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
+            )
+        carry_out()
+    except HeadwaterError as fault:
+        if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
+            raise
+        context.report_fault(fault)
+    summarise(context)
+    return context.report
 
 
 def summarise(context: SetContext) -> None:
