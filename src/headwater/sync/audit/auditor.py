@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,7 +32,7 @@ from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
 from headwater.sync.lists.refused_entries import keep_listed, refused_entries
-from headwater.sync.options import SyncOptions, choice_of_signature, given_options
+from headwater.sync.options import RememberedChoice, SyncOptions, choice_of_signature, given_options, signature_of
 from headwater.sync.packages.dump_lists import DumpLists
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import EXISTED, UNKNOWN, ListingResult, fill_listed
@@ -49,12 +49,12 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.registry import offered_scope
-from headwater.sync.sets.selection import takes_sitemaps, unknown_set, wanted_of
+from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state.facts import AS_OF, fact
 from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
+from headwater.sync.state.set_rows import SetRow, add_set, sets
 from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
@@ -198,13 +198,16 @@ class _Audit:
         sitemap = takes_sitemaps(self._options, known)
         found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
         self._final = found.final
-        rows = self._rows(known, found)
+        offered, gone = self._compared(known, found)
+        every = [*offered, *gone]
+        meant = {row.id for row in (pick(every, self._options.sets, self._url) if self._options.sets else every)}
+        rows = [row for row in offered if row.id in meant]
         for row in rows:
-            self._report.sets.append(self._set(row, held, [other.folder for other in self._all if other.id != row.id]))
+            self._report.sets.append(self._set(row, held, [other.folder for other in every if other.id != row.id]))
         if self._options.store is not None or self._options.sparql is not None:
             for row, one in zip(rows, self._report.sets, strict=True):
                 self._audit_stores(row, one)
-        self._report.sets += [one for one in map(self._not_offered, self._gone) if one is not None]
+        self._report.sets += self._not_offered([row for row in gone if row.id in meant], found)
         self._report.requests = self._documents.requests
         for where, what in found.detours:
             self._documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
@@ -215,10 +218,17 @@ class _Audit:
         result = SetAudit(name=row.name, folder=row.folder)
         wire, root = self._documents.transport, Path(os.fsdecode(self._root))
         content = SetContent(wire, root, self._options.dataset, is_past=self._moment is not None)
+        chosen = self._chosen(row)
+        origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
         context = ListContext(
-            DumpLists(self._documents), self._database, self._scope(row), self._listener, _types(row), content.restate
+            DumpLists(self._documents),
+            self._database,
+            Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host),
+            self._listener,
+            chosen.prefer_types,
+            content.restate,
         )
-        expected = self._expected(context, row, result)
+        expected = self._expected(context, row, chosen.choice, result)
         comparison.SetComparison(context, row, expected, content, held, result).run(others)
         return result
 
@@ -230,10 +240,9 @@ class _Audit:
             result.stores = audit_stores(t, row, Path(os.fsdecode(self._root)), self._options)
         judge_stores(result)
 
-    def _expected(self, context: ListContext, row: SetRow, result: SetAudit) -> expectation.ExpectedFiles:
-        choice = self._choice(row)
+    def _expected(self, context: ListContext, row: SetRow, choice: Choice, result: SetAudit) -> ExpectedFiles:
         if self._moment is None:
-            return expectation.ExpectedFiles(context, row, choice, self._base, result)
+            return ExpectedFiles(context, row, choice, self._base, result)
         if context.types or choice.is_by_metadata:
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=os.fsdecode(self._root), advice="Leave out --at.")
@@ -253,7 +262,8 @@ class _Audit:
             fit = fitting_base(t, "listed", tree, prefix, default)
         return fit.base if fit is not None and not fit.below else default
 
-    def _rows(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
+    def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], tuple[SetRow, ...]]:
+        """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
         offers = found.offers
         matches = match(known, offers, redirects_of(self._documents), self._alike(known, found))
         several = found.several or len(known) > 1
@@ -266,19 +276,9 @@ class _Audit:
                 row = matches.rows.get(offer.identity)
                 if row is None:
                     offer = msgspec.structs.replace(offer, name=names.free(offer.name))
-                    row = add_set(t, offer, self._folder(offer, several=several, known=bool(known)))
+                    row = add_set(t, offer, offer.name if several or known else "")
                 rows.append(msgspec.structs.replace(row, offer=offer))
-        self._gone = matches.gone
-        self._unread = dict(found.faults)
-        self._described = found.description is not None
-        self._all = [*rows, *matches.gone]
-        wanted = self._options.sets
-        if not wanted:
-            return rows
-        told = {said for row in self._all for said in (row.name, row.offer.identity)}
-        if unknown := set(wanted) - told:
-            raise unknown_set(unknown, [row.name for row in rows], self._url)
-        return [row for row in rows if row.name in wanted or row.offer.identity in wanted]
+        return rows, matches.gone
 
     def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
         with self._database.read() as t:
@@ -290,37 +290,24 @@ class _Audit:
             self._documents, self._database, lambda offer: offered_scope(moved, way, self._options, offer)
         )
 
-    def _not_offered(self, row: SetRow) -> SetAudit | None:
-        """The verdict on a set that is held and not offered now; None where the user asked for another."""
-        offer, wanted = row.offer, self._options.sets
-        why = self._unread.get(offer.capability_list or "")
-        if (why is None and not self._described) or (wanted and not {row.name, offer.identity} & set(wanted)):
-            return None
-        reason = "the source no longer offers this set" if why is None else f"its Capability List cannot be read: {why}"
-        self._listener(Notice("DST-Q", f"{row.name}: {reason}", offer.identity))
-        return SetAudit(name=row.name, folder=row.folder, reason=reason)
+    def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
+        """The verdicts on sets that are held and not offered now, as far as anything tells of them."""
+        unread = dict(found.faults)
+        for row in gone:
+            reason = "the source no longer offers this set"
+            if (why := unread.get(row.offer.capability_list or "")) is not None:
+                reason = f"its Capability List cannot be read: {why}"
+            elif found.description is None:
+                continue
+            self._listener(Notice("DST-Q", f"{row.name}: {reason}", row.offer.identity))
+            yield SetAudit(name=row.name, folder=row.folder, reason=reason)
 
-    def _folder(self, offer: Offer, *, several: bool, known: bool) -> str:
-        return offer.name if several or known else ""
-
-    def _choice(self, row: SetRow) -> Choice:
-        """What the last run has chosen, without the hosts that are left out here."""
-        skipped = hosts_of(self._options.skip_hosts)
-        if not row.scope:
-            return Choice(skip_hosts=skipped)
-        choice = choice_of_signature(row.scope).choice
-        return msgspec.structs.replace(choice, skip_hosts=choice.skip_hosts | skipped)
-
-    def _scope(self, row: SetRow) -> Scope:
-        """The hosts that the last run has let in, and those that are let in here."""
-        hosts, any_host = self._options.allow_hosts, self._options.any_host
-        if row.scope:
-            chosen = choice_of_signature(row.scope)
-            hosts, any_host = (*chosen.allow_hosts, *hosts), chosen.any_host or any_host
-        origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
-        return Scope(origins, hosts_of(hosts), any_host)
-
-
-def _types(row: SetRow) -> tuple[str, ...]:
-    """The media types that the last run has preferred."""
-    return choice_of_signature(row.scope).prefer_types if row.scope else ()
+    def _chosen(self, row: SetRow) -> RememberedChoice:
+        """What the last run has chosen, with the hosts that are let in or left out here as well."""
+        chosen, options = choice_of_signature(row.scope or signature_of(SyncOptions())), self._options
+        return msgspec.structs.replace(
+            chosen,
+            allow_hosts=(*chosen.allow_hosts, *options.allow_hosts),
+            any_host=chosen.any_host or options.any_host,
+            skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
+        )
