@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead, ListDocuments, read_head
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.source_times import format_micros, last_micros, micros

@@ -16,9 +16,9 @@ from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.sync.alternates import represent_changed
-from headwater.sync.archives.coverage import shortfall
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.capability_lists import unusable
+from headwater.sync.lists.coverage import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import EntryFilter, ListContext
 from headwater.sync.lists.position import (

@@ -22,7 +22,7 @@ from headwater.sync.archives.archive_documents import (
     RESOURCE_LIST_ARCHIVE,
     read_archive,
 )
-from headwater.sync.archives.coverage import ListedDocument, ToldPeriods, touching
+from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Position

@@ -10,9 +10,9 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.sqlite.transaction import Transaction
-from headwater.sync.archives.coverage import ListedDocument
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
+from headwater.sync.lists.coverage import ListedDocument
 from headwater.sync.lists.entries import ListContext, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
