@@ -27,7 +27,7 @@ def declared_for_types() -> set[str]:
     tree = ast.parse(SOURCE.read_text())
     blocks = [node for node in tree.body if isinstance(node, ast.If)]
     return {
-        alias.asname or ""
+        alias.asname or alias.name
         for block in blocks
         for node in block.body
         if isinstance(node, ast.ImportFrom)

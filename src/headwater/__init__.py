@@ -11,45 +11,22 @@ from typing import TYPE_CHECKING
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.errors import Exit as Exit
-    from headwater.errors import HeadwaterError as HeadwaterError
-    from headwater.errors import Interrupted as Interrupted
-    from headwater.errors import SourceFault as SourceFault
-    from headwater.errors import StoreFault as StoreFault
-    from headwater.errors import Undetermined as Undetermined
-    from headwater.errors import UsageFault as UsageFault
-    from headwater.library import PublishReport as PublishReport
-    from headwater.library import publish_folder as publish_folder
-    from headwater.library import write_file as write_file
-    from headwater.progress import Done as Done
-    from headwater.progress import Listener as Listener
-    from headwater.progress import Notice as Notice
-    from headwater.progress import Progress as Progress
-    from headwater.spec.hashes import Digest as Digest
-    from headwater.spec.kinds import Kind as Kind
-    from headwater.spec.reader import Reader as Reader
-    from headwater.spec.reader import Reading as Reading
-    from headwater.spec.reader import WholeReading as WholeReading
-    from headwater.spec.reader import read_bytes as read_bytes
-    from headwater.spec.reader import read_document as read_document
-    from headwater.spec.records import ChangeKind as ChangeKind
-    from headwater.spec.records import Document as Document
-    from headwater.spec.records import Entry as Entry
-    from headwater.spec.records import Link as Link
-    from headwater.spec.text_values import Warned as Warned
-    from headwater.spec.writer import DocumentWriter as DocumentWriter
-    from headwater.spec.writer import Profile as Profile
-    from headwater.spec.writer import write_document as write_document
+    from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
+    from headwater.library import PublishReport, publish_folder, write_file
+    from headwater.progress import Done, Listener, Notice, Progress
+    from headwater.spec.hashes import Digest
+    from headwater.spec.kinds import Kind
+    from headwater.spec.reader import Reader, Reading, WholeReading, read_bytes, read_document
+    from headwater.spec.records import ChangeKind, Document, Entry, Link
+    from headwater.spec.text_values import Warned
+    from headwater.spec.writer import DocumentWriter, Profile, write_document
     from headwater.sync.audit.auditor import audit as audit_folder
-    from headwater.sync.audit.findings import AuditReport as AuditReport
-    from headwater.sync.audit.findings import SetAudit as SetAudit
-    from headwater.sync.copy_status import CopyStatus as CopyStatus
-    from headwater.sync.copy_status import copy_status as copy_status
-    from headwater.sync.explore import ExploreReport as ExploreReport
+    from headwater.sync.audit.findings import AuditReport, SetAudit
+    from headwater.sync.copy_status import CopyStatus, copy_status
+    from headwater.sync.explore import ExploreReport
     from headwater.sync.explore import explore as explore_source
-    from headwater.sync.options import SyncOptions as SyncOptions
-    from headwater.sync.reports import SetReport as SetReport
-    from headwater.sync.reports import SyncReport as SyncReport
+    from headwater.sync.options import SyncOptions
+    from headwater.sync.reports import SetReport, SyncReport
     from headwater.sync.run import sync as sync_folder
 
 __all__ = [
