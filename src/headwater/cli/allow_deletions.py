@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headwater.cli.output import json_document, json_option, listening, printable
+from headwater.cli.output import json_option, listening, printable, show_result
 from headwater.errors import Exit, UsageFault
 
 
@@ -35,11 +35,7 @@ def command(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
         names = list(dict.fromkeys(sets)) or sorted(reasons)
         for name in names:
             DeletionGuard(catalog, name, 0, utc_now).allow()
-    if as_json:
-        json_document({"allowed": [{"set": name, "held_back": reasons.get(name)} for name in names]})
-        return Exit.DONE
-    for name in names:
-        click.echo(f"{printable(name)}: deletions are allowed once, within an hour")
-    if not names:
-        click.echo("no deletions are held back")
+    lines = [f"{printable(name)}: deletions are allowed once, within an hour" for name in names]
+    allowed = [{"set": name, "held_back": reasons.get(name)} for name in names]
+    show_result({"allowed": allowed}, "\n".join(lines) or "no deletions are held back", as_json=as_json)
     return Exit.DONE

@@ -6,7 +6,6 @@ import ipaddress
 import os
 import secrets
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +165,6 @@ def _run(options: dict[str, Any]) -> Exit:
             if options["as_json"]:
                 event = {"event": "listening", "url": told.url, "address": address_url(listener)}
                 json_line({**event, "state": str(folder), "pid": os.getpid()})
-                sys.stdout.flush()
 
         ended = server.run(announce)
     log.event("stopped", "Stopped")

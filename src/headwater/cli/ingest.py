@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from headwater.cli.announce import (
     new_key,
     sending,
 )
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of, standard_input
+from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
 from headwater.cli.shared_options import FOLDER, Duration, Share, catalog_option, option, options
 from headwater.errors import Exit, UsageFault, message
 
@@ -414,7 +413,6 @@ def _from_index(
         if follower.poll():
             if as_json:
                 json_line(follower.tally.of_documents)
-                sys.stdout.flush()
             else:
                 click.echo(_documents(follower.tally))
             continue
@@ -451,8 +449,5 @@ def _hearer(listener: Listener, account: Account) -> Callable[[list[Outcome]], N
 
 
 def _told(as_json: bool, counts: object, words: str, rejected: int) -> Exit:
-    if as_json:
-        json_document(counts)
-    else:
-        click.echo(words)
+    show_result(counts, words, as_json=as_json)
     return Exit.TRANSFERS_FAILED if rejected else Exit.DONE

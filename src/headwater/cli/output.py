@@ -81,17 +81,27 @@ def listening(
 
 
 def json_line(value: object) -> None:
-    """Write `value` as one line of JSON on standard output."""
+    """Write `value` as one line of JSON on standard output, at once: a program may wait for it."""
     import msgspec
 
     sys.stdout.buffer.write(harmless_json(msgspec.json.encode(value)) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def json_document(value: object) -> None:
-    """Write `value` as one indented JSON document on standard output."""
+    """Write `value` as one indented JSON document on standard output, at once."""
     import msgspec
 
     sys.stdout.buffer.write(msgspec.json.format(harmless_json(msgspec.json.encode(value)), indent=2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def show_result(value: object, words: str, *, as_json: bool) -> None:
+    """Write the result of a command on standard output: `value` as a document of JSON, or `words` for a person."""
+    if as_json:
+        json_document(value)
+    else:
+        click.echo(words)
 
 
 def begin_json() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,7 +299,6 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
             log.event("watching", f"Publishing {names} for {config.base_url}", url=config.base_url)
         if as_json:
             json_line({"event": "watching", "url": config.base_url, "state": config.state, "pid": os.getpid()})
-            sys.stdout.flush()
         stop.wait()
     if not quiet:
         log.event("stopped", "Stopped")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, printable
+from headwater.cli.output import counted, json_option, printable, show_result
 from headwater.cli.shared_options import Destination
 from headwater.errors import Exit
 
@@ -29,13 +29,7 @@ def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
         due = make_due(t, uris)
         source = fact(t, "url")
-    if as_json:
-        json_document({"due": due})
-    elif due:
-        click.echo(
-            f"{counted(due, 'failure')} due: `headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with"
-            " the options that you always give, tries again"
-        )
-    else:
-        click.echo("nothing failed: there is nothing to be tried again")
+    run = f"`headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with the options that you always give"
+    words = f"{counted(due, 'failure')} due: {run}, tries again"
+    show_result({"due": due}, words if due else "nothing failed: there is nothing to be tried again", as_json=as_json)
     return Exit.DONE

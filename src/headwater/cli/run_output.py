@@ -212,7 +212,6 @@ class RunOutput:
         """Show the result; of a quiet run only when something is wrong."""
         if self.as_json:
             json_document(report)
-            sys.stdout.flush()
         elif report.exit_status or not self.quiet:
             _show(report)
 
@@ -226,7 +225,6 @@ class RunOutput:
             progress.close(report.exit_status)
             if self.as_json:
                 json_line(report)
-                sys.stdout.flush()
             elif ((wrong := _wrong(report)) and reminders.due(wrong) is not None) or (
                 not self.quiet and _is_news(report)
             ):

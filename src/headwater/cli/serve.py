@@ -218,7 +218,6 @@ def _announce(config: SourceConfig, listener: socket.socket, log: ServerLog, how
         event = {"event": "listening", "url": url, "address": address_url(listener), "state": config.state}
         hub = {} if how.hub is None else {"hub": how.hub.url}
         json_line({**event, **hub, "pid": os.getpid()})
-        sys.stdout.flush()
 
 
 def _opened(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, closing
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from headwater.cli.output import counted, json_document, json_line, json_option, listening
+from headwater.cli.output import counted, json_line, json_option, listening, show_result
 from headwater.cli.shared_options import catalog_option, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_seconds
@@ -135,10 +134,7 @@ def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
             stop.event.wait(simulation.pause())
     told = _summary(simulation) | {"load_seconds": round(loaded - began, 3)}
     told["seconds"] = round(time.monotonic() - loaded, 3)
-    if as_json:
-        json_document(told)
-    else:
-        click.echo(_told(told, loaded - began, time.monotonic() - loaded))
+    show_result(told, _told(told, loaded - began, time.monotonic() - loaded), as_json=as_json)
     return stop.exit_status
 
 
@@ -223,7 +219,6 @@ def _announce(log: ServerLog, simulation: Simulation, url: str, place: _Place, *
     log.event("listening", f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/", url=url, **told)
     if as_json:
         json_line({"event": "listening", "url": url, "state": str(place.state), "pid": os.getpid(), **told})
-        sys.stdout.flush()
 
 
 def _heard(listener: Listener, log: ServerLog) -> Listener:

@@ -238,7 +238,6 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
             report = _report(catalog, where, names)
             if as_json:
                 (json_document if watch is None else json_line)(report)
-                sys.stdout.flush()
             else:
                 _show(report, again=watch is not None)
             if watch is None:
@@ -300,7 +299,6 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
         if as_json:
             followed = {"running": True} if push is not None and push.is_followed else {}
             (json_document if watch is None else json_line)({**asdict(status), **followed, "push": push})
-            sys.stdout.flush()
         else:
             if watch is not None and sys.stdout.isatty():
                 click.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +62,6 @@ def follow_pushed(
     def announce(callbacks: str, at: str) -> None:
         if output.as_json:
             json_line({"event": "listening", "callbacks": callbacks, "address": at})
-            sys.stdout.flush()
 
     push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce, on_fault=complain)
     with output.listening() as progress, hangups_noted(progress):

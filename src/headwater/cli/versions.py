@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, listening
+from headwater.cli.output import counted, json_option, listening, show_result, show_some
 from headwater.cli.shared_options import EXISTING, Duration, Octets, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets
@@ -105,18 +104,12 @@ def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tup
 
 
 def _list(store: VersionStore, *, as_json: bool) -> Exit:
-    if as_json:
-        versions = list(store.versions())
-        octets = sum(one.octets for one in versions)
-        json_document({"count": len(versions), "octets": octets, "versions": versions})
-        return Exit.DONE
-    count = octets = 0
-    oldest: dt.datetime | None = None
-    for one in store.versions():
-        count, octets = count + 1, octets + one.octets
-        oldest = one.used_at if oldest is None else min(oldest, one.used_at)
+    versions = list(store.versions())
+    octets = sum(one.octets for one in versions)
+    oldest = min((one.used_at for one in versions), default=None)
     since = "" if oldest is None else f", the oldest used on {oldest:%Y-%m-%d %H:%M:%S} UTC"
-    click.echo(f"{counted(count, 'version')}, {human_octets(octets)}{since}")
+    words = f"{counted(len(versions), 'version')}, {human_octets(octets)}{since}"
+    show_result({"count": len(versions), "octets": octets, "versions": versions}, words, as_json=as_json)
     return Exit.DONE
 
 
@@ -125,14 +118,10 @@ def _verify(store: VersionStore, *, as_json: bool) -> Exit:
 
     found = list(damaged(store))
     count = sum(1 for _ in store.versions())
-    if as_json:
-        json_document({"count": count, "damaged": [one.digest for one in found]})
-    else:
-        for one in found[:_EXAMPLES]:
-            click.echo(f"damaged: {one.digest}")
-        if len(found) > _EXAMPLES:
-            click.echo(f"and {len(found) - _EXAMPLES:,} more (--json lists them)")
-        click.echo(f"{counted(count, 'version')} read, {len(found):,} damaged")
+    if not as_json:
+        show_some([f"damaged: {one.digest}" for one in found], _EXAMPLES, rest=" (--json lists them)")
+    words = f"{counted(count, 'version')} read, {len(found):,} damaged"
+    show_result({"count": count, "damaged": [one.digest for one in found]}, words, as_json=as_json)
     return Exit.FINDINGS if found else Exit.DONE
 
 
@@ -193,12 +182,10 @@ def _prune(
     where = CatalogArgument(catalog[0])
     with listening() as listener, existing(where, listener) as opened:
         found = collect_versions(opened, store, retention, utc_now, catalog[1], dry_run=dry_run)
-    if as_json:
-        json_document(found)
-        return Exit.DONE
-    click.echo(
+    words = (
         f"{counted(found.removed, 'version')} {'would be removed' if dry_run else 'removed'},"
         f" {human_octets(found.removed_octets)}; {counted(found.versions - found.removed, 'version')} kept,"
         f" {human_octets(found.octets - found.removed_octets)}, {found.needed:,} needed"
     )
+    show_result(found, words, as_json=as_json)
     return Exit.DONE
