@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, listening, printable, show_some, standard_input
+from headwater.cli.output import (
+    counted,
+    json_document,
+    json_option,
+    listening,
+    printable,
+    show_result,
+    show_some,
+    standard_input,
+)
 from headwater.cli.rdf_files import (
     STANDARD,
     SYNTAX_NAMES,
-    deliver,
     file_type,
     genid_prefix,
     lenient_option,
@@ -24,6 +32,7 @@ from headwater.cli.rdf_files import (
     output_option,
     rdf_inputs,
     reads_rdf,
+    result_for,
     scratch_folder,
 )
 from headwater.cli.shared_options import EXISTING, dest_argument, option
@@ -53,22 +62,16 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
     resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
     """
     from headwater.copies.copy_state import CopyStateReader
-    from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
+    from headwater.rdf.canonical import write_canonical
 
-    if as_json and output == STANDARD:
-        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
-    treated = BlankNodes(options["blank_nodes"])
-    genid = genid_prefix(treated.value, options["genid"])
+    treated = _rdf_options(options)
     state = CopyStateReader(dest)
     try:
         inputs = list(_documents(state, dest, names))
     finally:
         state.close()
-    with scratch_folder() as scratch:
-        found = write_canonical(
-            inputs, scratch / "result", scratch=scratch, durable=False, options=RdfOptions(treated, genid)
-        )
-        deliver(scratch / "result", output)
+    with result_for(output, as_json=as_json) as scratch:
+        found = write_canonical(inputs, scratch / "result", scratch=scratch, durable=False, options=treated)
     if as_json:
         json_document({"documents": len(inputs), **asdict(found)})
     else:
@@ -128,15 +131,11 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
             problem = "the patches do not lead to the dataset"
     except BrokenSeries as fault:
         problem = f"{fault.what} ({fault.where})"
-    if as_json:
-        told = {"set": name, "patches": len(patches), "statements": state.quads, "sha256": state.sha256}
-        json_document({**told, "problem": problem})
-    elif problem is None:
-        click.echo(
-            f"{counted(len(patches), 'patch')}, {counted(state.quads, 'statement')}: in agreement, {state.sha256}"
-        )
-    else:
-        click.echo(f"{printable(name)}: {printable(str(problem))}")
+    told = {"set": name, "patches": len(patches), "statements": state.quads, "sha256": state.sha256}
+    words = f"{counted(len(patches), 'patch')}, {counted(state.quads, 'statement')}: in agreement, {state.sha256}"
+    if problem is not None:
+        words = f"{printable(name)}: {printable(problem)}"
+    show_result({**told, "problem": problem}, words, as_json=as_json)
     return Exit.DONE if problem is None else Exit.FINDINGS
 
 
@@ -159,11 +158,9 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
     octets = sum(one.octets for one in patches)
     if not dry_run:
         DatasetFolder(_state_folder(place), name).restart_note.touch()
-    if as_json:
-        json_document({"set": name, "patches": len(patches), "octets": octets, "dry_run": dry_run})
-    else:
-        verb = "would be" if dry_run else "will be"
-        click.echo(f"{counted(len(patches), 'patch')} of {octets:,} octets {verb} replaced by one of everything")
+    value = {"set": name, "patches": len(patches), "octets": octets, "dry_run": dry_run}
+    words = f"{counted(len(patches), 'patch')} of {octets:,} octets {'would' if dry_run else 'will'} be replaced by one"
+    show_result(value, f"{words} of everything", as_json=as_json)
     return Exit.DONE
 
 
@@ -211,10 +208,8 @@ def command() -> None:
 @reads_rdf
 def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) -> Exit:
     """Write the dataset of all FILEs as N-Quads, sorted by octets, each statement once."""
-    _check_json(output, as_json=as_json)
-    with scratch_folder() as scratch:
+    with result_for(output, as_json=as_json) as scratch:
         found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
-        deliver(scratch / "result", output)
     if as_json:
         json_document(asdict(found))
     return Exit.DONE
@@ -228,10 +223,7 @@ def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
     """Print the SHA-256 of what `rdf canonical` writes: the same for equal datasets, in whatever syntax and order."""
     with scratch_folder() as scratch:
         found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
-    if as_json:
-        json_document(asdict(found))
-    else:
-        click.echo(found.sha256)
+    show_result(asdict(found), found.sha256, as_json=as_json)
     return Exit.DONE
 
 
@@ -263,12 +255,10 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     """
     from headwater.rdf.differences import write_dataset_patch
 
-    _check_json(output, as_json=as_json)
-    with scratch_folder() as scratch:
+    with result_for(output, as_json=as_json) as scratch:
         first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
         with (scratch / "result").open("w+b") as file:
             found = write_dataset_patch((first, second), file, scratch=scratch, options=_rdf_options(options))
-        deliver(scratch / "result", output)
     _say_patch(found, as_json=as_json)
     return Exit.DONE
 
@@ -295,8 +285,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
     from headwater.rdf.applying import apply_patches
     from headwater.rdf.canonical import LABELS_KEPT, NO_BLANK_NODES, write_canonical
 
-    _check_json(output, as_json=as_json)
-    with scratch_folder() as scratch:
+    with result_for(output, as_json=as_json) as scratch:
         if [dataset, *patches].count(STANDARD) > 1:
             raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
         (start,) = rdf_inputs([dataset], scratch, options["syntax"], options["base"])
@@ -304,15 +293,16 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
         if not start.syntax.is_lines:
             path = scratch / "base"
             write_canonical([start], path, scratch=scratch, options=LABELS_KEPT)
+        given = scratch / "patches"
+        given.mkdir()
         found = apply_patches(
             path,
-            local_files(patches, _folder(scratch / "patches")),
+            local_files(patches, given),
             scratch / "result",
             scratch=scratch,
             strict=not lenient,
             options=NO_BLANK_NODES if options["refuse_blank_nodes"] else LABELS_KEPT,
         )
-        deliver(scratch / "result", output)
     if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):
         click.echo(f"note: {_NO_LINES}", err=True)
     if as_json:
@@ -336,12 +326,10 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
     """Write the patch that undoes PATCH, where each of its lines had an effect."""
     from headwater.rdf.applying import write_inverse
 
-    _check_json(output, as_json=as_json)
-    with scratch_folder() as scratch:
+    with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
         with (scratch / "result").open("xb") as file:
             found = write_inverse(path, file, scratch=scratch, strict=not lenient)
-        deliver(scratch / "result", output)
     _say_patch(found, as_json=as_json)
     return Exit.DONE
 
@@ -355,11 +343,8 @@ def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -
     """Write one patch that has the effect of all PATCHes, one after the other."""
     from headwater.rdf.applying import write_composed
 
-    _check_json(output, as_json=as_json)
-    with scratch_folder() as scratch:
-        with (scratch / "result").open("xb") as file:
-            found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
-        deliver(scratch / "result", output)
+    with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
+        found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
     _say_patch(found, as_json=as_json)
     return Exit.DONE
 
@@ -398,16 +383,6 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
     return Exit.FINDINGS if found.problems else Exit.DONE
 
 
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def _check_json(output: str, *, as_json: bool) -> None:
-    if as_json and output == STANDARD:
-        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
-
-
 @click.command("convert", short_help="Write a dataset in another syntax.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
 @option("--to", "The syntax to write.  [default: by the suffix of --output]", click.Choice(SYNTAX_NAMES))
@@ -424,15 +399,12 @@ def convert(
     from headwater.rdf.canonical import write_syntax
     from headwater.rdf.syntaxes import NAMES, syntax_of
 
-    if as_json and output == STANDARD:
-        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
     wanted = NAMES[to] if to is not None else syntax_of(None, output)
     if wanted is None:
         raise UsageFault("nothing says in which syntax to write", advice="Name it with --to.")
-    with scratch_folder() as scratch:
+    with result_for(output, as_json=as_json) as scratch:
         inputs = rdf_inputs(files, scratch, syntax, base)
         found = write_syntax(inputs, scratch / "result", wanted, scratch=scratch)
-        deliver(scratch / "result", output)
     if as_json:
         json_document({"syntax": wanted.name, "media_type": wanted.media_type, **asdict(found)})
     else:

@@ -38,13 +38,11 @@ output_option = option(
 )
 lenient_option = option("--lenient", "Skip malformed lines of patches, and count them.")
 
-_READING = (
+reads_rdf = options(
     option("--syntax", "The syntax of the files.  [default: by the suffix, or N-Quads]", click.Choice(SYNTAX_NAMES)),
     option("--base IRI", "What relative IRIs are resolved against; without it they are refused."),
+    json_option,
 )
-
-
-reads_rdf = options(*_READING, json_option)
 """How files are read."""
 
 
@@ -59,10 +57,7 @@ def names_blank_nodes(default: str) -> Callable[[Command], Command]:
     )
     genid = option("--genid PREFIX", "What the IRIs begin with: https://HOST/.well-known/genid/ of your host.")
 
-    def given(command: Command) -> Command:
-        return choice(genid(command))
-
-    return given
+    return options(choice, genid)
 
 
 def genid_prefix(treated: str, genid: str | None) -> str | None:
@@ -75,6 +70,19 @@ def genid_prefix(treated: str, genid: str | None) -> str | None:
         if not is_iri(genid):
             raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
     return genid
+
+
+@contextmanager
+def result_for(output: str, *, as_json: bool) -> Iterator[Path]:
+    """A scratch folder; its file `result` is delivered as OUTPUT in the end. Raises StoreFault.
+
+    Raises UsageFault where standard output would have the result and a summary as JSON.
+    """
+    if as_json and output == STANDARD:
+        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+    with scratch_folder() as scratch:
+        yield scratch
+        deliver(scratch / "result", output)
 
 
 @contextmanager
@@ -165,7 +173,8 @@ def deliver(result: Path, output: str) -> None:
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():
-            _write_to(result, target)
+            with result.open("rb") as source, target.open("wb") as file:
+                _copy(source, file, target)
         else:
             _write(result, target, aside)
     except OSError as cause:
@@ -174,11 +183,6 @@ def deliver(result: Path, output: str) -> None:
             where=output,
             advice="Name a file in a folder that is there, has room, and may be written.",
         ) from cause
-
-
-def _write_to(result: Path, target: Path) -> None:
-    with result.open("rb") as source, target.open("wb") as file:
-        _copy(source, file, target)
 
 
 def _copy(source: BinaryIO, file: BinaryIO, target: Path) -> None:
