@@ -123,7 +123,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
         )
     listener = listen(config.host, config.port)
     with listener, ExitStack() as stack:
-        base_url = config.base_url or own_url(config, address_url(listener))
+        base_url = config.base_url or own_url(config.host, address_url(listener))
         follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
         hub = None if no_publish else _own_hub(config, listener, quiet=quiet, is_asked=with_hub)
         if hub is not None:

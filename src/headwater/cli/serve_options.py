@@ -15,7 +15,7 @@ from headwater.typed_decoding import from_values
 if TYPE_CHECKING:
     from headwater.source.config import SourceConfig
 
-_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
 _BESIDES = {"copy": ("files", "dataset", "rescan"), "dataset": ("files", "rescan"), "files": ()}
 """What a set is made of, and the options that do not go with it."""
@@ -130,11 +130,11 @@ def _states() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headwater"
 
 
-def own_url(config: SourceConfig, url: str) -> str:
+def own_url(host: str, url: str) -> str:
     """The URL of our own address, which must be one that somebody can connect to."""
-    if config.host in _ANY_HOST:
+    if host in ANY_HOST:
         raise UsageFault(
-            f"listening on {config.host or 'every address'} needs a base_url, the URL that clients use",
+            f"listening on {host or 'every address'} needs a base_url, the URL that clients use",
             advice="Add --base-url http://NAME:PORT; it is written into every document.",
         )
     return url

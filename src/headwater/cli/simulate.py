@@ -8,11 +8,12 @@ import tempfile
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.cli.output import counted, json_line, json_option, listening, show_result
+from headwater.cli.serve_options import own_url
 from headwater.cli.shared_options import catalog_option, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_seconds
@@ -60,19 +61,7 @@ _LOG_SECONDS = 10.0
 @option("-q, --quiet", "No access log.")
 @option("--log-format", "Form of the log.", click.Choice(["text", "json"]), default="text")
 @json_option
-def command(
-    state: Path | None,
-    catalog: str | None,
-    no_serve: bool,
-    host: str,
-    port: int,
-    base_url: str | None,
-    dump: bool,
-    quiet: bool,
-    log_format: str,
-    as_json: bool,
-    **options: Any,
-) -> Exit:
+def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bool, **options: Any) -> Exit:
     """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
 
     Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
@@ -98,27 +87,8 @@ def command(
         simulation = Simulation(opened, world, course, listener)
         if no_serve:
             return _feed(simulation, as_json=as_json)
-        site = _Place(host, port, base_url, folder, state is not None, dump)
-        return _serve(simulation, site, listener, bars, _Output(quiet, log_format, as_json))
-
-
-class _Place(NamedTuple):
-    """Where a simulation is served."""
-
-    host: str
-    port: int
-    base_url: str | None
-    state: Path
-    is_kept: bool
-    has_dump: bool
-
-
-class _Output(NamedTuple):
-    """What is written of a simulation while it is served, and how."""
-
-    quiet: bool
-    log_format: str
-    as_json: bool
+        serving = {**options, "state": folder, "is_kept": state is not None, "as_json": as_json}
+        return _serve(simulation, listener, bars, serving)
 
 
 def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
@@ -158,14 +128,8 @@ def _summary(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _serve(
-    simulation: Simulation,
-    place: _Place,
-    listener: Listener,
-    bars: ExitStack,
-    output: _Output,
-) -> Exit:
-    """Serve: at first 503 while everything is loaded and published, then what happens."""
+def _serve(simulation: Simulation, listener: Listener, bars: ExitStack, options: dict[str, Any]) -> Exit:
+    """Serve as the options say: at first 503 while all is loaded and published, then what happens."""
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.app import Application
@@ -176,26 +140,27 @@ def _serve(
     from headwater.source.config import ON_DEMAND
     from headwater.source.configured_source import DOCUMENTS
 
-    log = open_log(output.log_format)
-    with hangups_noted(log.progress), listen(place.host, place.port) as address:
-        url = place.base_url or _own_url(place.host, address_url(address))
-        sets = (SetSettings(name=name, dumps=ON_DEMAND, dump=place.has_dump) for name in simulation.world.sets)
+    host, state, dump = options["host"], options["state"], options["dump"]
+    log = open_log(options["log_format"])
+    with hangups_noted(log.progress), listen(host, options["port"]) as address:
+        url = options["base_url"] or own_url(host, address_url(address))
+        sets = (SetSettings(name=name, dumps=ON_DEMAND, dump=dump) for name in simulation.world.sets)
         site = Site(base_url=url, sets=tuple(sets))
         heard = simulation.listener = _heard(listener, log)
-        source = SimulatedSource(simulation, site, place.state / DOCUMENTS, heard, durable=place.is_kept)
+        source = SimulatedSource(simulation, site, state / DOCUMENTS, heard, durable=options["is_kept"])
         dumps = DumpEndpoint(source, simulation, dict.fromkeys(simulation.world.sets, ON_DEMAND))
         app = Application(
             source,
             {},
             contents=simulation,
             routes=dumps.routes(),
-            on_served=None if output.quiet else log.served,
+            on_served=None if options["quiet"] else log.served,
             on_fault=log.fault,
         )
 
         def ready() -> None:
             bars.close()
-            _announce(log, simulation, url, place, as_json=output.as_json)
+            _announce(log, simulation, url, state, as_json=options["as_json"])
 
         def begin() -> None:
             source.load_and_start(ready, server.end)
@@ -214,11 +179,11 @@ def _serve(
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
-def _announce(log: ServerLog, simulation: Simulation, url: str, place: _Place, *, as_json: bool) -> None:
+def _announce(log: ServerLog, simulation: Simulation, url: str, state: Path, *, as_json: bool) -> None:
     told = _summary(simulation)
     log.event("listening", f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/", url=url, **told)
     if as_json:
-        json_line({"event": "listening", "url": url, "state": str(place.state), "pid": os.getpid(), **told})
+        json_line({"event": "listening", "url": url, "state": str(state), "pid": os.getpid(), **told})
 
 
 def _heard(listener: Listener, log: ServerLog) -> Listener:
@@ -239,13 +204,6 @@ def _heard(listener: Listener, log: ServerLog) -> Listener:
             log.event("simulated", f"{event.done:,} changes", changes=event.done)
 
     return hear
-
-
-def _own_url(host: str, url: str) -> str:
-    """The URL of our own address, which must be one that somebody can connect to."""
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104  compared with, never bound to unasked
-        raise UsageFault(f"listening on {host or 'every address'}", advice="Add --base-url http://NAME:PORT.")
-    return url
 
 
 def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from headwater.sync.run import SyncTask
 
 
-_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
-
-
 def follow_pushed(
     tasks: Sequence[SyncTask],
     seconds: tuple[float, float | None],
@@ -46,6 +43,7 @@ def follow_pushed(
     """Follow until stopped; `seconds` are the interval of polls and the longest one. Returns the exit status."""
     from msgspec.structs import replace
 
+    from headwater.cli.serve_options import ANY_HOST
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.follow_push import PushOptions, follow_push
     from headwater.notify.hub.requests import objection_to_url
@@ -55,7 +53,7 @@ def follow_pushed(
     if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):
         raise UsageFault(f"--callback-url cannot be used: {why}")
     address = host_and_port(listen) if listen is not None else None
-    if address is not None and address[0] in _ANY_HOST and callback_url is None:
+    if address is not None and address[0] in ANY_HOST and callback_url is None:
         raise UsageFault("listening on every address needs --callback-url, the URL that hubs use")
     _refuse_overlaps([Path(task.destination) for task in tasks])
 
