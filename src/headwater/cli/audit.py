@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.output import json_document, json_option, listening, printable
+from headwater.cli.output import json_document, json_option, listening, printable, sets_to_show
 from headwater.cli.shared_options import (
     SectionedCommand,
     compared_store_options,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headwater.sync.audit.findings import AuditReport, SetAudit
 
 _SHOWN = 20
-_MOST_SETS = 100  # of more sets those that are not in sync are shown, up to so many, and the others as one line
 
 
 _HEADINGS = {
@@ -91,9 +90,7 @@ def command(
 
 
 def _show(report: AuditReport) -> None:
-    telling = report.sets
-    if len(telling) > _MOST_SETS:
-        telling = [set_audit for set_audit in telling if set_audit.verdict != "in sync"][:_MOST_SETS]
+    telling, rest = sets_to_show(report.sets, lambda one: one.verdict != "in sync")
     for set_audit in telling:
         click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
         proofs = [f"{number:,} {how}" for number, how in _proofs(set_audit) if number]
@@ -121,8 +118,7 @@ def _show(report: AuditReport) -> None:
             )
     if any(one.missing or one.different for one in report.sets):
         _advise_of_past(report)
-    told = set(map(id, telling))
-    if rest := [set_audit for set_audit in report.sets if id(set_audit) not in told]:
+    if rest:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
     then = f" as of {report.as_of}" if report.as_of else ""

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
 import click
 
@@ -26,6 +26,11 @@ _UNPRINTABLE_IN_JSON = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbf[\xb9-\xbb]"
 )
 """The same as JSON has them, which escapes what is below U+0020 anyhow."""
+
+_T = TypeVar("_T")
+
+MOST_SETS: Final = 100
+"""Of more sets those with something to tell are shown, up to so many, and the others as one line."""
 
 JSON_BEGUN = "headwater.json begun"
 
@@ -132,6 +137,15 @@ def show_some(lines: Sequence[str], most: int, *, count: int | None = None, inde
         click.echo(indent + printable(line))
     if (count := len(lines) if count is None else count) > most:
         click.echo(f"{indent}… and {count - most:,} more{rest}")
+
+
+def sets_to_show(sets: Sequence[_T], is_telling: Callable[[_T], object]) -> tuple[list[_T], list[_T]]:
+    """The sets that are shown one by one, and the others: all of them, or of more than `MOST_SETS` those with news."""
+    if len(sets) <= MOST_SETS:
+        return list(sets), []
+    shown = [one for one in sets if is_telling(one)][:MOST_SETS]
+    ours = set(map(id, shown))
+    return shown, [one for one in sets if id(one) not in ours]
 
 
 def some_of(names: Sequence[str], most: int = 5) -> str:

@@ -42,6 +42,10 @@ _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
 
 
+_EXCLUSIONS = (
+    *(("--copy", "--dry-run"), ("--watch", "--dry-run"), ("--quiet", "--dry-run")),
+    *(("--forget", "--watch"), ("--forget", "--dry-run")),
+)
 _HEADINGS = {
     "files": "What is published",
     "dump": "What is offered besides",
@@ -104,16 +108,13 @@ def command(
     held back or files could not be read; 6 fault of our own store; 130 ended by Ctrl-C.
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
-    if "copy" in told and (watch or dry_run):
-        other = "--watch" if watch else "--dry-run"
+    if "copy" in told and watch:
         advice = "Run it after each `headwater sync`; `headwater serve --copy` follows a copy."
-        raise UsageFault(f"--copy and {other} exclude each other", advice=advice)
-    if watch and dry_run:
-        raise UsageFault("--watch and --dry-run exclude each other", advice="Leave one of them out.")
-    if quiet and dry_run:
-        raise UsageFault("--quiet and --dry-run exclude each other", advice="Leave one of them out.")
-    if forget and (watch or dry_run):
-        raise UsageFault("--forget is of one run: it excludes --watch and --dry-run", advice="Leave them out.")
+        raise UsageFault("--copy and --watch exclude each other", advice=advice)
+    chosen = {"--watch": watch, "--dry-run": dry_run, "--quiet": quiet, "--forget": forget, "--copy": "copy" in told}
+    for one, other in _EXCLUSIONS:
+        if chosen[one] and chosen[other]:
+            raise UsageFault(f"{one} and {other} exclude each other", advice="Leave one of them out.")
     source, tree = _configured(config, told) if config is not None else _one_folder(told)
     if log_format is not None:
         import msgspec
@@ -239,16 +240,8 @@ def _summary(worked: SetResult, count: int, where: str, seconds: float) -> dict[
         "dry_run": False,
         "source_description": where,
         "resources": count,
-        "created": scanned.created,
-        "updated": scanned.updated,
-        "deleted": scanned.deleted,
-        "unchanged": scanned.unchanged,
-        "kept": scanned.kept,
-        "files_read": scanned.read,
-        "octets_read": scanned.octets,
-        "held_back": str(scanned.held_back) if scanned.held_back else None,
+        **_scan(scanned),
         "changed_while_read": len(scanned.unsettled),
-        "notices": scanned.warnings,
         "documents_written": list(published.written) if published else [],
         "documents_removed": list(published.removed) if published else [],
         "documents_kept": published.kept if published else 0,
@@ -308,7 +301,7 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
 def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
     found = _surveyed(config, tree)
     if as_json:
-        sets = [_forecast(name, result) for name, result in found.items()]
+        sets = [{"set": name, "dry_run": True, **_scan(result)} for name, result in found.items()]
         json_document({"sets": sets} if whole else sets[0])
     for name, result in {} if as_json else found.items():
         click.echo(
@@ -322,11 +315,9 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     return Exit.TRANSFERS_FAILED if is_incomplete else Exit.DONE
 
 
-def _forecast(name: str, result: ScanResult) -> dict[str, object]:
-    """What a run would do, under the names that `_summary` has for it; `updated` are those that may have changed."""
+def _scan(result: ScanResult) -> dict[str, object]:
+    """What a scan has found, or would: then `updated` are those that may have changed."""
     return {
-        "set": name,
-        "dry_run": True,
         "created": result.created,
         "updated": result.updated,
         "deleted": result.deleted,

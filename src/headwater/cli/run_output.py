@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from headwater.cli.output import complain, counted, harmless_json, json_document, json_line, listening, printable
+from headwater.cli.output import (
+    complain,
+    counted,
+    harmless_json,
+    json_document,
+    json_line,
+    listening,
+    printable,
+    sets_to_show,
+)
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
@@ -166,9 +175,6 @@ def _remember(mark: str, destination: Path) -> None:
         return  # another run is at work already, or the disk is full: then it is told once more
 
 
-_MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
-
-
 class RunOutput:
     """The output of a run: to a person or as JSON, to the file of `--changes`, and to the command of `--exec`."""
 
@@ -255,15 +261,11 @@ def _wrong(report: SyncReport) -> str:
 
 
 def _show(report: SyncReport) -> None:
-    telling = report.sets
-    if len(telling) > _MOST_SETS:
-        telling = [set_report for set_report in telling if _is_telling(set_report)][:_MOST_SETS]
+    telling, rest = sets_to_show(report.sets, _is_telling)
     for set_report in telling:
         _show_set(set_report, dry_run=report.dry_run)
     if report.as_of is not None:
         click.echo(f"as of {report.as_of}, in {printable(report.destination)}")
-    told = set(map(id, telling))
-    rest = [set_report for set_report in report.sets if id(set_report) not in told]
     if rest:
         _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
     if report.backup is not None:

@@ -14,7 +14,16 @@ from urllib.parse import unquote
 import click
 
 from headwater.cli.dump_lines import dump_lines
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, show_some
+from headwater.cli.output import (
+    counted,
+    json_document,
+    json_line,
+    json_option,
+    listening,
+    printable,
+    sets_to_show,
+    show_some,
+)
 from headwater.cli.shared_options import Duration, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -34,7 +43,6 @@ if TYPE_CHECKING:
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
-_MOST_SETS = 100  # of more sets those with something to tell are shown, up to so many, and the others as one line
 
 
 def _copy_at(place: str) -> Path | None:
@@ -56,15 +64,12 @@ def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
     what = printable(status.source or "nothing yet")
     click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
     click.echo(f"last run: {_last_run(status)}")
-    telling = list(status.sets)
-    if len(telling) > _MOST_SETS:
-        telling = [told for told in telling if told.exit_status or told.failed or told.held_back][:_MOST_SETS]
+    telling, rest = sets_to_show(status.sets, lambda one: one.exit_status or one.failed or one.held_back)
     for set_status in telling:
         _show_set(set_status, status.time, push)
-    if rest := len(status.sets) - len(telling):
-        told = set(map(id, telling))
-        files = sum(set_status.files for set_status in status.sets if id(set_status) not in told)
-        click.echo(f"{rest:,} {'more sets' if telling else 'sets'}: {counted(files, 'file')}")
+    if rest:
+        files = counted(sum(set_status.files for set_status in rest), "file")
+        click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {files}")
     if status.partial_files:
         what = "in progress" if status.running else "to resume"
         click.echo(f"{counted(status.partial_files, 'partial file')} {what}, {human_octets(status.partial_octets)}")
