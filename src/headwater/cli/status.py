@@ -23,6 +23,7 @@ from headwater.cli.output import (
     printable,
     sets_to_show,
     show_some,
+    some_of,
 )
 from headwater.cli.shared_options import Duration, option
 from headwater.errors import Exit, UsageFault
@@ -57,10 +58,11 @@ def _copy_at(place: str) -> Path | None:
 
 def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
     """Tell a person how the copy stands, and how far notifications have led it."""
+    from headwater.spec.times import format_datetime
     from headwater.sync.copy_status import LITTLE_ROOM_OCTETS
 
     running = ", a run is in progress" if status.running else ""
-    as_of = f" as of {_exactly(status.as_of)}" if status.as_of is not None else ""
+    as_of = f" as of {format_datetime(status.as_of)}" if status.as_of is not None else ""
     what = printable(status.source or "nothing yet")
     click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
     click.echo(f"last run: {_last_run(status)}")
@@ -178,12 +180,6 @@ def _at(moment: dt.datetime | None) -> str:
     return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _exactly(moment: dt.datetime) -> str:
-    from headwater.spec.times import format_datetime
-
-    return format_datetime(moment)
-
-
 def _age(span: dt.timedelta) -> str:
     return human_seconds(max(0.0, span.total_seconds()))
 
@@ -241,10 +237,8 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
         while True:
             report = _report(catalog, where, names)
-            if as_json:
-                (json_document if watch is None else json_line)(report)
-            else:
-                _show(report, again=watch is not None)
+            if not _told_as_json(report, watch, as_json=as_json):
+                _show(report)
             if watch is None:
                 return _exit_status(report, where, max_age)
             time.sleep(watch)
@@ -301,12 +295,8 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
 
     while True:
         status, push = copy_status(place, names, max_age=max_age), push_status(place / FOLDER)
-        if as_json:
-            followed = {"running": True} if push is not None and push.is_followed else {}
-            (json_document if watch is None else json_line)({**asdict(status), **followed, "push": push})
-        else:
-            if watch is not None and sys.stdout.isatty():
-                click.clear()
+        followed = {"running": True} if push is not None and push.is_followed else {}
+        if not _told_as_json({**asdict(status), **followed, "push": push}, watch, as_json=as_json):
             _show_copy(status, push)
             if push is not None:
                 _show_push(push, status.time)
@@ -315,7 +305,16 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
         time.sleep(watch)
 
 
-def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, object]:
+def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool) -> bool:
+    """Write the report where it is to be JSON, with `watch` as a line; else make room for it on a terminal."""
+    if as_json:
+        (json_document if watch is None else json_line)(report)
+    elif watch is not None and sys.stdout.isatty():
+        click.clear()
+    return as_json
+
+
+def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, Any]:
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.rows import dataset_statuses
     from headwater.ingest.copy.intake import copy_lags
@@ -373,48 +372,29 @@ def _unpaired(
     ]
 
 
-def _show(report: dict[str, object], *, again: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    now, sets = report["time"], report["sets"]
-    assert isinstance(now, dt.datetime)
-    assert isinstance(sets, list)
-    console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
-    for one in sets:
-        table.add_row(*(Text(cell) for cell in _cells(one, now)))
-    if again and console.is_terminal:
-        console.clear()
-    if not console.is_terminal:
-        console.width = 200  # a file or a pipe has no width: nothing is cut off for it
-    octets = report["catalog_octets"]
-    size = f", {human_octets(octets)}" if isinstance(octets, int) else ""
-    click.echo(f"{printable(str(report['catalog']))} at {now:%Y-%m-%d %H:%M:%S} UTC{size}")
-    console.print(table)
+def _show(report: dict[str, Any]) -> None:
+    now, sets, octets = report["time"], report["sets"], report["catalog_octets"]
+    size = f", {human_octets(octets)}" if octets is not None else ""
+    click.echo(f"{printable(report['catalog'])} at {_at(now)}{size}")
+    rows = [_COLUMNS, *(_cells(one, now) for one in sets)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(_COLUMNS, row, widths, strict=True)
+        aligned = (cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells)
+        click.echo("  ".join(aligned).rstrip())
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
     ahead = [_ahead_line(one, now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
     show_some(ahead, _EXAMPLES, rest=" (--json has the times)")
     lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line}
     lines |= {"held_back": _held_line, "unreadable": _unreadable_line, "lost_versions": _lost_line}
     for key, line in lines.items():
-        found = report.get(key, [])
-        assert isinstance(found, list)
-        show_some([line(one) for one in found], _EXAMPLES, rest=" (--json lists them)")
-    waiting, full = report["waiting"], report.get("no_room", {})
-    if isinstance(waiting, list) and waiting:
-        more = f" and {len(waiting) - _EXAMPLES:,} more" if len(waiting) > _EXAMPLES else ""
-        click.echo(f"waiting for first records: {printable(', '.join(waiting[:_EXAMPLES]))}{more}")
-    unpaired = report["unpaired"]
-    assert isinstance(unpaired, list)
-    if unpaired:
+        show_some([line(one) for one in report.get(key, ())], _EXAMPLES, rest=" (--json lists them)")
+    if waiting := report["waiting"]:
+        click.echo(f"waiting for first records: {printable(some_of(waiting, _EXAMPLES))}")
+    if unpaired := report["unpaired"]:
         click.echo("resource documents set aside until their changes come:")
         show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
-    assert isinstance(full, dict)
-    for folder, free in full.items():
+    for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
