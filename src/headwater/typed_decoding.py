@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,11 +20,7 @@ _MSGPACK: dict[Any, Callable[[bytes], Any]] = {}
 _ONE_AT_A_TIME = threading.RLock()
 
 
-@overload
-def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]: ...
-@overload
-def json_decoder(kind: Any) -> Callable[[bytes | str], Any]: ...
-def json_decoder(kind: Any) -> Callable[[bytes | str], Any]:
+def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
     """What makes values of this type from JSON; it raises msgspec.ValidationError and msgspec.DecodeError."""
     decode = _JSON.get(kind)
     if decode is None:
@@ -33,11 +29,7 @@ def json_decoder(kind: Any) -> Callable[[bytes | str], Any]:
     return decode
 
 
-@overload
-def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]: ...
-@overload
-def msgpack_decoder(kind: Any) -> Callable[[bytes], Any]: ...
-def msgpack_decoder(kind: Any) -> Callable[[bytes], Any]:
+def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]:
     """The same from MessagePack."""
     decode = _MSGPACK.get(kind)
     if decode is None:
@@ -46,29 +38,17 @@ def msgpack_decoder(kind: Any) -> Callable[[bytes], Any]:
     return decode
 
 
-@overload
-def from_json(octets: bytes | str, kind: type[T]) -> T: ...
-@overload
-def from_json(octets: bytes | str, kind: Any) -> Any: ...
-def from_json(octets: bytes | str, kind: Any) -> Any:
+def from_json(octets: bytes | str, kind: type[T]) -> T:
     """A value of this type from JSON. Raises msgspec.ValidationError, msgspec.DecodeError."""
     return json_decoder(kind)(octets)
 
 
-@overload
-def from_msgpack(octets: bytes, kind: type[T]) -> T: ...
-@overload
-def from_msgpack(octets: bytes, kind: Any) -> Any: ...
-def from_msgpack(octets: bytes, kind: Any) -> Any:
+def from_msgpack(octets: bytes, kind: type[T]) -> T:
     """The same from MessagePack."""
     return msgpack_decoder(kind)(octets)
 
 
-@overload
-def from_values(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
-@overload
-def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
-def from_values(value: Any, kind: Any, *, strict: bool = True) -> Any:
+def from_values(value: Any, kind: type[T], *, strict: bool = True) -> T:
     """A value of this type from dictionaries, lists, texts and numbers, as TOML gives them.
 
     Not `strict`: also numbers and truth values that are written as texts. Raises msgspec.ValidationError.

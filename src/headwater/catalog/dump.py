@@ -251,7 +251,7 @@ class DumpReader:
         self._digest = hashlib.sha256()
         self._last = b""
         self._number = 0
-        self._decode: Callable[[bytes], _Lines] = json_decoder(_Lines)
+        self._decode: Callable[[bytes], _Lines] = json_decoder(_Lines)  # type: ignore[arg-type]  # a union
         self.header = self._header()
 
     def load(self, catalog: Catalog, names: Sequence[str]) -> Iterator[SetTransfer]:
