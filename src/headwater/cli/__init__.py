@@ -149,9 +149,6 @@ def run(args: Sequence[str]) -> int:
     if sys.platform == "win32":
         return _told(_windows(), as_json="--json" in args)
 
-    def wanted() -> bool:
-        return "--json" in args and JSON_BEGUN not in begun
-
     try:
         with program.make_context("headwater", list(args)) as context:
             begun = context.meta
@@ -162,18 +159,27 @@ def run(args: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return Exit.USAGE
-    except click.ClickException as error:
-        return _told(_usage(error), as_json=wanted())
-    except HeadwaterError as error:
-        return _told(error, as_json=wanted())
-    except (KeyboardInterrupt, click.Abort):
-        return _told(_interrupted(context), as_json=wanted())
     except BrokenPipeError:
         return _hang_up()
-    except OSError as error:
-        return _own_store(error, as_json=wanted())
-    except Exception as error:  # noqa: BLE001  the last place that can say anything at all
-        return _internal(error, as_json=wanted())
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  the last place that can say anything at all
+        fault = _fault_of(error, context)
+        as_json = "--json" in args and JSON_BEGUN not in begun
+        return _internal(error, as_json=as_json) if fault is None else _told(fault, as_json=as_json)
+
+
+def _fault_of(error: BaseException, context: click.Context | None) -> HeadwaterError | None:
+    """The fault that is told of an error; None: it is a bug of ours."""
+    match error:
+        case HeadwaterError():
+            return error
+        case click.ClickException():
+            return _usage(error)
+        case KeyboardInterrupt() | click.Abort():
+            continues = context is not None and context.invoked_subcommand in _CONTINUED
+            return Interrupted("interrupted", advice=None if continues else "Run the same command again.")
+        case OSError():
+            return _own_store(error)
+    return None
 
 
 def _told(error: HeadwaterError, *, as_json: bool) -> int:
@@ -187,11 +193,6 @@ def _told(error: HeadwaterError, *, as_json: bool) -> int:
     if as_json:
         json_error(error, error.exit_status)
     return error.exit_status
-
-
-def _interrupted(context: click.Context | None) -> Interrupted:
-    continues = context is not None and context.invoked_subcommand in _CONTINUED
-    return Interrupted("interrupted", advice=None if continues else "Run the same command again.")
 
 
 def _windows() -> UsageFault:
@@ -217,13 +218,12 @@ def _hang_up() -> int:
     return _BROKEN_PIPE
 
 
-def _own_store(error: OSError, *, as_json: bool) -> int:
+def _own_store(error: OSError) -> StoreFault | None:
     """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
     if error.filename is None and str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
         what, tried = "no folder for temporary files can be written to", str(error.strerror).partition("[")[2]
-        return _told(StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR), as_json=as_json)
-    fault = disk_fault(error)
-    return _internal(error, as_json=as_json) if fault is None else _told(fault, as_json=as_json)
+        return StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR)
+    return disk_fault(error)
 
 
 def _internal(error: BaseException, *, as_json: bool) -> int:
