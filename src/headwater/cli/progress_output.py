@@ -18,7 +18,6 @@ from headwater.progress import Notice, Progress
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
 MINUTE = 60.0
@@ -244,29 +243,24 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
+    tasks: dict[str, TaskID] = {}
+    drawn_at: dict[str, float] = {}
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield _Drawing(bars).show
 
+        def draw(event: Progress) -> None:
+            """Draw one bar for each phase."""
+            now = time.monotonic()
+            finished = event.total is not None and event.done >= event.total
+            if not finished and now - drawn_at.get(event.phase, 0.0) < _REDRAW_SECONDS:
+                return
+            drawn_at[event.phase] = now
+            if event.phase not in tasks:
+                tasks[event.phase] = bars.add_task(event.phase, total=event.total, count="")
+            bars.update(tasks[event.phase], completed=event.done, total=event.total, count=count(event))
+            if finished and len(tasks) > _MOST_BARS:
+                bars.remove_task(tasks.pop(event.phase))
 
-class _Drawing:
-    """One bar for each phase."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._drawn_at: dict[str, float] = {}
-
-    def show(self, event: Progress) -> None:
-        now = time.monotonic()
-        finished = event.total is not None and event.done >= event.total
-        if not finished and now - self._drawn_at.get(event.phase, 0.0) < _REDRAW_SECONDS:
-            return
-        self._drawn_at[event.phase] = now
-        if event.phase not in self._tasks:
-            self._tasks[event.phase] = self._bars.add_task(event.phase, total=event.total, count="")
-        self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total, count=count(event))
-        if finished and len(self._tasks) > _MOST_BARS:
-            self._bars.remove_task(self._tasks.pop(event.phase))
+        yield draw
 
 
 def count(event: Progress) -> str:
