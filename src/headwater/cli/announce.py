@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
-from headwater.cli.shared_options import option
+from headwater.cli.shared_options import option, options
 from headwater.cli.source_access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.ingest.push.http_sender import Sender
     from headwater.ingest.push.lines import Line
     from headwater.progress import Listener
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Hear = Callable[[list[Any]], None]
 
 DOCUMENTS = "/ingest/dit"
@@ -25,13 +22,13 @@ CHANGES = "/changes"
 _FOREVER = 1 << 50
 
 
-def sending(function: Command) -> Command:
-    """Options by which a server is announced to."""
-    to = option("--to URL", "Announce to the server at URL, instead of recording here; needs a token.")
-    token = option(
-        "--token TOKEN", "With --to: the token of the set; better by HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"
-    )
-    return to(token(ca_option(proxy_option(function))))
+sending = options(
+    option("--to URL", "Announce to the server at URL, instead of recording here; needs a token."),
+    option("--token TOKEN", "With --to: the token of the set; better by HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"),
+    ca_option,
+    proxy_option,
+)
+"""Options by which a server is announced to."""
 
 
 def check_alone(options: dict[str, Any]) -> None:
@@ -81,7 +78,8 @@ def announce(
         for batch in batches(texts):
             outcomes = sender.send(batch, query)
             hear(outcomes)
-        _end(sender, options)
+        if options["load"] and not options["keep_loading"]:
+            sender.send([], "load&open")
 
 
 def _check_authorities(ca: str | None) -> None:
@@ -92,11 +90,6 @@ def _check_authorities(ca: str | None) -> None:
         ssl.create_default_context(cafile=ca)
     except ssl.SSLError as cause:
         raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
-
-
-def _end(sender: Sender, options: dict[str, Any]) -> None:
-    if options["load"] and not options["keep_loading"]:
-        sender.send([], "load&open")
 
 
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
@@ -150,8 +143,3 @@ def blocks(file: Any) -> Iterator[bytes]:
     """What there is, as it comes: a pipe is not waited for until a block is full."""
     while block := file.read1(1 << 20):
         yield block
-
-
-def new_key() -> str:
-    """A key for one run."""
-    return uuid4().hex

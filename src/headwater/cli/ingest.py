@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
+from uuid import uuid4
 
 import click
 
@@ -20,7 +21,6 @@ from headwater.cli.announce import (
     check_alone,
     documents_of,
     events_of,
-    new_key,
     sending,
 )
 from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
@@ -29,14 +29,12 @@ from headwater.errors import Exit, UsageFault, message
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
+    from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed, Outcome
     from headwater.ingest.push.lines import Account
     from headwater.progress import Listener
     from headwater.source.config import SetConfig
     from headwater.source.leadership import StateLock
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 push_target_options = options(
@@ -258,7 +256,8 @@ def dit(
     done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
     answer.
     """
-    from headwater.ingest.dit.index import is_index
+    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.dit.index import index_at, index_credentials, is_index
 
     if (once or audit) and follow is not None:
         raise UsageFault("--follow excludes --once and --audit")
@@ -273,11 +272,13 @@ def dit(
         wanted = None if "*" in names else frozenset(names)
         if not is_index(source):
             return _from_file(source, feed, wanted, listener, as_json, options)
-        if audit:
-            return _audited(source, feed, wanted, max_delete, listener, as_json)
-        if options["dry_run"]:
+        if options["dry_run"] and not audit:
             raise UsageFault("--dry-run is for files: to read an index changes nothing but the set")
-        return _from_index(source, feed, wanted, None if once else follow or 1.0, listener, as_json)
+        index = index_at(source, listener, index_credentials(os.environ, [source]))
+        follower = DitFollower(feed, index, wanted, listener=listener)
+        if audit:
+            return _audited(follower, max_delete, as_json)
+        return _from_index(follower, None if once else follow or 1.0, as_json)
 
 
 def _from_file(
@@ -327,7 +328,7 @@ def _announced(
     from headwater.ingest.push.lines import Account
 
     url = address(options["to"], DOCUMENTS if documents else CHANGES, options["set_name"])
-    key = None if documents else key or new_key()
+    key = None if documents else key or uuid4().hex
     with_key = "" if key is None else f" with --key {key}: what was taken is not taken twice"
     go_on = f"Run the same command again{with_key}."
     account = Account()
@@ -375,14 +376,9 @@ def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> Non
         listener(Notice("HW-ING-60", "these look like DIT-ES documents: `headwater ingest dit` takes them", name))
 
 
-def _audited(
-    url: str, feed: Feed, wanted: frozenset[str] | None, max_delete: float, listener: Listener, as_json: bool
-) -> Exit:
-    from headwater.ingest.dit.follower import DitFollower, audit
-    from headwater.ingest.dit.index import index_at, index_credentials
+def _audited(follower: DitFollower, max_delete: float, as_json: bool) -> Exit:
+    from headwater.ingest.dit.follower import audit
 
-    index = index_at(url, listener, index_credentials(os.environ, [url]))
-    follower = DitFollower(feed, index, wanted, listener=listener)
     found = audit(follower, max_delete)
     words = (
         f"{found.resources:,} resources in the index; repaired {found.repaired:,}, of these {found.deleted:,} deleted"
@@ -390,22 +386,11 @@ def _audited(
     if found.held_back:
         words += f"\n  deletions held back: {found.held_back}\n  do: check the index first"
     held_back = str(found.held_back) if found.held_back else None
-    return _told(
-        as_json,
-        {"resources": found.resources, "repaired": found.repaired, "deleted": found.deleted, "held_back": held_back},
-        words,
-        found.held_back is not None,
-    )
+    counts = {"resources": found.resources, "repaired": found.repaired, "deleted": found.deleted}
+    return _told(as_json, {**counts, "held_back": held_back}, words, found.held_back is not None)
 
 
-def _from_index(
-    url: str, feed: Feed, wanted: frozenset[str] | None, pause: float | None, listener: Listener, as_json: bool
-) -> Exit:
-    from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.dit.index import index_at, index_credentials
-
-    index = index_at(url, listener, index_credentials(os.environ, [url]))
-    follower = DitFollower(feed, index, wanted, listener=listener)
+def _from_index(follower: DitFollower, pause: float | None, as_json: bool) -> Exit:
     if pause is None:
         follower.read_to_end()
         return _told(as_json, follower.tally.of_documents, _documents(follower.tally), follower.tally.rejected)
