@@ -51,21 +51,32 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
 
     Exit statuses: 0 done; 1 --verify has found damaged versions; 2 usage; 6 fault of our own store.
     """
+    from msgspec.structs import replace
+
+    from headwater.source.config_file import read_config
     from headwater.source.configured_source import VERSIONS
+    from headwater.versions.retention import VersionRetention
     from headwater.versions.store import VersionStore
 
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
     place = _state_of(place)
-    histories = _kept_versions(place)
-    state, retention = _settings(place, kept["max_age"], kept["max_octets"])
+    config = read_config(place) if place.is_file() else None
+    state = place if config is None else Path(config.state)
+    retention = VersionRetention(seconds=_WEEK_SECONDS) if config is None else config.version_retention
+    if kept["max_age"] is not None:
+        retention = replace(retention, seconds=kept["max_age"])
+    if kept["max_octets"] is not None:
+        retention = replace(retention, octets=kept["max_octets"])
     with closing(VersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
         if action == "verify":
             return _verify(store, as_json=as_json)
         if action == "prune":
-            where = _catalog_of(place) if catalog is None else _named_catalog(place, catalog), histories
-            return _prune(where, store, retention, dry_run=dry_run, as_json=as_json)
+            where = _catalog_of(place) if catalog is None else _named_catalog(place, catalog)
+            # Without a configuration all that a history names stays.
+            histories = None if config is None else config.kept_versions
+            return _prune(where, histories, store, retention, dry_run=dry_run, as_json=as_json)
         return _list(store, as_json=as_json)
 
 
@@ -83,24 +94,6 @@ def _state_of(place: Path) -> Path:
     if is_ours(place / OUTPUT_STATE):
         return place / OUTPUT_STATE
     raise UsageFault("this folder is not the state of a source", code="HW-CLI-01", where=str(place))
-
-
-def _settings(place: Path, max_age: float | None, max_octets: int | None) -> tuple[Path, VersionRetention]:
-    """The state folder, and what is kept in it: as the options say, or else the configuration."""
-    import msgspec
-
-    from headwater.source.config_file import read_config
-    from headwater.versions.retention import VersionRetention
-
-    state, retention = place, VersionRetention(seconds=_WEEK_SECONDS)
-    if place.is_file():
-        config = read_config(place)
-        state, retention = Path(config.state), config.version_retention
-    if max_age is not None:
-        retention = msgspec.structs.replace(retention, seconds=max_age)
-    if max_octets is not None:
-        retention = msgspec.structs.replace(retention, octets=max_octets)
-    return state, retention
 
 
 def _list(store: VersionStore, *, as_json: bool) -> Exit:
@@ -160,15 +153,9 @@ def _named_catalog(place: Path, catalog: str) -> str:
     return catalog
 
 
-def _kept_versions(place: Path) -> dict[str, VersionRetention] | None:
-    """How long sets keep past states, by the configuration; None without one: then all that a history names stays."""
-    from headwater.source.config_file import read_config
-
-    return read_config(place).kept_versions if place.is_file() else None
-
-
 def _prune(
-    catalog: tuple[str, dict[str, VersionRetention] | None],
+    catalog: str,
+    histories: dict[str, VersionRetention] | None,
     store: VersionStore,
     retention: VersionRetention,
     *,
@@ -179,9 +166,9 @@ def _prune(
     from headwater.source.configured_source import utc_now
     from headwater.source.version_collection import collect_versions
 
-    where = CatalogArgument(catalog[0])
+    where = CatalogArgument(catalog)
     with listening() as listener, existing(where, listener) as opened:
-        found = collect_versions(opened, store, retention, utc_now, catalog[1], dry_run=dry_run)
+        found = collect_versions(opened, store, retention, utc_now, histories, dry_run=dry_run)
     words = (
         f"{counted(found.removed, 'version')} {'would be removed' if dry_run else 'removed'},"
         f" {human_octets(found.removed_octets)}; {counted(found.versions - found.removed, 'version')} kept,"
