@@ -86,76 +86,75 @@ def with_sparql_user(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-class Share(click.ParamType[float]):
+def _share_from(text: str) -> float | None:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return None
+    return share if 0 <= share <= 1 else None
+
+
+class Quantity(click.ParamType[Any]):
+    """A value as people write it: `read` makes it of a text, or gives None where `fault` holds; at least `least`."""
+
+    read: Callable[[str], Any]
+    fault: str
+    unit = ""
+
+    def __init__(self, least: float = 0) -> None:
+        self.least = least
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = self.read(value.strip())
+        if found is None:
+            self.fail(f"{value!r} {self.fault}", param, ctx)
+        if self.least and found < self.least:
+            self.fail(f"{value!r} is less than {self.least:g}{self.unit}", param, ctx)
+        return found
+
+
+class Share(Quantity):
     """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
 
     name = "share"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1:
-            self.fail(f"{text!r} is no share: give 0 to 1, or 0% to 100%", param, ctx)
-        return share
+    read = staticmethod(_share_from)
+    fault = "is no share: give 0 to 1, or 0% to 100%"
 
 
-class Duration(click.ParamType[float]):
-    """So many seconds, as a number or as people say it: `3600`, `90 min`, `24h`, `1 d`; not less than `least`."""
+class Duration(Quantity):
+    """So many seconds, as a number or as people say it: `3600`, `90 min`, `24h`, `1 d`."""
 
     name = "duration"
-
-    def __init__(self, least: float = 0.0) -> None:
-        self.least = least
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = seconds_from(str(value))
-        if seconds is None:
-            self.fail(f"{str(value)!r} is no duration: give seconds, or 90min, 24h, 7d", param, ctx)
-        if seconds < self.least:
-            self.fail(f"{str(value)!r} is less than {self.least:g} seconds", param, ctx)
-        return seconds
+    read = staticmethod(seconds_from)
+    fault = "is no duration: give seconds, or 90min, 24h, 7d"
+    unit = " seconds"
 
 
 class WholeSeconds(Duration):
     """A duration in whole seconds, rounded up."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return math.ceil(super().convert(value, param, ctx))
+        seconds: float = super().convert(value, param, ctx)
+        return math.ceil(seconds)
 
 
-class Octets(click.ParamType[int]):
-    """So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`; not less than `least`."""
+class Octets(Quantity):
+    """So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`."""
 
     name = "octets"
-
-    def __init__(self, least: int = 0) -> None:
-        self.least = least
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        octets = octets_from(str(value))
-        if octets is None:
-            self.fail(f"{str(value)!r} is no number of octets: give one, or 20GB, 1.5GiB", param, ctx)
-        if octets < self.least:
-            self.fail(f"{str(value)!r} is less than {self.least}", param, ctx)
-        return octets
+    read = staticmethod(octets_from)
+    fault = "is no number of octets: give one, or 20GB, 1.5GiB"
 
 
-class HowLongKept(click.ParamType["bool | dict[str, str]"]):
+class HowLongKept(Quantity):
     """How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
 
     name = "kept states"
     usual = "30 days"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bool | dict[str, str]:
-        if isinstance(value, bool | dict):
-            return value
-        given = kept_from(str(value))
-        if given is None:
-            self.fail(f'{str(value)!r} says not how long: give "30 days", "1 year, 20 GB" or "all"', param, ctx)
-        return given
+    read = staticmethod(kept_from)
+    fault = 'says not how long: give "30 days", "1 year, 20 GB" or "all"'
 
 
 class Destination(click.Path):
