@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
 from msgspec.structs import asdict
 
-from headwater.cli.output import counted, json_document, json_option, listening, printable, some_of
+from headwater.cli.output import (
+    counted,
+    json_document,
+    json_option,
+    listening,
+    output_faults,
+    printable,
+    show_some,
+    some_of,
+)
 from headwater.cli.shared_options import option
-from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
@@ -92,7 +100,7 @@ def export_sets(
             moved = _export(catalog, chosen, manner, out, listener)
             out.finish()
         else:
-            with _output_faults(output), written(Path(output)) as out:
+            with output_faults(output), written(Path(output)) as out:
                 moved = _export(catalog, chosen, manner, out, listener)
     seconds = time.monotonic() - began
     if as_json:
@@ -100,21 +108,6 @@ def export_sets(
     else:
         _tell_moved("exported", moved, f"{human_octets(out.octets)}, {human_seconds(seconds)}")
     return Exit.DONE
-
-
-@contextlib.contextmanager
-def _output_faults(output: str) -> Iterator[None]:
-    """A file that cannot be written is told by its name. Raises StoreFault."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as cause:
-        raise StoreFault(
-            f"the output cannot be written: {cause.strerror}",
-            where=output,
-            advice="Name a file in a folder that is there, has room, and may be written.",
-        ) from cause
 
 
 def _export(
@@ -181,7 +174,10 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
         reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
         chosen = _among(reader.header.sets, names, "dump")
         with restorable(CatalogArgument(place, may_be_new=True), listener) as catalog:
-            _refuse_held(catalog, chosen)
+            opened = {state.name for state in catalog.sets() if state.opened_at is not None}
+            if held := opened & set(chosen):  # said before the first set is loaded, not in the middle
+                where = ", ".join(sorted(held))
+                raise UsageFault("the set is in the catalog already", where=where, code="HW-CAT-05")
             try:
                 moved.extend(reader.load(catalog, chosen))
             except HeadwaterError:
@@ -193,12 +189,6 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     else:
         _tell_moved("imported", moved, human_seconds(seconds))
     return Exit.DONE
-
-
-def _refuse_held(catalog: Catalog, names: Sequence[str]) -> None:
-    """Say it before the first set is loaded, not in the middle."""
-    if held := {state.name for state in catalog.sets() if state.opened_at is not None} & set(names):
-        raise UsageFault("the set is in the catalog already", where=", ".join(sorted(held)), code="HW-CAT-05")
 
 
 @command.command(name="verify", short_help="Recount everything and compare it with the stored counts.")
@@ -249,10 +239,7 @@ def _counts(sets: int, resources: int, changes: int) -> str:
 def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
     verdict = f"{len(found):,} {'discrepancy' if len(found) == 1 else 'discrepancies'}" if found else "no discrepancies"
     click.echo(f"{printable(name)}: {counted(resources, 'resource')}, {counted(changes, 'change')}; {verdict}")
-    for line in found[:_SHOWN]:
-        click.echo(f"  {printable(line)}")
-    if len(found) > _SHOWN:
-        click.echo("  … and more (--json lists them)")
+    show_some(found, _SHOWN, indent="  ", rest=" (--json lists them)")
 
 
 def _chosen(catalog: Catalog, names: Sequence[str]) -> list[str]:

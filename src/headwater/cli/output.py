@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
 import click
 
 from headwater.cli.shared_options import option
-from headwater.errors import HeadwaterError, UsageFault
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
 
 if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
@@ -31,6 +31,9 @@ _T = TypeVar("_T")
 
 MOST_SETS: Final = 100
 """Of more sets those with something to tell are shown, up to so many, and the others as one line."""
+
+STANDARD = "-"
+"""The name of a standard stream in the place of a file."""
 
 JSON_BEGUN = "headwater.json begun"
 
@@ -54,6 +57,21 @@ def standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise UsageFault("standard input is closed", advice="Name a file in the place of -.")
     return sys.stdin.buffer
+
+
+@contextmanager
+def output_faults(output: str) -> Iterator[None]:
+    """Tell by its name an output that cannot be written: a file, or `-` for standard output. Raises StoreFault."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as cause:
+        where: str | None = output
+        name, advice = "the output", "Name a file in a folder that is there, has room, and may be written."
+        if output == STANDARD:
+            name, where, advice = "standard output", None, "Make room where it goes to."
+        raise StoreFault(f"{name} cannot be written: {cause.strerror}", where=where, advice=advice) from cause
 
 
 def complain(error: HeadwaterError) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import (
+    STANDARD,
     counted,
     json_document,
     json_option,
@@ -22,7 +23,6 @@ from headwater.cli.output import (
     standard_input,
 )
 from headwater.cli.rdf_files import (
-    STANDARD,
     SYNTAX_NAMES,
     file_type,
     genid_prefix,

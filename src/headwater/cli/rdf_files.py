@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from headwater.cli.output import json_option, standard_input
+from headwater.cli.output import STANDARD, json_option, output_faults, standard_input
 from headwater.cli.shared_options import option, options
 from headwater.cli.stop_signal import terminated
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-STANDARD = "-"
 _READ = "read-"
 SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld")
 _PIECE = 1 << 20
@@ -155,34 +154,19 @@ def deliver(result: Path, output: str) -> None:
 
     Raises StoreFault where OUTPUT cannot be written.
     """
-    if output == STANDARD:
-        if sys.stdout is None:
-            raise StoreFault("standard output is closed", advice="Name a file with --output.")
-        try:
+    if output == STANDARD and sys.stdout is None:
+        raise StoreFault("standard output is closed", advice="Name a file with --output.")
+    target = Path(output)
+    with output_faults(output):
+        if output == STANDARD:
             with result.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
                 sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as cause:
-            raise StoreFault(
-                f"standard output cannot be written: {cause.strerror}", advice="Make room where it goes to."
-            ) from cause
-        return
-    target = Path(output)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        if target.exists() and not target.is_file():
+        elif target.exists() and not target.is_file():
             with result.open("rb") as source, target.open("wb") as file:
                 _copy(source, file, target)
         else:
-            _write(result, target, aside)
-    except OSError as cause:
-        raise StoreFault(
-            f"the output cannot be written: {cause.strerror}",
-            where=output,
-            advice="Name a file in a folder that is there, has room, and may be written.",
-        ) from cause
+            _write(result, target, target.with_name(f".{target.name}.{os.getpid()}.part"))
 
 
 def _copy(source: BinaryIO, file: BinaryIO, target: Path) -> None:
