@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import complain, json_line, json_option
-from headwater.cli.run_output import RunOutput
+from headwater.cli.run_output import ChangesFile, RunHook, RunOutput
 from headwater.cli.shared_options import (
     FOLDER,
     Duration,
@@ -28,8 +28,6 @@ from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_o
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.cli.run_output import ChangesFile, RunHook, RunOutput
-    from headwater.sync.options import SyncOptions
     from headwater.sync.run import SyncTask
 
 
@@ -222,11 +220,18 @@ def command(
         raise click.UsageError("--changes excludes --also and --dry-run; --dry-run --json shows the plan")
     if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
-    options = _options(wanted, patient=follow is not None)
-    hook = _hook(hook_command)
-    changes = _changes_file(changes_file, dest)
-    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
     from msgspec.structs import replace
+
+    from headwater.sync.options import SyncOptions
+
+    # Most options of the command line have the names of `SyncOptions`.
+    options = SyncOptions(**with_sparql_user(given_options(wanted)), patient=follow is not None)
+    hook = None if hook_command is None else RunHook(hook_command)
+    changes = None
+    if changes_file is not None:
+        changes = ChangesFile(changes_file, dest)
+        click.get_current_context().call_on_close(changes.close)
+    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
 
     gc.disable()  # what is imported stays
     from headwater.sync.run import SyncTask, synchronise
@@ -236,12 +241,16 @@ def command(
     if verbose or changes is not None:
         task = replace(task, each=output.each)
     if push and follow is not None:
-        from headwater.cli.sync import also_followed, follow_pushed
-
         tasks = [task, *(also_followed(task, one, where) for one, where in also)]
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
-        return _follow(task, follow, longest, output)
+        from headwater.cli.stop_signal import hangups_noted
+        from headwater.sync.follow import PollInterval
+        from headwater.sync.follow import follow as follow_source
+
+        with output.listening() as progress, hangups_noted(progress):
+            interval = PollInterval(follow, longest)
+            return follow_source(replace(task, listener=progress), interval, output.teller(progress))
     gc.freeze()  # what is imported stays; rows by the hundred thousand make no cycles worth looking for
     gc.set_threshold(50_000, 20, 20)
     with output.listening() as progress:
@@ -249,40 +258,3 @@ def command(
         progress.close(report.exit_status)
     output.show(report)
     return report.exit_status or (Exit.DONE if output.run_hook(report) else Exit.FINDINGS)
-
-
-def _hook(command: str | None) -> RunHook | None:
-    if command is None:
-        return None
-    from headwater.cli.run_output import (
-        RunHook,  # takes `subprocess` along, which most runs have no use for
-    )
-
-    return RunHook(command)
-
-
-def _changes_file(path: Path | None, destination: Path) -> ChangesFile | None:
-    if path is None:
-        return None
-    from headwater.cli.run_output import ChangesFile
-
-    opened = ChangesFile(path, destination)
-    click.get_current_context().call_on_close(opened.close)
-    return opened
-
-
-def _options(wanted: dict[str, Any], *, patient: bool) -> SyncOptions:
-    """What the options of the command line come to: most have the names of `SyncOptions`."""
-    from headwater.sync.options import SyncOptions
-
-    return SyncOptions(**with_sparql_user(given_options(wanted)), patient=patient)
-
-
-def _follow(task: SyncTask, seconds: float, longest: float | None, output: RunOutput) -> int:
-    from msgspec.structs import replace
-
-    from headwater.cli.stop_signal import hangups_noted
-    from headwater.sync.follow import PollInterval, follow
-
-    with output.listening() as progress, hangups_noted(progress):
-        return follow(replace(task, listener=progress), PollInterval(seconds, longest), output.teller(progress))
