@@ -146,19 +146,12 @@ class RunHook:
         sys.stderr.flush()
         try:
             octets = harmless_json(msgspec.json.encode(report)) + b"\n"
-            done = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False)
+            status = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False).returncode
+            fault = f"ended with {f'exit status {status}' if status > 0 else f'signal {-status}'}" if status else None
         except OSError as cause:
-            complain(
-                HeadwaterError(
-                    f"the command of --exec cannot be run: {cause.strerror}", code="HW-CLI-03", where=self._words[0]
-                )
-            )
-            return False
-        if done.returncode:
-            ended = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            complain(
-                HeadwaterError(f"the command of --exec ended with {ended}", code="HW-CLI-03", where=self._words[0])
-            )
+            fault = f"cannot be run: {cause.strerror}"
+        if fault is not None:
+            complain(HeadwaterError(f"the command of --exec {fault}", code="HW-CLI-03", where=self._words[0]))
             return False
         _remember(report.untold, destination)
         return True
@@ -279,10 +272,9 @@ def _show(report: SyncReport) -> None:
 
 def _is_telling(set_report: SetReport) -> bool:
     """Whether there is more to say of a set than that nothing was to be done."""
-    numbers = dict((*((verb, number) for verb, _, number in _deeds(set_report)), *_counts(set_report)))
-    del numbers["unchanged"]
     told = (set_report.exit_status, set_report.fault, set_report.plan, set_report.dataset)
-    return any(told) or any(numbers.values())
+    counts = [number for what, number in _counts(set_report) if what != "unchanged"]
+    return any((*told, *counts, *(number for _, _, number in _deeds(set_report))))
 
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
@@ -290,10 +282,9 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
     from headwater.sync.reports import SetReport
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
-    counts = [name.replace(" ", "_") for name, _ in _counts(summed)]
-    own = ("created", "updated", "deleted", "adopted", "held", "patched", "octets_saved")
-    for name in (*own, "to_fetch_octets", "to_fetch_unmeasured", *counts):
-        setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
+    for name in summed.__struct_fields__:
+        if type(getattr(summed, name)) is int:
+            setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
     return summed
 
 
