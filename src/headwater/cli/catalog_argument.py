@@ -13,7 +13,6 @@ from headwater.files.whole_writes import free_octets
 from headwater.progress import Listener
 
 if TYPE_CHECKING:
-    from headwater.catalog.catalog_url import Credentials
     from headwater.catalog.interface import Catalog
 
 
@@ -124,9 +123,9 @@ class CatalogArgument:
 
     def is_there(self, listener: Listener) -> bool:
         """Whether there is a catalog. Raises faults of the store."""
-        from headwater.catalog.catalog_url import is_there
+        from headwater.catalog.catalog_url import credentials_from, is_there
 
-        return is_there(self._target, credentials=credentials(), listener=listener)
+        return is_there(self._target, credentials=credentials_from(os.environ), listener=listener)
 
     def missing(self) -> UsageFault:
         """What is wrong with the place, where there is no catalog."""
@@ -147,9 +146,9 @@ class CatalogArgument:
 
     def open(self, listener: Listener) -> Catalog:
         """The catalog, made when it is not there. Raises the catalog's errors."""
-        from headwater.catalog.catalog_url import open_catalog
+        from headwater.catalog.catalog_url import credentials_from, open_catalog
 
-        return open_catalog(self._target, credentials=credentials(), listener=listener)
+        return open_catalog(self._target, credentials=credentials_from(os.environ), listener=listener)
 
 
 @contextmanager
@@ -180,13 +179,6 @@ def restorable(where: CatalogArgument, listener: Listener) -> Iterator[Catalog]:
     finally:
         if lock is not None:
             lock.release()
-
-
-def credentials() -> Credentials:
-    """Who we are at a cluster, by the environment: a URL on a command line is seen by everybody on the machine."""
-    from headwater.catalog.catalog_url import credentials_from
-
-    return credentials_from(os.environ)
 
 
 def _inside(folder: Path) -> Path:

@@ -191,5 +191,4 @@ def _plain(package: PackageFile | None, problems: list[PackageProblem]) -> dict[
         }
         for member in package.directory.members
     ]
-    told = [{"rule": one.rule, "message": one.message, "subject": one.subject, "fails": one.fails} for one in problems]
-    return {"members": members, "problems": told, "problems_left_out": package.untold}
+    return {"members": members, "problems": problems, "problems_left_out": package.untold}

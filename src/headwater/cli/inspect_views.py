@@ -73,7 +73,7 @@ class JsonView:
             "entry_count": reader.entry_count,
             "skipped_count": reader.skipped_count,
             "octets": reader.octet_count,
-            "warnings": [_warning(one) for one in reader.warnings],
+            "warnings": reader.warnings,
             "complete": fault is None,
             **self.more,
         }
@@ -192,10 +192,6 @@ def _plain(record: Entry | Link | Document) -> dict[str, Any]:
     if not isinstance(record, Link) and record.links:
         plain["links"] = [_plain(link) for link in record.links]
     return plain
-
-
-def _warning(warned: Warned) -> dict[str, Any]:
-    return {"rule": warned.rule, "message": warned.message, "count": warned.count, "examples": list(warned.examples)}
 
 
 def _warning_line(warned: Warned) -> str:

@@ -228,7 +228,11 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     from headwater.notify.hub.store import FILE as HUB
 
     if os.path.isfile(os.path.join(place, HUB)):
-        return _hub(Path(place), names, watch, max_age, as_json=as_json)
+        if names or watch is not None or max_age is not None:
+            raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
+        from headwater.cli.hub import show_status
+
+        return show_status(Path(place), _HUB_TOPICS, as_json=as_json)
     if (copy := _copy_at(place)) is not None:
         return _copy(copy, names, watch, max_age, as_json=as_json)
     where = CatalogArgument(state_of(place), patience_seconds=_PATIENCE_SECONDS)
@@ -258,15 +262,6 @@ def _exit_status(report: dict[str, Any], where: CatalogArgument, max_age: float 
     # One in the future was before the clock was set back: how long ago, nobody knows.
     is_late = any(at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks)
     return Exit.FINDINGS if is_late else Exit.DONE
-
-
-def _hub(folder: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> Exit:
-    """Tell how a hub stands, as `headwater hub status` does."""
-    from headwater.cli.hub import show_status
-
-    if names or watch is not None or max_age is not None:
-        raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
-    return show_status(folder, _HUB_TOPICS, as_json=as_json)
 
 
 def state_of(place: str) -> str:
