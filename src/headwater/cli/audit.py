@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.sync.audit.findings import AuditReport, SetAudit
 
 _SHOWN = 20
+_MOST_SETS = 100
 
 
 _HEADINGS = {
@@ -90,7 +91,7 @@ def command(
 
 
 def _show(report: AuditReport) -> None:
-    telling, rest = sets_to_show(report.sets, lambda one: one.verdict != "in sync")
+    telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: one.verdict != "in sync")
     for set_audit in telling:
         click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
         proofs = [f"{number:,} {how}" for number, how in _proofs(set_audit) if number]

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import click
 
@@ -28,9 +28,6 @@ _UNPRINTABLE_IN_JSON = re.compile(
 """The same as JSON has them, which escapes what is below U+0020 anyhow."""
 
 _T = TypeVar("_T")
-
-MOST_SETS: Final = 100
-"""Of more sets those with something to tell are shown, up to so many, and the others as one line."""
 
 STANDARD = "-"
 """The name of a standard stream in the place of a file."""
@@ -157,11 +154,11 @@ def show_some(lines: Sequence[str], most: int, *, count: int | None = None, inde
         click.echo(f"{indent}… and {count - most:,} more{rest}")
 
 
-def sets_to_show(sets: Sequence[_T], is_telling: Callable[[_T], object]) -> tuple[list[_T], list[_T]]:
-    """The sets that are shown one by one, and the others: all of them, or of more than `MOST_SETS` those with news."""
-    if len(sets) <= MOST_SETS:
+def sets_to_show(sets: Sequence[_T], most: int, is_telling: Callable[[_T], object]) -> tuple[list[_T], list[_T]]:
+    """The sets that are shown one by one, and the others: all of them, or of more than `most` those with news."""
+    if len(sets) <= most:
         return list(sets), []
-    shown = [one for one in sets if is_telling(one)][:MOST_SETS]
+    shown = [one for one in sets if is_telling(one)][:most]
     ours = set(map(id, shown))
     return shown, [one for one in sets if id(one) not in ours]
 

@@ -119,6 +119,7 @@ def _csv_line(values: tuple[str | int, ...]) -> bytes:
 
 
 _STANDARD_ERROR = 2
+_MOST_SETS = 100
 
 
 class RunHook:
@@ -254,7 +255,7 @@ def _wrong(report: SyncReport) -> str:
 
 
 def _show(report: SyncReport) -> None:
-    telling, rest = sets_to_show(report.sets, _is_telling)
+    telling, rest = sets_to_show(report.sets, _MOST_SETS, _is_telling)
     for set_report in telling:
         _show_set(set_report, dry_run=report.dry_run)
     if report.as_of is not None:

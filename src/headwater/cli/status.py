@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
+_MOST_SETS = 100
 
 
 def _copy_at(place: str) -> Path | None:
@@ -66,7 +67,7 @@ def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
     what = printable(status.source or "nothing yet")
     click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
     click.echo(f"last run: {_last_run(status)}")
-    telling, rest = sets_to_show(status.sets, lambda one: one.exit_status or one.failed or one.held_back)
+    telling, rest = sets_to_show(status.sets, _MOST_SETS, lambda one: one.exit_status or one.failed or one.held_back)
     for set_status in telling:
         _show_set(set_status, status.time, push)
     if rest:
