@@ -23,34 +23,26 @@ from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
 from headwater.version import __version__
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "sync": ("headwater.cli.sync", "Copy a source into a folder, verified, and keep the copy current."),
-    "audit": ("headwater.cli.audit", "Prove by hash whether a copy is in sync; changes nothing."),
-    "explore": ("headwater.cli.explore", "Show what a source offers, as a tree."),
-    "inspect": ("headwater.cli.inspect", "Read one ResourceSync document or package and show what is in it."),
-    "publish": ("headwater.cli.publish", "Publish a folder as static files for any web server."),
-    "serve": ("headwater.cli.serve", "Publish folders over HTTP and follow their changes."),
-    "hub": ("headwater.cli.hub", "Run a WebSub hub: subscribers are told what publishers hand in."),
-    "ingest": ("headwater.cli.ingest", "Take announced records into a set: events, DIT-ES documents, an index."),
-    "status": ("headwater.cli.status", "Show the state of a source or a copy: counts, ages, what failed."),
-    "allow-deletions": (
-        "headwater.cli.allow_deletions",
-        "Consent, once, to deletions that a source holds back.",
-    ),
-    "retry": ("headwater.cli.retry", "Let the next run over a copy try again what failed."),
-    "forget": (
-        "headwater.cli.forget",
-        "Drop failures, deletions held back or sets from what a copy remembers.",
-    ),
-    "catalog": ("headwater.cli.catalog", "Export, import or verify the sets of a catalog."),
-    "versions": ("headwater.cli.versions", "List, verify or remove the versions that a source keeps."),
-    "simulate": (
-        "headwater.cli.simulate",
-        "Serve synthetic resources that change at a given rate, or fill a catalog.",
-    ),
-    "rdf": ("headwater.cli.rdf", "RDF datasets: canonical form, hash, difference, patches."),
-    "completion": ("headwater.cli.completion", "Print the completion script of a shell."),
+_HELP = {
+    "sync": "Copy a source into a folder, verified, and keep the copy current.",
+    "audit": "Prove by hash whether a copy is in sync; changes nothing.",
+    "explore": "Show what a source offers, as a tree.",
+    "inspect": "Read one ResourceSync document or package and show what is in it.",
+    "publish": "Publish a folder as static files for any web server.",
+    "serve": "Publish folders over HTTP and follow their changes.",
+    "hub": "Run a WebSub hub: subscribers are told what publishers hand in.",
+    "ingest": "Take announced records into a set: events, DIT-ES documents, an index.",
+    "status": "Show the state of a source or a copy: counts, ages, what failed.",
+    "allow-deletions": "Consent, once, to deletions that a source holds back.",
+    "retry": "Let the next run over a copy try again what failed.",
+    "forget": "Drop failures, deletions held back or sets from what a copy remembers.",
+    "catalog": "Export, import or verify the sets of a catalog.",
+    "versions": "List, verify or remove the versions that a source keeps.",
+    "simulate": "Serve synthetic resources that change at a given rate, or fill a catalog.",
+    "rdf": "RDF datasets: canonical form, hash, difference, patches.",
+    "completion": "Print the completion script of a shell.",
 }
+COMMANDS = {name: (f"headwater.cli.{name.replace('-', '_')}", line) for name, line in _HELP.items()}
 """Every command: its module, which holds a click command named `command`, and its one line of help."""
 
 _CONTINUED = ("sync", "publish", "simulate")
@@ -82,9 +74,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(COMMANDS[cmd_name][0]).command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name][0]}.command is not a click command")
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return command
 
     def resolve_command(
@@ -97,7 +87,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(_HELP.items()))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
