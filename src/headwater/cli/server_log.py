@@ -60,12 +60,12 @@ class ServerLog:
         if self._as_json:
             message = f"{request.method} {request.target} {request.status}"
             fields = msgspec.structs.asdict(request) | {"seconds": round(request.seconds, 6)}
-            self._line("info", "request", message, fields)
+            self._tell("info", "request", message, fields)
             return
         cut = "" if request.complete else " cut short"
-        self._say(
-            f'{request.client} "{request.method} {printable(request.target)}" {request.status} {request.octets} '
-            f"{request.seconds * 1000:.1f}ms{cut}"
+        self._write(
+            f'{_now()} {request.client} "{request.method} {printable(request.target)}" {request.status} '
+            f"{request.octets} {request.seconds * 1000:.1f}ms{cut}\n"
         )
 
     def event(self, event: str, text: str, **fields: object) -> None:
@@ -109,9 +109,6 @@ class ServerLog:
             fields = {**account.by_outcome, "reasons": account.reasons}
             self._tell("warning", "refused", f"{text} [{account.code}]", fields, code=account.code, set_name=name)
 
-    def _say(self, text: str) -> None:
-        self._write(f"{_now()} {text}\n")
-
     def _tell(
         self,
         level: str,
@@ -122,21 +119,11 @@ class ServerLog:
         code: str | None = None,
         set_name: str | None = None,
     ) -> None:
-        if self._as_json:
-            self._line(level, event, text, fields, code, set_name)
-        else:
-            self._say(printable(text))
-
-    def _line(
-        self,
-        level: str,
-        event: str,
-        message: str,
-        fields: Mapping[str, object],
-        code: str | None = None,
-        set_name: str | None = None,
-    ) -> None:
-        line = LogLine(time=_now(), level=level, event=event, code=code, set=set_name, message=message, fields=fields)
+        now = _now()
+        if not self._as_json:
+            self._write(f"{now} {printable(text)}\n")
+            return
+        line = LogLine(time=now, level=level, event=event, code=code, set=set_name, message=text, fields=fields)
         self._write(harmless_json(_encode(line)).decode() + "\n")
 
     def _write(self, line: str) -> None:
@@ -149,8 +136,8 @@ class ServerLog:
                 return
 
 
-def open_log(form: str) -> ServerLog:
-    """The log on standard error."""
+def open_log(form: str | None) -> ServerLog:
+    """The log on standard error, as text unless `form` is `json`."""
     # uvicorn's own lines say nothing that ours do not, and its tracebacks of cut connections alarm for nothing.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return ServerLog(as_json=form == "json")
