@@ -402,30 +402,28 @@ def _copy_line(copy: CopyLag) -> str:
 def _dataset_line(dataset: DatasetStatus) -> str:
     statements, patches = counted(dataset.statements, "statement"), counted(dataset.patches, "patch")
     held = f"{statements}, {human_octets(dataset.octets)}, {patches}"
-    return printable(f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else ""))
+    return f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else "")
 
 
 def _held_line(held: HeldBack) -> str:
-    return printable(f"{held.set}: deletions are held back: {held.reason}")
+    return f"{held.set}: deletions are held back: {held.reason}"
 
 
 def _unreadable_line(unreadable: UnreadableCount) -> str:
     places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
     more = ", …" if len(unreadable.examples) > _PLACES else ""
     files = f"{counted(unreadable.files, 'file')} cannot be read"
-    return printable(f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}")
+    return f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}"
 
 
 def _lost_line(lost: LostVersions) -> str:
-    return printable(f"{lost.set}: the last {counted(lost.count, 'version')} could not be kept: is there room?")
+    return f"{lost.set}: the last {counted(lost.count, 'version')} could not be kept: is there room?"
 
 
 def _ahead_line(status: SourceSetStatus, now: dt.datetime) -> str:
     assert status.last_at is not None
     ahead = human_seconds((status.last_at - now).total_seconds())
-    return printable(
-        f"{status.name}: changes get times {ahead} ahead of the clock, which was set back, until it is there"
-    )
+    return f"{status.name}: changes get times {ahead} ahead of the clock, which was set back, until it is there"
 
 
 def _unpaired_line(pairs: dict[str, Any]) -> str:
