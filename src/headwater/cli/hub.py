@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.output import counted, json_line, json_option, printable
-from headwater.cli.shared_options import FILE, FOLDER, option
+from headwater.cli.shared_options import FILE, FOLDER, json_when_listening_option, log_format_option, option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
@@ -60,17 +60,8 @@ if TYPE_CHECKING:
 )
 @option("--ca FILE", "Also trust these CA certificates (PEM).", FILE, name="authorities")
 @option("-q, --quiet", "No access log.")
-@option(
-    "--log-format",
-    "Form of the log on standard error.  [default: text]",
-    click.Choice(["text", "json"]),
-    default="text",
-)
-@option(
-    "--json",
-    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
-    name="as_json",
-)
+@log_format_option
+@json_when_listening_option
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> Exit | None:
     """Take subscriptions (WebSub) and deliver to each what is published, until it is received.

@@ -23,6 +23,8 @@ from headwater.cli.shared_options import (
     catalog_option,
     config_argument,
     describes_a_set,
+    json_when_listening_option,
+    log_format_option,
     option,
     profile_option,
 )
@@ -92,15 +94,11 @@ _HEADINGS = {
 @profile_option
 @option("--hub", "Also run a WebSub hub at the next port, for subscribers on this machine.", name="with_hub")
 @option("-q, --quiet", "No access log.")
-@option("--log-format", "Form of the log on standard error.  [default: text]", click.Choice(["text", "json"]))
+@log_format_option
 @option("--metrics", "Publish metrics for Prometheus at /metrics, to everybody.", default=None)
 @option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes; any number may run.")
 @option("--workers N", "Number of serving processes.  [default: 1]", click.IntRange(1, 64), default=1)
-@option(
-    "--json",
-    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
-    name="as_json",
-)
+@json_when_listening_option
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, **options: Any) -> Exit:
     """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
 

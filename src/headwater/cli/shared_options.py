@@ -213,6 +213,15 @@ catalog_option = option(
     "--catalog PLACE", "A file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]"
 )
 
+log_format_option = option(
+    "--log-format", "Form of the log on standard error.  [default: text]", click.Choice(["text", "json"])
+)
+json_when_listening_option = option(
+    "--json",
+    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
+    name="as_json",
+)
+
 describes_a_set = options(
     option("--describedby URL", "URL of a document about the set."),
     option("--include PATTERN", "Publish only what matches (may be repeated).", multiple=True),

@@ -14,7 +14,7 @@ import click
 
 from headwater.cli.output import counted, json_line, json_option, listening, show_result
 from headwater.cli.serve_options import own_url
-from headwater.cli.shared_options import catalog_option, option
+from headwater.cli.shared_options import catalog_option, log_format_option, option
 from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_seconds
 
@@ -59,7 +59,7 @@ _LOG_SECONDS = 10.0
 @option("--port N", "Port; 0: any free one.", click.IntRange(0, 65535), default=8000, show_default=True)
 @option("--base-url URL", "URL by which clients reach this server.  [default: http://HOST:PORT]")
 @option("-q, --quiet", "No access log.")
-@option("--log-format", "Form of the log.", click.Choice(["text", "json"]), default="text")
+@log_format_option
 @json_option
 def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bool, **options: Any) -> Exit:
     """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
