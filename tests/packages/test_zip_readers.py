@@ -366,3 +366,12 @@ def test_many_members_are_read() -> None:
 def test_a_comment_is_read_over() -> None:
     package = raw([], comment=os.urandom(4).hex().encode())
     assert by_directory(package) == {}
+
+
+def test_names_are_counted_while_the_directory_is_read() -> None:
+    """What a hostile directory has beyond the bound is not held in memory first (DST-P6)."""
+    file = io.BytesIO(packed_as(*(f"{n:04d}{'a' * 200}" for n in range(1_000))))
+    with pytest.raises(PackageTooLarge):
+        read_directory(file, PackageLimits(names_octets=2_000))
+    left = file.tell()
+    assert file.seek(0, os.SEEK_END) - left > 900 * 250

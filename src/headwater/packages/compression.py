@@ -51,8 +51,6 @@ _TEXT = frozenset(
     }
 )
 
-_PACKED_SUFFIXES = ("+zip", "+gzip", "+zstd")
-
 
 def pays(media_type: str | None, octets: int | None) -> bool:
     """Whether a resource of this media type and length is worth deflating. Unknown types are; most images, sound,
@@ -66,6 +64,4 @@ def pays(media_type: str | None, octets: int | None) -> bool:
 def _is_of_text(media_type: str) -> bool:
     """Whether content of this type is not compressed already; a set has few types, and a package many members."""
     kind = media_type.partition(";")[0].strip().lower()
-    if kind.endswith(_PACKED_SUFFIXES):
-        return False
     return kind.startswith("text/") or kind.endswith(("+xml", "+json", "+yaml")) or kind in _TEXT

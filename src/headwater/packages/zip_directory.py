@@ -331,8 +331,13 @@ def _records(file: BinaryIO, end: _End, limits: PackageLimits) -> Iterator[Centr
     if end.members > limits.members:
         raise PackageTooLarge(f"{end.members:,} members, more than {limits.members:,}")
     file.seek(end.at - end.size)
+    left = limits.names_octets
     for _ in range(end.members):
-        yield read_central(file, limits)
+        record = read_central(file, limits)
+        left -= len(record.name)
+        if left < 0:
+            raise PackageTooLarge(f"names of more than {limits.names_octets:,} octets")
+        yield record
     if file.tell() != end.at:
         raise BadPackage(f"the central directory ends elsewhere than behind its {end.members:,} members")
 
