@@ -189,18 +189,6 @@ def expected(number: int) -> str:
     return "sha-256:" + hashlib.sha256(b"%d" % number).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("octets", "files"),
-    [(None, 8), (0, 128), (4_096, 128), (1 << 20, 4), (1 << 40, 1)],
-    ids=["nothing known", "empty", "small", "large", "huge"],
-)
-def test_blocks_of_unknown_size_follow_what_was_read(octets: int | None, files: int) -> None:
-    size = hash_pool._BlockSize()
-    if octets is not None:
-        size.learn([(hashing.READ, 0, (octets, 0, 0, 0), 0, 0, "", "")] * 8)
-    assert size.files == files
-
-
 def test_few_files_start_no_process(base: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     assert len(list(read(HashPool(processes=2), many(base, hash_pool.SERIAL_FILES)))) == hash_pool.SERIAL_FILES

@@ -17,8 +17,8 @@ from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram, proces
 
 BLOCK_FILES = 128
 BLOCK_OCTETS = 4 << 20
-FIRST_FILES = 8
-"""In the first block, while nothing is known of how large files are here."""
+UNKNOWN_OCTETS = 1 << 19
+"""A file whose size is not known counts as one of so many octets: what waits for a block of large ones waits long."""
 SERIAL_FILES = 256
 """So many files are read in this process before others are started: that takes about as long as starting them."""
 SERIAL_OCTETS = 16 << 20
@@ -32,28 +32,11 @@ class HasSize(Protocol):
 
     @property
     def octets(self) -> int:
-        """How much there is to read; 0 when that is not known."""
+        """How much there is to read; `UNKNOWN_OCTETS` when that is not known."""
         ...
 
 
 T = TypeVar("T", bound=HasSize)
-
-
-class _BlockSize:
-    """How many files of unknown size make a block: so many as had BLOCK_OCTETS, by those that were read before."""
-
-    def __init__(self) -> None:
-        self._files = self._octets = 0
-
-    @property
-    def files(self) -> int:
-        if not self._files:
-            return FIRST_FILES
-        return max(1, min(BLOCK_FILES, BLOCK_OCTETS * self._files // max(1, self._octets)))
-
-    def learn(self, results: Sequence[HashResult]) -> None:
-        self._files += len(results)
-        self._octets += sum([one[2][0] for one in results])
 
 
 class HashPool:
@@ -82,12 +65,10 @@ class HashPool:
         self, items: Iterable[T], request: Callable[[T], HashRequest]
     ) -> Iterator[tuple[Sequence[T], Sequence[HashResult]]]:
         """Blocks of items with their results, in the order of the items. Raises Stopped soon after `stop` says so."""
-        size = _BlockSize()
-        blocks = _blocks(iter(items), request, size)
+        blocks = _blocks(iter(items), request)
         files = octets = 0
         for block, requests in blocks:
             found = self._read_here(requests)
-            size.learn(found)
             yield block, found
             files += len(block)
             octets += sum([one[2][0] for one in found])
@@ -100,9 +81,7 @@ class HashPool:
         pool: ProcessPool[list[T]] = ProcessPool(
             program, self._read_here, processes=self._count, ahead=AHEAD, stop=self._stop
         )
-        for block, found in pool.answers(blocks):
-            size.learn(found)
-            yield block, found
+        yield from pool.answers(blocks)
 
     def _read_here(self, requests: list[HashRequest]) -> list[HashResult]:
         return settled([self._read_one(request) for request in requests], self._options.versions)
@@ -114,17 +93,15 @@ class HashPool:
         return found
 
 
-def _blocks(
-    items: Iterator[T], request: Callable[[T], HashRequest], size: _BlockSize
-) -> Iterator[tuple[list[T], list[HashRequest]]]:
+def _blocks(items: Iterator[T], request: Callable[[T], HashRequest]) -> Iterator[tuple[list[T], list[HashRequest]]]:
     """Files that are read together, and what is asked of them."""
     block: list[T] = []
-    octets, most = 0, size.files
+    octets = 0
     for item in items:
         block.append(item)
         octets += item.octets
-        if len(block) >= most or octets >= BLOCK_OCTETS:
+        if len(block) >= BLOCK_FILES or octets >= BLOCK_OCTETS:
             yield block, [request(one) for one in block]
-            block, octets, most = [], 0, size.files
+            block, octets = [], 0
     if block:
         yield block, [request(one) for one in block]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headwater.errors import Undetermined
+from headwater.files.hash_pool import UNKNOWN_OCTETS
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import ExpectedFile, PlacementRecord, SetAudit
@@ -69,8 +70,10 @@ class WantedFile(msgspec.Struct, frozen=True, gc=False):
     known_at: int | None
     digest: str | None
 
-    octets = 0
-    """How much there is to read is not known: what is listed may be wrong."""
+    @property
+    def octets(self) -> int:
+        """How much there is to read, as far as that is listed."""
+        return UNKNOWN_OCTETS if self.length is None else self.length
 
     def expected(self) -> ExpectedFile:
         """What the verdict goes by."""

@@ -49,7 +49,8 @@ class Inventory:
         self, wanted: Iterator[WantedFile], count: int
     ) -> Iterator[tuple[Sequence[WantedFile], Sequence[HashResult]]]:
         """Hash these files, of which there are so many: blocks with their results, in the order of the files."""
-        yield from HashPool(processes=_processes(count)).read(wanted, self._request)
+        processes = min(processors(), 8) if count >= PARALLEL_FROM else 0
+        yield from HashPool(processes=processes if processes > 1 else 0).read(wanted, self._request)
 
     def _request(self, wanted: WantedFile) -> HashRequest:
         """With every digest that is listed, else with that of what was placed; without any the state alone is read."""
@@ -92,12 +93,6 @@ class Inventory:
             surplus = t.fetch("SELECT path FROM temp.surplus")
             known = "DELETE FROM temp.surplus WHERE path = ?1 AND EXISTS (SELECT 1 FROM temp.folded WHERE name = ?2)"
             t.many(known, ((path, folded(path)) for (path,) in surplus))
-
-
-def _processes(count: int) -> int:
-    """How many processes hash so many files; 0: this one alone."""
-    found = min(processors(), 8) if count >= PARALLEL_FROM else 0
-    return found if found > 1 else 0
 
 
 def _algorithms(listed: str) -> tuple[str, ...]:
