@@ -55,9 +55,8 @@ _TEXT = frozenset(
 def pays(media_type: str | None, octets: int | None) -> bool:
     """Whether a resource of this media type and length is worth deflating. Unknown types are; most images, sound,
     films, PDF, office documents and archives are compressed already. A length that is not known counts as large."""
-    if octets is not None and octets < SMALLEST:
-        return False
-    return not media_type or _is_of_text(media_type)
+    is_tiny = octets is not None and octets < SMALLEST
+    return not is_tiny and (not media_type or _is_of_text(media_type))
 
 
 @lru_cache(256)
