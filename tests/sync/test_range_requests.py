@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.transport.fetch import Fetch, Fetched, TransportOptions
-from headwater.transport.response import StoredPart, strong_validator
+from headwater.transport.response import PartialBody, strong_validator
 from headwater.transport.transport import Transport
 from tests.support.scripted_server import answer, scripted
 
@@ -224,7 +224,7 @@ class Memory:
 
     def __init__(self, folder: Path):
         self.path = str(folder / "part")
-        self.what: StoredPart | None = None
+        self.what: PartialBody | None = None
         self.began: list[tuple[str, int]] = []
 
     def kept(self, _fetch):
@@ -242,7 +242,7 @@ def test_what_an_earlier_fetch_has_left_is_hashed_and_gone_on_with(tmp_path: Pat
     assert not fetch(server, tmp_path, keeper=keeper).ok
     assert Path(keeper.path).read_bytes() == BODY[:1_200_000]
     assert keeper.began == [('"one"', len(BODY))]
-    keeper.what = StoredPart(keeper.path, 1_200_000, '"one"', len(BODY))
+    keeper.what = PartialBody(keeper.path, 1_200_000, '"one"', len(BODY))
     server = Breaking()
     assert is_whole(fetch(server, tmp_path, keeper=keeper), tmp_path)
     assert server.asked == ["bytes=1200000-"]
@@ -252,7 +252,7 @@ def test_what_an_earlier_fetch_has_left_is_hashed_and_gone_on_with(tmp_path: Pat
 @pytest.mark.parametrize("left", ["gone", "shorter", "a link", "a second name"])
 def test_a_part_that_is_not_what_was_left_is_not_used(tmp_path: Path, left: str) -> None:
     keeper, path, other = Memory(tmp_path), tmp_path / "part", tmp_path / "other"
-    keeper.what = StoredPart(str(path), 1_000_000, '"one"', len(BODY))
+    keeper.what = PartialBody(str(path), 1_000_000, '"one"', len(BODY))
     if left == "shorter":
         path.write_bytes(BODY[:900_000])
     elif left != "gone":

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room, write_all
 from headwater.spec.decoding import codec_of
@@ -40,24 +38,11 @@ _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
-class StoredPart(msgspec.Struct, frozen=True):
-    """The beginning of a body, as an earlier run has left it in the file `path`.
-
-    `site` is the only one that may send the rest; empty: any may, because what comes of it can be verified.
-    """
-
-    path: str
-    octets: int
-    validator: str
-    total: int
-    site: str = ""
-
-
 class PartStore(Protocol):
     """A store of partial bodies that outlasts a run; what it does not take is kept for one fetch only."""
 
-    def kept(self, fetch: Fetch) -> StoredPart | None:
-        """What there is of this body."""
+    def kept(self, fetch: Fetch) -> PartialBody | None:
+        """What there is of this body, as an earlier run has left it."""
         ...
 
     def begun(self, fetch: Fetch, validator: str, total: int, site: str) -> str | None:
@@ -66,18 +51,22 @@ class PartStore(Protocol):
 
 
 class PartialBody:
-    """The beginning of a body and the digests of it, on its way from one try to the next."""
+    """The beginning of a body and the digests of it, on its way from one try, or one run, to the next.
+
+    Of one that is `lasting` the file `path` outlives the fetch. `site` is the only one that may send the rest; empty:
+    any may, because what comes of it can be verified.
+    """
 
     __slots__ = ("gained", "hashers", "lasting", "octets", "path", "rounds", "site", "total", "validator")
 
     def __init__(
-        self, path: str, octets: int, validator: str, total: int | None, *, lasting: bool, site: str = ""
+        self, path: str, octets: int, validator: str, total: int | None, site: str = "", *, lasting: bool = True
     ) -> None:
         self.path = path
         self.octets = octets
         self.validator = validator
         self.total = total
-        self.lasting = lasting  # the file outlives the fetch
+        self.lasting = lasting
         self.site = site  # an entity tag tells states of one resource apart, not of two
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.gained = 0  # octets of the last try
@@ -374,7 +363,7 @@ class ResponseReceiver:
         if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
             lasting = self.fetch.keeper.begun(self.fetch, validator, total, self._site)
         self._create(lasting or into)
-        self._part = PartialBody(lasting or into, 0, validator, total, lasting=lasting is not None, site=self._site)
+        self._part = PartialBody(lasting or into, 0, validator, total, self._site, lasting=lasting is not None)
 
     def _take_up(self) -> bool:
         """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""

@@ -326,9 +326,8 @@ class Transport:
 
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
-        kept = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
-        if kept is not None:
-            part = PartialBody(kept.path, kept.octets, kept.validator, kept.total, lasting=True, site=kept.site)
+        part = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
+        if part is not None:
             with suppress(OSError):
                 part.hash_again([(name, HASHERS[name]()) for name in job.fetch.algorithms])
                 job.part = part

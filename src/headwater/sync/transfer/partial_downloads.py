@@ -21,7 +21,7 @@ from headwater.sync.source_times import SECOND
 from headwater.sync.state.schema import PARTIAL_PREFIX
 from headwater.sync.transfer.work_queue import WAITING_ROUND, Work
 from headwater.transport.fetch import Fetch, Fetched
-from headwater.transport.response import StoredPart
+from headwater.transport.response import PartialBody
 from headwater.transport.scheduler import site_of
 from headwater.transport.throttling import RETRIED_STATUSES
 
@@ -71,7 +71,7 @@ class PartialDownloads:
             self._rows = {row.href: row for row in (_Row(*row) for row in rows)}
         self._earlier = {row.name for row in self._rows.values()}
 
-    def kept(self, fetch: Fetch) -> StoredPart | None:
+    def kept(self, fetch: Fetch) -> PartialBody | None:
         """What there is of this body, if it may be gone on with."""
         work = _work(fetch)
         self._brought.pop(work.n, None)
@@ -87,7 +87,7 @@ class PartialDownloads:
         if row.name in self._earlier:
             self._brought[work.n] = min(octets, row.total - 1)
         site = "" if _is_verified(fetch) else site_of(row.href) or ""
-        return StoredPart(path, min(octets, row.total - 1), row.validator, row.total, site)
+        return PartialBody(path, min(octets, row.total - 1), row.validator, row.total, site)
 
     def _may_go_on(self, row: _Row, fetch: Fetch, octets: int) -> bool:
         work = _work(fetch)
