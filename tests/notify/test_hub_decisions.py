@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.address_levels import client_network
 from headwater.notify.http_client import HttpAnswer, HttpFailure
-from headwater.notify.hub.delivery import PAUSE, DeliveryJudgement, judged, link_header
+from headwater.notify.hub.delivery import PAUSE, delivery_fault, link_header
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
@@ -160,18 +160,18 @@ def test_one_link_header_has_hub_and_self_ws_h_11() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "judgement"),
+    ("answer", "fault"),
     [
-        (HttpAnswer(200, {}), DeliveryJudgement(None)),
-        (HttpAnswer(299, {}), DeliveryJudgement(None)),
-        (HttpAnswer(301, {"location": "http://x/"}), DeliveryJudgement("HTTP status 301")),  # WS-S-09
-        (HttpAnswer(410, {}), DeliveryJudgement("HTTP status 410", is_gone=True)),  # WS-H-13
-        (HttpAnswer(500, {}), DeliveryJudgement("HTTP status 500")),
-        (HttpFailure("no"), DeliveryJudgement("no")),
+        (HttpAnswer(200, {}), None),
+        (HttpAnswer(299, {}), None),
+        (HttpAnswer(301, {"location": "http://x/"}), "HTTP status 301"),  # WS-S-09
+        (HttpAnswer(410, {}), "HTTP status 410"),  # WS-H-13
+        (HttpAnswer(500, {}), "HTTP status 500"),
+        (HttpFailure("no"), "no"),
     ],
 )
-def test_answers_to_deliveries(answer: HttpAnswer | HttpFailure, judgement: DeliveryJudgement) -> None:
-    assert judged(answer) == judgement
+def test_answers_to_deliveries(answer: HttpAnswer | HttpFailure, fault: str | None) -> None:
+    assert delivery_fault(answer) == fault
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ _SENT_OCTETS, _TOPIC_SENT_OCTETS = 256 << 20, 64 << 20
 _CROWDED_SECONDS: Final = 0.5
 _FLUSH_SECONDS: Final = 0.02
 _GONE: Final = 410
+"""The answer by which a subscriber ends its subscription (WS-S-09)."""
 
 
 PAUSE: Final = Backoff(0.6, 1_800.0)
@@ -43,20 +44,11 @@ def link_header(hub: str, topic: str, others: tuple[str, ...] = ()) -> str:
     return ", ".join((f'<{hub}>; rel="hub"', f'<{topic}>; rel="self"', *others))
 
 
-class DeliveryJudgement(msgspec.Struct, frozen=True):
-    """What an answer to a delivery means: received, or why not; `is_gone`: the subscription has ended."""
-
-    error: str | None
-    is_gone: bool = False
-
-
-def judged(answer: HttpAnswer | HttpFailure) -> DeliveryJudgement:
-    """A 2xx is received, 410 ends the subscription, all else is a failure, redirects too (WS-H-13, WS-S-09)."""
+def delivery_fault(answer: HttpAnswer | HttpFailure) -> str | None:
+    """Why a delivery with this answer was not received; None: it was, as a 2xx says (WS-H-13, WS-S-09)."""
     if isinstance(answer, HttpFailure):
-        return DeliveryJudgement(answer.text)
-    if answer.ok:
-        return DeliveryJudgement(None)
-    return DeliveryJudgement(f"HTTP status {answer.status}", is_gone=answer.status == _GONE)
+        return answer.text
+    return None if answer.ok else f"HTTP status {answer.status}"
 
 
 class DeliveryCounts(msgspec.Struct):
@@ -170,9 +162,8 @@ class Deliveries(HubDriver[DueSubscription]):
                 answer = await self._send(one, message)
             finally:
                 self._gives_room(one.topic_id, message)
-            judgement = judged(answer)
-            if judgement.error is not None:
-                self._failed(one, judgement)
+            if (fault := delivery_fault(answer)) is not None:
+                self._failed(one, fault, is_gone=isinstance(answer, HttpAnswer) and answer.status == _GONE)
                 return None
             self.counts.received += 1
             one.position, one.failures = message.seq, 0
@@ -207,15 +198,15 @@ class Deliveries(HubDriver[DueSubscription]):
         else:
             self._room.give_back(str(topic_id), len(message.body))
 
-    def _failed(self, one: DueSubscription, judgement: DeliveryJudgement) -> None:
-        if judgement.is_gone:
+    def _failed(self, one: DueSubscription, fault: str, *, is_gone: bool) -> None:
+        if is_gone:
             self.counts.gone += 1
             self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at))
             return
         self.counts.failed += 1
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
-        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, judgement.error))
+        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
