@@ -69,7 +69,7 @@ class Hub:
         )
         self.deliveries = Deliveries(self._context)
         self.verifications = Verifications(self._context, self._settled)
-        self.fetches = TopicFetches(self._context, self._distribute_new, self._fetched)
+        self.fetches = TopicFetches(self._context, self._fetched)
         self._drivers = (self.fetches, self.verifications, self.deliveries)
         self._asking: Counter[str] = Counter()
         """Requests to subscribe that are looked at, by the host of the callback: few at a time, each with a bound."""
@@ -158,7 +158,8 @@ class Hub:
             lambda tx: self.store.note_changed(tx, topics.topics, now, is_trusted=is_trusted)
         )
         for one in noted:
-            self.fetches.add(msgspec.structs.replace(one, client=client))
+            one.client = client
+            self.fetches.add(one)
         return None
 
     async def _objected(self, topics: Sequence[str], *, is_trusted: bool, client: str) -> RequestRefusal | None:
@@ -185,9 +186,6 @@ class Hub:
                 await asyncio.sleep(_TRY_SECONDS)
         return RequestRefusal(403, "the topic has other content than this: use a token, or hand in what it has")
 
-    async def _distribute_new(self, payload: Payload) -> None:
-        await self._distribute(payload, once=True)
-
     async def _distribute(self, payload: Payload, *, once: bool) -> None:
         now = monotonic_unix_time()
         added = await self._writer.write(lambda tx: self.store.add(tx, payload, now, once=once))
@@ -195,9 +193,11 @@ class Hub:
             self.published += 1
             self.deliveries.added(added)
 
-    async def _fetched(self, changed: ChangedTopic, fault: TopicFault | None) -> None:
-        if fault is not None:
-            self._context.on_topic_fault(changed.topic, fault.text)
+    async def _fetched(self, changed: ChangedTopic, found: Payload | TopicFault) -> None:
+        if isinstance(found, Payload):
+            await self._distribute(found, once=True)
+        else:
+            self._context.on_topic_fault(changed.topic, found.text)
         await self._writer.write(lambda tx: self.store.fetched(tx, changed.topic, changed.noted_at))
 
     def _settled(self, found: DueSubscription | Intent | int) -> None:

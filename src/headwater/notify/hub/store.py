@@ -37,16 +37,6 @@ def subscriber(host: str) -> NameAsker:
     return NameAsker("subscribers", ".".join(host.rpartition(":")[0].split(".")[-2:]))
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """One payload of a topic as it came; `seq` counts the payloads of the topic. `links` are further `Link` values."""
-
-    topic: str
-    seq: int
-    media_type: str
-    links: tuple[str, ...]
-    body: bytes
-
-
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """What a publisher has handed in, or what was fetched, for a topic. `links` are further values of `Link`."""
 
@@ -54,6 +44,12 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     body: bytes
     links: tuple[str, ...] = ()
+
+
+class Message(Payload, frozen=True, kw_only=True, weakref=True):
+    """One payload of a topic, by its number among those of the topic."""
+
+    seq: int
 
 
 class DueSubscription(HubTask, kw_only=True):
@@ -82,16 +78,17 @@ class AddedMessage(msgspec.Struct, frozen=True):
     due: list[DueSubscription]
 
 
-class ChangedTopic(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedTopic(HubTask, kw_only=True):
     """A topic that is to be fetched since `noted_at`; `is_trusted`: somebody known to the hub has said so.
 
-    `client` has said so, where that is known; no store keeps it.
+    `client` has said so, where that is known, and `tries` have failed; no store keeps these.
     """
 
     topic: str
     noted_at: float
     is_trusted: bool
     client: str = ""
+    tries: int = 0
 
 
 class DeliveryOutcome(msgspec.Struct, frozen=True):
@@ -435,14 +432,14 @@ class HubStore:
                 " WHERE id = ?3 RETURNING is_trusted",
                 (now, is_trusted, topic_id),
             )
-            changed.append(ChangedTopic(topic=topic, noted_at=now, is_trusted=bool(trusted)))
+            changed.append(_changed(topic, now, trusted))
         return changed
 
     def changed(self) -> list[ChangedTopic]:
         """The topics that are to be fetched."""
         with self.database.read() as tx:
             rows = tx.fetch("SELECT url, changed_at, is_trusted FROM topics WHERE changed_at IS NOT NULL")
-        return [ChangedTopic(topic=url, noted_at=noted, is_trusted=bool(trusted)) for url, noted, trusted in rows]
+        return [_changed(*row) for row in rows]
 
     def fetched(self, tx: Transaction, topic: str, noted_at: float) -> None:
         """A topic was fetched, or given up; what was noted since stays."""
@@ -536,6 +533,10 @@ class HubStore:
         """How topics stand, those with most subscriptions first."""
         with self.database.read() as tx:
             return [TopicCounts(*row) for row in tx.rows(_TOPICS, (limit,))]
+
+
+def _changed(topic: str, noted_at: float, is_trusted: object) -> ChangedTopic:
+    return ChangedTopic(host=host_of(topic), topic=topic, noted_at=noted_at, is_trusted=bool(is_trusted))
 
 
 def _due(row: Sequence[Any]) -> DueSubscription:

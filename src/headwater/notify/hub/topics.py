@@ -11,10 +11,10 @@ import msgspec
 
 from headwater.notify.http_client import KNOWN, AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext, HubDriver
-from headwater.notify.hub.fair_queue import FairQueue, HubTask
+from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.requests import objection_to_url
-from headwater.notify.hub.store import ChangedTopic, Payload, host_of, stranger
+from headwater.notify.hub.store import ChangedTopic, Payload, stranger
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.topic_links import are_in_head, topic_links
 from headwater.retry import Backoff
@@ -104,27 +104,16 @@ def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: b
     return Payload(topic=topic, media_type=media_type, body=answer.body, links=others)
 
 
-class _Fetch(HubTask, kw_only=True):
-    """A topic that is to be fetched."""
-
-    changed: ChangedTopic
-    tries: int = 0
-
-
-class TopicFetches(HubDriver[_Fetch]):
-    """Fetches topics that have changed, hosts in turns, and hands on what they have: `on_content`, then `on_end`."""
+class TopicFetches(HubDriver[ChangedTopic]):
+    """Fetches topics that have changed, hosts in turns; `on_fetched` gets what they have, or why they have nothing."""
 
     def __init__(
-        self,
-        context: HubContext,
-        on_content: Callable[[Payload], Awaitable[None]],
-        on_end: Callable[[ChangedTopic, TopicFault | None], Awaitable[None]],
+        self, context: HubContext, on_fetched: Callable[[ChangedTopic, Payload | TopicFault], Awaitable[None]]
     ) -> None:
-        self._strange: FairQueue[_Fetch] = FairQueue(_SLOTS, _HOST_SLOTS)
-        self._trusted: FairQueue[_Fetch] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._strange: FairQueue[ChangedTopic] = FairQueue(_SLOTS, _HOST_SLOTS)
+        self._trusted: FairQueue[ChangedTopic] = FairQueue(_SLOTS, _HOST_SLOTS)
         super().__init__(context, self._trusted, self._strange)
-        self._on_content = on_content
-        self._on_end = on_end
+        self._on_fetched = on_fetched
         self._octets = ClientShares(_STRANGE_OCTETS, _STRANGE_HOST_OCTETS)
         self._latest: dict[str, float] = {}
         self.failed = 0
@@ -137,21 +126,21 @@ class TopicFetches(HubDriver[_Fetch]):
     def add(self, changed: ChangedTopic) -> None:
         """Fetch a topic soon; word that came before and waits is passed over."""
         self._latest[changed.topic] = changed.noted_at
-        self._enqueue(_Fetch(host=host_of(changed.topic), changed=changed))
+        self._enqueue(changed)
 
-    def _queue_of(self, one: _Fetch) -> FairQueue[_Fetch]:
-        return self._trusted if one.changed.is_trusted else self._strange
+    def _queue_of(self, changed: ChangedTopic) -> FairQueue[ChangedTopic]:
+        return self._trusted if changed.is_trusted else self._strange
 
-    def _is_current(self, one: _Fetch) -> bool:
-        return self._latest.get(one.changed.topic) == one.changed.noted_at
+    def _is_current(self, changed: ChangedTopic) -> bool:
+        return self._latest.get(changed.topic) == changed.noted_at
 
-    async def _work(self, one: _Fetch) -> _Fetch | None:
+    async def _work(self, changed: ChangedTopic) -> ChangedTopic | None:
         """Fetch a topic once; gives it as it is to be tried again."""
-        changed, octets = one.changed, 0
+        octets = 0
 
         def has_room(more: int) -> bool:
             nonlocal octets
-            took = changed.is_trusted or self._octets.take(one.host, more)
+            took = changed.is_trusted or self._octets.take(changed.host, more)
             octets += more if took and not changed.is_trusted else 0
             return took
 
@@ -163,16 +152,14 @@ class TopicFetches(HubDriver[_Fetch]):
                 client=changed.client,
                 has_room=has_room,
             )
-            if isinstance(found, TopicFault) and found.is_passing and one.tries + 1 < _TRIES:
-                due_at = monotonic_unix_time() + _PAUSE.seconds(one.tries + 1, random.random())
-                return _Fetch(host=one.host, changed=changed, tries=one.tries + 1, due_at=due_at)
-            if isinstance(found, TopicFault):
-                self.failed += 1
-            else:
-                await self._on_content(found)
-            await self._on_end(changed, found if isinstance(found, TopicFault) else None)
-            if self._is_current(one):
+            if isinstance(found, TopicFault) and found.is_passing and changed.tries + 1 < _TRIES:
+                tries = changed.tries + 1
+                due_at = monotonic_unix_time() + _PAUSE.seconds(tries, random.random())
+                return msgspec.structs.replace(changed, tries=tries, due_at=due_at)
+            self.failed += isinstance(found, TopicFault)
+            await self._on_fetched(changed, found)
+            if self._is_current(changed):
                 del self._latest[changed.topic]
             return None
         finally:
-            self._octets.give_back(one.host, octets)
+            self._octets.give_back(changed.host, octets)
