@@ -74,6 +74,11 @@ class HttpAnswer(msgspec.Struct, frozen=True):
         """A 2xx."""
         return 200 <= self.status < 300
 
+    @property
+    def is_redirect(self) -> bool:
+        """Whether it says where else a GET finds what was asked for."""
+        return self.status in (301, 302, 303, 307, 308) and "location" in self.headers
+
 
 class HttpConnection(asyncio.Protocol):
     """One connection, with one request at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import parse_qs, urlencode
 
 import msgspec
@@ -15,9 +16,8 @@ from headwater.notify.subscriber import hub_client as leases
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, IntentOutcome, answer, judge, judge_early, read_intent
 from headwater.notify.subscriber.hub_client import (
     MOST_HUBS,
-    RequestOutcome,
+    HubClient,
     discovered,
-    outcome_of,
     subscribe_form,
     unsubscribe_form,
 )
@@ -169,40 +169,47 @@ def test_the_forms_have_what_hubs_need_rs_nt_08_ws_s_02() -> None:
     assert (ended["hub.mode"], ended["hub.callback"]) == (["unsubscribe"], [HELD.callback])  # RS-NT-17
 
 
-OUTCOMES: dict[str, tuple[HttpAnswer | HttpFailure, RequestOutcome]] = {
-    "accepted": (HttpAnswer(202, {}), RequestOutcome()),
-    "any 2xx": (HttpAnswer(204, {}), RequestOutcome()),
-    "another hub": (HttpAnswer(307, {"location": "/other"}), RequestOutcome(location=HUB + "other")),
-    "a redirect that is none of requests": (
-        HttpAnswer(302, {"location": "/other"}),
-        RequestOutcome(fault="the hub answers with HTTP status 302"),
-    ),
-    "to http": (
-        HttpAnswer(308, {"location": "http://h.example/"}),
-        RequestOutcome(fault="the hub redirects: from https to http"),
-    ),
-    "to no URL": (
-        HttpAnswer(308, {"location": "ftp://h.example/"}),
-        RequestOutcome(fault="the hub redirects: it is no http or https URL"),
-    ),
+def redirect(status: int, location: str) -> HttpAnswer:
+    return HttpAnswer(status, {"location": location})
+
+
+FAULTS: dict[str, tuple[list[HttpAnswer | HttpFailure], str | None]] = {
+    "accepted": ([HttpAnswer(202, {})], None),
+    "any 2xx": ([HttpAnswer(204, {})], None),
+    "another hub": ([redirect(307, "/other"), HttpAnswer(202, {})], None),
+    "redirects without end": ([redirect(307, "/other")] * 3, "the hub redirects too often"),
+    "a redirect that is none of requests": ([redirect(302, "/other")], "the hub answers with HTTP status 302"),
+    "to http": ([redirect(308, "http://h.example/")], "the hub redirects: from https to http"),
+    "to no URL": ([redirect(308, "ftp://h.example/")], "the hub redirects: it is no http or https URL"),
     "refused, in words": (
-        HttpAnswer(400, {}, b"no \x1b[31m topic"),
-        RequestOutcome(fault="the hub answers with HTTP status 400: no [31m topic"),
+        [HttpAnswer(400, {}, b"no \x1b[31m topic")],
+        "the hub answers with HTTP status 400: no [31m topic",
     ),
-    "not reached": (HttpFailure("no answer"), RequestOutcome(fault="the hub cannot be asked: no answer")),
-    "an address that is not connected to": (
-        HttpFailure("no", is_final=True),
-        RequestOutcome(fault="the hub cannot be asked: no"),
-    ),
-    "overloaded": (HttpAnswer(429, {}), RequestOutcome(fault="the hub answers with HTTP status 429")),
-    "broken": (HttpAnswer(502, {}), RequestOutcome(fault="the hub answers with HTTP status 502")),
+    "not reached": ([HttpFailure("no answer")], "the hub cannot be asked: no answer"),
+    "an address that is not connected to": ([HttpFailure("no", is_final=True)], "the hub cannot be asked: no"),
+    "overloaded": ([HttpAnswer(429, {})], "the hub answers with HTTP status 429"),
+    "broken": ([HttpAnswer(502, {})], "the hub answers with HTTP status 502"),
 }
 
 
-@pytest.mark.parametrize("case", OUTCOMES)
-def test_answers_of_hubs(case: str) -> None:
-    came, outcome = OUTCOMES[case]
-    assert outcome_of(came, HUB) == outcome
+class ScriptedClient:
+    """Gives one answer after another; `asked` has the URLs."""
+
+    def __init__(self, answers: list[HttpAnswer | HttpFailure]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def request(self, _method: str, url: str, *_: object) -> HttpAnswer | HttpFailure:
+        self.asked.append(url)
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_answers_of_hubs(case: str) -> None:  # WS-H-03
+    answers, fault = FAULTS[case]
+    client = ScriptedClient(answers)
+    assert asyncio.run(HubClient(client).post(HUB, b"")) == fault  # type: ignore[arg-type]
+    assert client.asked == [HUB, HUB + "other", HUB + "other"][: len(answers)]
 
 
 CHANNEL = NotificationChannel(kind=Kind.CHANGE_NOTIFICATION, identity="", topic=TOPIC, hubs=(HUB,))

@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit

@@ -105,6 +105,12 @@ def objection_to_url(url: str) -> str | None:
     return None
 
 
+def objection_to_redirect(url: str, target: str) -> str | None:
+    """Why a redirect from one URL to another is not followed; None: it is."""
+    is_downgrade = url.startswith("https:") and not target.startswith("https:")
+    return objection_to_url(target) or ("from https to http" if is_downgrade else None)
+
+
 def _single(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
     values = set(fields.get(name, ()))
     if len(values) > 1:

@@ -13,7 +13,7 @@ from headwater.notify.http_client import KNOWN, AnswerBounds, HttpAnswer, HttpFa
 from headwater.notify.hub.context import HubContext, HubDriver
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.requests import objection_to_url
+from headwater.notify.hub.requests import objection_to_redirect, objection_to_url
 from headwater.notify.hub.store import ChangedTopic, Payload, stranger
 from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.topic_links import are_in_head, topic_links
@@ -63,7 +63,7 @@ async def fetch_topic(
         judge = partial(_judged, url=url, topic=topic, hub=options.url, is_trusted=is_trusted)
 
         def wants_body(head: HttpAnswer, judge: Callable[[HttpAnswer], Payload | TopicFault] = judge) -> bool:
-            return not _is_redirect(head) and (not _tells_links(head) or isinstance(judge(head), Payload))
+            return not head.is_redirect and (not _tells_links(head) or isinstance(judge(head), Payload))
 
         bounds = AnswerBounds(seconds=SECONDS, max_octets=most, has_room=has_room, wants_body=wants_body)
         answer = await context.client.request("GET", url, bounds, asker=asker)
@@ -71,19 +71,13 @@ async def fetch_topic(
             text, told = (f"the topic cannot be fetched: {why}" for why in (answer.text, answer.public_text))
             is_passing = not answer.is_final
             return TopicFault(text, is_passing=is_passing, is_too_long=answer.is_too_long, public_text=told)
-        if not _is_redirect(answer):
+        if not answer.is_redirect:
             return judge(answer)
         target = uris.resolve(url, answer.headers["location"])
-        if why := objection_to_url(target):
+        if why := objection_to_redirect(url, target):
             return TopicFault(f"the topic redirects to where nobody can follow: {why}")
-        if url.startswith("https:") and not target.startswith("https:"):
-            return TopicFault("the topic redirects from https to http")
         url = target
     return TopicFault("the topic redirects too often")
-
-
-def _is_redirect(answer: HttpAnswer) -> bool:
-    return answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers
 
 
 def _tells_links(head: HttpAnswer) -> bool:

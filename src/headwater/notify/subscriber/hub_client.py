@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
-from headwater.notify.hub.requests import objection_to_url
+from headwater.notify.hub.requests import objection_to_redirect, objection_to_url
 from headwater.notify.subscriber.store import NotificationChannel, Subscription
 from headwater.notify.topic_links import TopicLinks, topic_links
 from headwater.retry import Backoff
@@ -77,9 +78,9 @@ async def discover(client: HttpClient, channel: NotificationChannel) -> Discover
         answer = await client.request("GET", url, _TOPIC_BOUNDS)
         if not isinstance(answer, HttpAnswer):
             break
-        if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
+        if answer.is_redirect:
             target = uris.resolve(url, answer.headers["location"])
-            if objection_to_url(target) or (url.startswith("https:") and not target.startswith("https:")):
+            if objection_to_redirect(url, target):
                 break
             url = target
             continue
@@ -106,13 +107,6 @@ FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
 ANSWER_OCTETS: Final = 4_096
 
 
-class RequestOutcome(msgspec.Struct, frozen=True):
-    """What has become of a request: accepted, to be made at another address (WS-H-03), or failed, and why."""
-
-    location: str | None = None
-    fault: str | None = None
-
-
 def subscribe_form(wanted: Subscription) -> bytes:
     """The form that asks for a subscription."""
     told = {
@@ -131,20 +125,14 @@ def unsubscribe_form(held: Subscription) -> bytes:
     return urlencode(told).encode()
 
 
-def outcome_of(answer: HttpAnswer | HttpFailure, asked_at: str) -> RequestOutcome:
-    """What a hub's answer means; `asked_at` is the address that was asked. Any 2xx is an acceptance (as AMB-31)."""
+def request_fault(answer: HttpAnswer | HttpFailure) -> str | None:
+    """Why a hub has not accepted a request; None: it has, as any 2xx says (as AMB-31)."""
     if isinstance(answer, HttpFailure):
-        return RequestOutcome(fault=f"the hub cannot be asked: {answer.text}")
+        return f"the hub cannot be asked: {answer.text}"
     if answer.ok:
-        return RequestOutcome()
-    if answer.status in (307, 308) and "location" in answer.headers:
-        target = uris.resolve(asked_at, answer.headers["location"])
-        downgraded = asked_at.startswith("https:") and not target.startswith("https:")
-        why = objection_to_url(target) or ("from https to http" if downgraded else None)
-        return RequestOutcome(fault=f"the hub redirects: {why}") if why else RequestOutcome(location=target)
+        return None
     said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
-    fault = f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
-    return RequestOutcome(fault=fault)
+    return f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
 
 
 HUB_SECONDS: Final = 15.0
@@ -153,8 +141,8 @@ _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 
 _REDIRECTS: Final = 3
-_MOST_PLACES: Final = 10_000
-"""Of hosts that were asked: a hub that names another one at each renewal fills no memory."""
+_SAME_METHOD: Final = (307, 308)
+"""Redirects that ask for the same request elsewhere (RFC 9110, 15.4.8)."""
 
 
 class HubClient:
@@ -162,13 +150,11 @@ class HubClient:
 
     def __init__(self, client: HttpClient) -> None:
         self.http = client
-        self._places: dict[str, asyncio.Semaphore] = {}
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def _place(self, url: str) -> asyncio.Semaphore:
         """A place among the requests to the host of a URL."""
         origin = uris.origin(url)
-        if len(self._places) >= _MOST_PLACES:
-            self._places = {where: place for where, place in self._places.items() if place.locked()}
         return self._places.setdefault(f"{origin.host}:{origin.port}", asyncio.Semaphore(_AT_ONCE))
 
     async def discover(self, channel: NotificationChannel) -> DiscoveredTopic:
@@ -176,14 +162,16 @@ class HubClient:
         async with self._place(channel.topic):
             return await discover(self.http, channel)
 
-    async def post(self, hub: str, form: bytes) -> RequestOutcome:
-        """Send a form to a hub, or to where it sends us (WS-H-03)."""
+    async def post(self, hub: str, form: bytes) -> str | None:
+        """Send a form to a hub, or to where it sends us (WS-H-03). Returns why it is not accepted; None: it is."""
         url = hub
         for _ in range(_REDIRECTS):
             async with self._place(url):
-                told = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
-            outcome = outcome_of(told, url)
-            if outcome.location is None:
-                return outcome
-            url = outcome.location
-        return RequestOutcome(fault="the hub redirects too often")
+                answer = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
+            if isinstance(answer, HttpFailure) or not (answer.is_redirect and answer.status in _SAME_METHOD):
+                return request_fault(answer)
+            target = uris.resolve(url, answer.headers["location"])
+            if why := objection_to_redirect(url, target):
+                return f"the hub redirects: {why}"
+            url = target
+        return "the hub redirects too often"

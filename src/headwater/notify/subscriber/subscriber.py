@@ -404,17 +404,17 @@ class Subscriber:
         fault = _UNVERIFIED if held.asked_at is not None else None
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
         copy.put(waiting)
-        outcome = await self._hubs.post(held.hub, subscribe_form(held))
+        refusal = await self._hubs.post(held.hub, subscribe_form(held))
         present = copy.held.get(held.id)
         if present is None or present.state is not SubscriptionState.REQUESTED:
             return  # verified, or denied, meanwhile
-        if outcome.fault is None:
+        if refusal is None:
             await self._change(copy, waiting)
             return
-        self._tell_fault(copy, held, outcome.fault)
+        self._tell_fault(copy, held, refusal)
         pause = leases.PAUSE.seconds(failures + 1, random.random())
         again = msgspec.structs.replace(
-            held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=outcome.fault
+            held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=refusal
         )
         await self._change(copy, again)
         copy.on_news()
@@ -429,9 +429,9 @@ class Subscriber:
         if (held.ends_at or now) <= now or not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)
             return
-        outcome = await self._hubs.post(held.hub, unsubscribe_form(held))
+        refusal = await self._hubs.post(held.hub, unsubscribe_form(held))
         if held.id not in copy.held:
             return  # verified meanwhile
         failures = held.failures + 1
         again = min(now + 60 * leases.PAUSE.seconds(failures, random.random()), held.ends_at or now)
-        await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=outcome.fault))
+        await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=refusal))
