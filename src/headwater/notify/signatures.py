@@ -22,9 +22,6 @@ class SignatureVerdict(Enum):
     """What the signature of a delivery comes to."""
 
     GOOD = auto()
-    WEAK = auto()
-    """It is right, and made with SHA-1, which hubs are advised not to use."""
-
     MISSING = auto()
     UNKNOWN = auto()
     """It cannot be read, or its method is none of `SignatureMethod`."""
@@ -51,4 +48,4 @@ def verify(header: str | None, secret: bytes, body: bytes) -> SignatureVerdict:
         return SignatureVerdict.UNKNOWN
     if not hmac.compare_digest(hmac.digest(secret, body, method.value), told):
         return SignatureVerdict.WRONG
-    return SignatureVerdict.WEAK if method is SignatureMethod.SHA1 else SignatureVerdict.GOOD
+    return SignatureVerdict.GOOD
