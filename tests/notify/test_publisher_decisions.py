@@ -12,7 +12,7 @@ import pytest
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.errors import UsageFault
-from headwater.notify.payload_post import PayloadPost, PostOutcome, outcome_of, pause_seconds
+from headwater.notify.payload_post import PostOutcome, outcome_of, pause_seconds, payload_head
 from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config_file import read_config
@@ -75,12 +75,10 @@ def test_pauses_grow_and_the_hub_may_ask_for_more() -> None:
 
 
 def test_what_is_said_with_a_payload() -> None:  # RS-NT-04, RS-NT-05
-    one = PayloadPost(
-        hub="http://h.example/", topic="http://s.example/t", capability_list="http://s.example/c", token="x"
-    )
+    told = payload_head("http://h.example/", "http://s.example/t", "http://s.example/c", "x")
     links = '<http://s.example/t>; rel="self", <http://h.example/>; rel="hub", <http://s.example/c>; rel="resourcesync"'
     head = f"Content-Type: application/xml\r\nLink: {links}\r\nAuthorization: Bearer x\r\n"
-    assert one.head().decode() == head
+    assert told.decode() == head
 
 
 @pytest.mark.parametrize("links", [0, 40], ids=["many changes", "changes with many links"])

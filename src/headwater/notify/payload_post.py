@@ -6,8 +6,6 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import urlencode
 
-import msgspec
-
 from headwater.retry import Backoff
 
 _FAILED: Final = Backoff(0.5, 5.0)
@@ -33,19 +31,11 @@ class PostOutcome(Enum):
     """Something shorter may be taken."""
 
 
-class PayloadPost(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the payloads of a channel are posted, and what is said with them."""
-
-    hub: str
-    topic: str
-    capability_list: str
-    token: str | None = None
-
-    def head(self) -> bytes:
-        """The header lines beside those of every request (RS-NT-04, RS-NT-05)."""
-        links = f'<{self.topic}>; rel="self", <{self.hub}>; rel="hub", <{self.capability_list}>; rel="resourcesync"'
-        token = "" if self.token is None else f"Authorization: Bearer {self.token}\r\n"
-        return f"Content-Type: application/xml\r\nLink: {links}\r\n{token}".encode("ascii")
+def payload_head(hub: str, topic: str, capability_list: str, token: str | None) -> bytes:
+    """The header lines of a payload beside those of every request (RS-NT-04, RS-NT-05)."""
+    links = f'<{topic}>; rel="self", <{hub}>; rel="hub", <{capability_list}>; rel="resourcesync"'
+    sent = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    return f"Content-Type: application/xml\r\nLink: {links}\r\n{sent}".encode("ascii")
 
 
 def is_not_understood(status: int) -> bool:

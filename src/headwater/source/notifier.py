@@ -22,11 +22,11 @@ import msgspec
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure, check_authorities
 from headwater.notify.payload_post import (
-    PayloadPost,
     PostOutcome,
     is_not_understood,
     outcome_of,
     pause_seconds,
+    payload_head,
     ping,
 )
 from headwater.publish.publication_state import decode_publication
@@ -197,18 +197,14 @@ class HubSender:
     async def _post(self, one: AnyStream, payload: bytes) -> bool:
         self._context.may_send()
         failures = self._failures
-        name, site = one.name, self._context.site
-        post = PayloadPost(
-            hub=self._hub,
-            topic=topic_url(site, name, one.channel),
-            capability_list=site.url(capability_list_name(name)),
-            token=self._context.token,
-        )
-        answer = None if self._takes_no_payloads else await self._ask(post.head(), payload)
+        site, token = self._context.site, self._context.token
+        topic, capability_list = topic_url(site, one.name, one.channel), site.url(capability_list_name(one.name))
+        head = payload_head(self._hub, topic, capability_list, token)
+        answer = None if self._takes_no_payloads else await self._ask(head, payload)
         is_refused = isinstance(answer, HttpAnswer) and is_not_understood(answer.status)
         self._takes_payloads |= isinstance(answer, HttpAnswer) and answer.ok
         if answer is None or (is_refused and not self._takes_payloads):
-            pinged = await self._ask(*ping(post.topic, post.token))
+            pinged = await self._ask(*ping(topic, token))
             self._takes_no_payloads = isinstance(pinged, HttpAnswer) and pinged.ok
             answer = pinged if answer is None or self._takes_no_payloads else answer
         if isinstance(answer, HttpFailure):
