@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final
 
 from headwater.address_levels import Level, level_of
@@ -91,8 +90,8 @@ class CallbackApplication:
         return responses.text(judged.status, "received" if judged.status == 202 else judged.fault or "", _HEAD)
 
 
-def _client_maker(tasks: Sequence[SyncTask], addresses: HubAddresses) -> Callable[[], HttpClient]:
-    """Makes the client that asks hubs and topics as the options of these copies say.
+def _client(tasks: Sequence[SyncTask], addresses: HubAddresses) -> HttpClient:
+    """The client that asks hubs and topics as the options of these copies say.
 
     Raises UsageFault, also for a proxy that cannot be used.
     """
@@ -105,8 +104,7 @@ def _client_maker(tasks: Sequence[SyncTask], addresses: HubAddresses) -> Callabl
     for scheme in ("http", "https"):
         proxy(scheme, "hub.invalid")  # one that cannot be used is told at the start, not at each request
     check_authorities(options.ca)
-    return partial(
-        HttpClient,
+    return HttpClient(
         addresses.objection,
         authorities=options.ca,
         user_agent=USER_AGENT,
@@ -179,7 +177,7 @@ class CallbackListener:
         self._callbacks = callbacks
         named = [bare_host(host) for task in tasks for host in task.options.allow_hosts]
         self._addresses = HubAddresses([task.url for task in tasks], named)
-        self._client = _client_maker(tasks, self._addresses)
+        self._client = _client(tasks, self._addresses)
         self._on_fault = on_fault
         self._server: UvicornServer | None = None
         self._subscriber: Subscriber | None = None
@@ -216,8 +214,7 @@ class CallbackListener:
 
     async def _serve(self, on_ready: Callable[[], None]) -> None:
         await asyncio.to_thread(self._addresses.look)
-        client = self._client()
-        self._subscriber = Subscriber(client, self._callbacks)
+        self._subscriber = Subscriber(self._client, self._callbacks)
         app = CallbackApplication(self._subscriber, self._on_fault)
         self._server = make_server(app, _LIMITS, on_ready)
         work = asyncio.ensure_future(self._subscriber.run())
@@ -229,4 +226,4 @@ class CallbackListener:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-            client.close()
+            self._client.close()
