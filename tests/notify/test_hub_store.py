@@ -322,9 +322,9 @@ def test_a_lease_ends_at_its_last_second_and_only_its_own_subscription_ws_h_09(s
     settled(store, "b", at=1.0)
     end = first_lease_end(store)
     with store.database.write() as tx:
-        assert store.end_leases(tx, end - 0.5) == []
-        ended = store.end_leases(tx, end)
-        assert store.end_leases(tx, end) == []
+        assert store.tidy(tx, end - 0.5) == []
+        ended = store.tidy(tx, end)
+        assert store.tidy(tx, end) == []
     assert len(ended) == 1
     assert first_lease_end(store) == end + 1.0
     added = told(store, "b", b"1", end)

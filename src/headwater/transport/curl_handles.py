@@ -38,9 +38,6 @@ NOT_TAKEN: int = pycurl.E_WRITE_ERROR
 CurlError: type[Exception] = pycurl.error
 """What libcurl raises when an option or a request cannot be as asked."""
 
-PLAIN_HEADERS = [b"Accept-Encoding: identity"]
-
-_SMALL_ESCAPE = re.compile(r"%(?:[a-f]|.[a-f])")
 _WAITED = re.compile(r" after \d+ (?:ms|milliseconds)")  # differs each time, and one cause is told once
 _USERINFO = re.compile(r"[^\s'\"/@]*@")  # of a proxy of the environment
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
@@ -90,12 +87,9 @@ class EasyHandle:
         "barred",
         "certified",
         "curl",
-        "exact",
         "guard",
         "job",
-        "method",
         "patience",
-        "plain",
         "reception",
         "slowest",
         "throttle",
@@ -120,9 +114,6 @@ class EasyHandle:
         """A handle of libcurl, of which nothing is set that belongs to one request."""
         reception = self.reception
         self.certified = False
-        self.method = "GET"
-        self.plain = True
-        self.exact = False
         self.slowest = SLOWEST_OCTETS_PER_SECOND
         self.curl: Any = pycurl.Curl()
         self.curl.handle = self
@@ -159,12 +150,11 @@ class EasyHandle:
     def aim(self, uri: str, *, proxied: bool) -> None:
         """Say what is asked for, in the octets of `uri`.
 
-        Small hexadecimal digits are sent as they are, which libcurl would capitalise; a proxy takes only whole URIs.
+        Small hexadecimal digits are sent so, which libcurl would capitalise; a proxy takes only whole URIs.
         """
         self.barred = None
         self.curl.setopt(pycurl.URL, uri)
-        if (self.exact or ("%" in uri and _SMALL_ESCAPE.search(uri))) and not proxied:
-            self.exact = True  # for good: pycurl cannot unset the option, so the handle says its target from now on
+        if not proxied:
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
 
     def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
@@ -181,16 +171,13 @@ class EasyHandle:
 
     def expect(self, octets_per_second: int) -> None:
         """Give an answer up that comes more slowly than that for the time of a stall."""
-        if octets_per_second != self.slowest:
-            self.slowest = octets_per_second
-            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
+        self.slowest = octets_per_second
+        self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
 
     def use_method(self, method: str, body: bytes | None = None) -> None:
         """HEAD, GET, or POST with a body. Raises ValueError for any other, and for a body that does not fit it."""
         if (body is not None) != (method == "POST"):
             raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
-        if method == self.method and body is None:
-            return
         if body is not None:
             self.curl.setopt(pycurl.POSTFIELDS, body)  # and makes it a POST
         elif method == "HEAD":
@@ -199,11 +186,9 @@ class EasyHandle:
             self.curl.setopt(pycurl.HTTPGET, 1)
         else:
             raise ValueError(f"method {method}")
-        self.method = method
 
     def send_headers(self, lines: list[bytes]) -> None:
         """The header lines of this request, beside those that libcurl makes."""
-        self.plain = lines == PLAIN_HEADERS
         self.curl.setopt(pycurl.HTTPHEADER, lines)
 
     def trust(self, authorities: CaBundle) -> None:
@@ -268,9 +253,7 @@ def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
     yield pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1
     yield pycurl.HTTP_CONTENT_DECODING, 0
     yield pycurl.USERAGENT, options.user_agent
-    yield pycurl.HTTPHEADER, PLAIN_HEADERS
     yield pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)
-    yield pycurl.LOW_SPEED_LIMIT, SLOWEST_OCTETS_PER_SECOND
     yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
     yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
     excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""

@@ -31,7 +31,6 @@ from headwater.transport.access import (
 from headwater.transport.curl_handles import (
     NOT_TAKEN,
     PAUSE,
-    PLAIN_HEADERS,
     SLOWEST_DOCUMENT,
     SLOWEST_OCTETS_PER_SECOND,
     CurlError,
@@ -58,12 +57,11 @@ class StreamBroken(SourceFault):
 class StreamReceiver(ResponseReceiver):
     """Hands a 2xx body on chunk by chunk, and asks libcurl to pause while its reader is behind."""
 
-    def __init__(self, pause: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.ready: deque[bytes] = deque()
         self.waiting_octets = 0
         self.paused = False
-        self._pause = pause
 
     def body(self, chunk: bytes) -> int | None:
         if not self.delivering:
@@ -76,7 +74,7 @@ class StreamReceiver(ResponseReceiver):
             self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
         if self.waiting_octets >= PAUSE_OCTETS:
             self.paused = True
-            return self._pause
+            return PAUSE
         self.octets += len(chunk)
         if not self.goes_on():
             return 0
@@ -151,11 +149,6 @@ class RequestHeaders:
         self._credentials = credentials
         self._trusted = site_of(credentials.origin) if credentials else None
 
-    def are_plain(self, job: ScheduledFetch) -> bool:
-        """Whether a request needs no other lines than all do."""
-        plain = not job.fetch.headers and job.fetch.body is None
-        return plain and job.site != self._trusted and job.part is None
-
     def lines(self, job: ScheduledFetch) -> list[bytes]:
         """The lines. A header of the fetch that is a secret does not follow a redirect to another origin either.
 
@@ -169,7 +162,7 @@ class RequestHeaders:
             raise ValueError("a header that cannot be sent")
         lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
         if "accept-encoding" not in names:
-            lines.extend(PLAIN_HEADERS)
+            lines.append(b"Accept-Encoding: identity")
         if job.fetch.body is not None:
             lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
         own = self.credentials_for(job)
@@ -302,7 +295,7 @@ class Transport:
         """
         if fetch.into is not None:
             raise UsageFault("a stream is not written to a file", where=fetch.uri)
-        reception = StreamReceiver(PAUSE)
+        reception = StreamReceiver()
         job = ScheduledFetch(fetch, FetchBatch(), apart=True)
         handle = self._streams[job] = EasyHandle(reception, self.options, self.guard, self._throttle)
         try:
@@ -419,8 +412,7 @@ class Transport:
                 handle.identify(self._headers.credentials_for(job), self.options)
             handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
             handle.use_method(job.fetch.method, job.fetch.body)
-            if not handle.plain or not self._headers.are_plain(job):
-                handle.send_headers(self._headers.lines(job))
+            handle.send_headers(self._headers.lines(job))
             if job.site.startswith("https:"):
                 self._authorities = self._authorities or ca_bundle()
                 handle.trust(self._authorities)

@@ -477,21 +477,17 @@ class HubStore:
         )
         return [_due(row) for row in (*behind, *renewed)]
 
-    def end_leases(self, tx: Transaction, now: float) -> list[int]:
-        """End leases that are over (WS-H-09); the ids of their subscriptions."""
-        return [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
-
     def bound_leases(self, tx: Transaction, now: float) -> None:
         """End no lease later than the longest there may be: the clock may have been set back since (WS-H-09)."""
         longest = now + max(self._limits.most_lease, MOST_LEASE)
         tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
 
     def tidy(self, tx: Transaction, now: float) -> list[int]:
-        """End leases that are over, and drop messages that nobody waits for, that are too old or too many.
+        """End leases that are over (WS-H-09), and drop messages that nobody waits for, that are too old or too many.
 
         Topics of which nothing is left go, too. Gives the ids of the subscriptions that have ended.
         """
-        ended = self.end_leases(tx, now)
+        ended = [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
         waited: dict[int, int] = dict(
             tx.fetch("SELECT topic_id, min(position) FROM subscriptions WHERE due_at IS NOT NULL GROUP BY topic_id")
