@@ -89,7 +89,6 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[HttpAnswer | HttpFailure | None] | None = None
         self._bounds = AnswerBounds(seconds=0)
-        self._heard = False
         self._came = 0
         self._clear()
         self.used_at = 0.0
@@ -106,7 +105,6 @@ class HttpConnection(asyncio.Protocol):
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
         assert self._transport is not None
         self._clear()
-        self._heard = False
         self._came = 0
         self._bounds = bounds
         self._answer = asyncio.get_running_loop().create_future()
@@ -138,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
         """It has ended; so has an answer whose length is that of the connection."""
         self.is_usable = False
         self._opened.discard(self)
-        if not self._heard:
+        if not self._came:
             self._end(None)
         elif self._has_head and exc is None and self._ends_by_closing():
             self._end(self._whole())
@@ -150,7 +148,6 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is None:  # nobody has asked
             self.abort()
             return
-        self._heard = True
         self._came += len(data)
         try:
             self._parser.feed_data(data)
@@ -368,9 +365,6 @@ _ADDRESSES: Final = 3
 _LARGE_OCTETS: Final = 64 << 10
 """A body from here on is not put into one message with the head: a copy for each of many requests takes memory."""
 
-Place = tuple[str, str, int]
-"""Scheme, host and port."""
-
 
 class NameAsker(msgspec.Struct, frozen=True):
     """At whose word names are looked up: each `kind` has threads of its own, each `share` of them some at most."""
@@ -408,7 +402,7 @@ class HttpClient:
         self._proxy_for = proxy_for
         self._credentials = credentials or {}
         self._tls: dict[uris.Origin | None, ssl.SSLContext] = {}
-        self._idle: dict[Place, list[HttpConnection]] = {}
+        self._idle: dict[uris.Origin, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
         self._lookups = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_LOOKUPS, "names"))
         self._shares: WeakValueDictionary[NameAsker, asyncio.Semaphore] = WeakValueDictionary()
@@ -427,7 +421,6 @@ class HttpClient:
         origin = uris.origin(url)
         if origin.port is None:
             return HttpFailure("no port is known for it", is_final=True)
-        place = origin.scheme, origin.host, origin.port
         if (own := self._credentials.get(origin)) is not None:
             head = b"".join(line + b"\r\n" for line in own.lines(set())) + head
         proxy = self._proxy_for(origin.scheme, origin.host) if origin.scheme == "http" else None
@@ -435,17 +428,17 @@ class HttpClient:
         try:
             async with asyncio.timeout(bounds.seconds):
                 while True:
-                    connection = self._idle_connection(place)
+                    connection = self._idle_connection(origin)
                     is_new = connection is None
                     if connection is None:
-                        made = await self._connect(place, asker)
+                        made = await self._connect(origin, asker)
                         if isinstance(made, HttpFailure):
                             return made
                         connection = made
                     try:
                         answer = await connection.ask(message, bounds)
                     finally:
-                        self._done_with(connection, place)
+                        self._done_with(connection, origin)
                     if answer is not None:
                         return answer
                     if is_new:
@@ -483,39 +476,39 @@ class HttpClient:
 
     def drop_idle(self, now: float) -> None:
         """Close what was not used for a while, and forget names."""
-        for place, held in list(self._idle.items()):
+        for origin, held in list(self._idle.items()):
             kept = [one for one in held if now - one.used_at < _IDLE_SECONDS and one.is_usable]
             for one in held:
                 if one not in kept:
                     one.abort()
             if kept:
-                self._idle[place] = kept
+                self._idle[origin] = kept
             else:
-                del self._idle[place]
+                del self._idle[origin]
         self._names = {name: found for name, found in self._names.items() if found[0] > now}
 
-    def _idle_connection(self, place: Place) -> HttpConnection | None:
-        held = self._idle.get(place)
+    def _idle_connection(self, origin: uris.Origin) -> HttpConnection | None:
+        held = self._idle.get(origin)
         while held:
             connection = held.pop()
             if connection.is_usable:
                 return connection
         return None
 
-    def _done_with(self, connection: HttpConnection, place: Place) -> None:
+    def _done_with(self, connection: HttpConnection, origin: uris.Origin) -> None:
         if not connection.is_usable:
             connection.abort()
             return
         connection.used_at = time.monotonic()
-        held = self._idle.setdefault(place, [])
+        held = self._idle.setdefault(origin, [])
         if len(held) < _IDLE_OF_ORIGIN:
             held.append(connection)
         else:
             connection.abort()
 
-    async def _connect(self, place: Place, asker: NameAsker) -> HttpConnection | HttpFailure:
-        """A new connection with a place, by the proxy for it if there is one: that judges addresses itself."""
-        scheme, host, port = place
+    async def _connect(self, origin: uris.Origin, asker: NameAsker) -> HttpConnection | HttpFailure:
+        """A new connection with an origin, by the proxy for it if there is one: that judges addresses itself."""
+        scheme, host, port = origin.scheme, origin.host, origin.port or 0
         proxy = self._proxy_for(scheme, host)
         if proxy is None:
             addresses, failing = await self._addresses(host, asker), "it cannot be connected to"
@@ -530,7 +523,7 @@ class HttpClient:
             return objection
         addresses = addresses[:_ADDRESSES]
         try:
-            tls = self._context(place) if scheme == "https" else None
+            tls = self._context(origin) if scheme == "https" else None
             if proxy is not None and tls is not None:
                 return await _open_tunnel(proxy, addresses, (host, port), tls, self._open)
             at = port if proxy is None else proxy.port
@@ -568,9 +561,8 @@ class HttpClient:
             self._names.clear()
         self._names[host] = time.monotonic() + _NAME_SECONDS, looking.result()
 
-    def _context(self, place: Place) -> ssl.SSLContext:
-        """TLS for a place; a client certificate is in the context of its origin alone."""
-        origin = uris.Origin(*place)
+    def _context(self, origin: uris.Origin) -> ssl.SSLContext:
+        """TLS for an origin; a client certificate is in the context of its origin alone."""
         own = self._credentials.get(origin)
         key = origin if own is not None and own.certificate is not None else None
         if key not in self._tls:
