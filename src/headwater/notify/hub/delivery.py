@@ -162,8 +162,8 @@ class Deliveries(HubDriver[DueSubscription]):
                 answer = await self._send(one, message)
             finally:
                 self._gives_room(one.topic_id, message)
-            if (fault := delivery_fault(answer)) is not None:
-                self._failed(one, fault, is_gone=isinstance(answer, HttpAnswer) and answer.status == _GONE)
+            if delivery_fault(answer) is not None:
+                self._failed(one, answer)
                 return None
             self.counts.received += 1
             one.position, one.failures = message.seq, 0
@@ -198,15 +198,15 @@ class Deliveries(HubDriver[DueSubscription]):
         else:
             self._room.give_back(str(topic_id), len(message.body))
 
-    def _failed(self, one: DueSubscription, fault: str, *, is_gone: bool) -> None:
-        if is_gone:
+    def _failed(self, one: DueSubscription, answer: HttpAnswer | HttpFailure) -> None:
+        if isinstance(answer, HttpAnswer) and answer.status == _GONE:
             self.counts.gone += 1
             self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at))
             return
         self.counts.failed += 1
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
-        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
+        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, delivery_fault(answer)))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
