@@ -95,7 +95,8 @@ def _whole_run(base: Path, quads: int, lines: int) -> Row:
     kept = KeptStates(base)
     began = time.perf_counter()
     state = KeptState("", f"{1:064x}", quads)
-    told = bring_up(EmbeddedFollower(base / "store"), kept, state, _position(1, quads), name="store", anew=False)
+    store = EmbeddedFollower(base / "store")
+    told = bring_up(store, store.state(), kept, state, _position(1, quads), name="store")
     seconds = time.perf_counter() - began
     assert (told.done, told.removed + told.added) == ("patched", lines)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

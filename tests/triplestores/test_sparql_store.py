@@ -66,7 +66,7 @@ def closed_endpoints() -> Iterator[None]:
 def store_of(server: SparqlServer, dataset: str = DATASET) -> SparqlStore:
     address = EndpointAddress(update=server.update_url, query=server.query_url)
     ENDPOINTS.append(SparqlEndpoint(address, sleep=lambda _: None))
-    return SparqlStore(ENDPOINTS[-1], dataset, dataset, server.update_url)
+    return SparqlStore(ENDPOINTS[-1], dataset, server.update_url)
 
 
 def held(store: SparqlStore) -> set[bytes]:

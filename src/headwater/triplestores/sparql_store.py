@@ -161,10 +161,15 @@ MOST_GRAPHS: Final = 1_000_000
 class SparqlStore:
     """A dataset behind an endpoint. Raises StoreFault where the endpoint does not do what it is asked."""
 
-    def __init__(self, endpoint: SparqlEndpoint, dataset: str, graph: str, where: str) -> None:
+    most_changes = 1 << 62
+    """More changes than these are loaded as a whole."""
+
+    def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
+        """The graph of its default graph is called as the dataset."""
+        self._connection = endpoint
         self._endpoint = IriKeepingEndpoint(endpoint, where)
         self._subject = subject_of(dataset)
-        self._default = f"<{iri_text(graph)}>"
+        self._default = f"<{iri_text(dataset)}>"
         self._where = where
         self._parts = count()
 
@@ -214,6 +219,14 @@ class SparqlStore:
                 known |= wanted
             self._send_or_halve("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
         self._conclude(position)
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._connection.close()
+
+    def leave(self, former: str) -> None:
+        """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
+        SparqlStore(self._connection, former, self._where).remove()
 
     def remove(self) -> None:
         """Drop the graphs of the dataset, and what is noted of it; broken off, it is to be done again."""

@@ -72,8 +72,8 @@ _STEPS: Final = {
     "stores: compare": FOLLOWING["the differences were made"],
     "embedded store: load": "headwater.sync.datasets.stores:EmbeddedFollower.load",
     "embedded store: patch": "headwater.sync.datasets.stores:EmbeddedFollower.apply",
-    "endpoint: load": "headwater.sync.datasets.stores:SparqlFollower.load",
-    "endpoint: patch": "headwater.sync.datasets.stores:SparqlFollower.apply",
+    "endpoint: load": "headwater.triplestores.sparql_store:SparqlStore.load",
+    "endpoint: patch": "headwater.triplestores.sparql_store:SparqlStore.apply",
 }
 
 

@@ -163,7 +163,7 @@ def test_the_positions_of_an_endpoint_that_a_sync_keeps_are_none_of_the_dataset(
     """What `sync --sparql` notes there says something of the store, and changes when nothing else does."""
     with sparql_server() as server:
         with closing(SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url))) as address:
-            store = SparqlStore(address, *["u:d"] * 3)
+            store = SparqlStore(address, "u:d", "u:d")
             store.load(put(tmp_path / "d.nq", triples(1)), StorePosition("u:d", "a" * 64, 1))
         with dataset_server(tmp_path / "state", [endpoint(server)]) as running:
             shows(running, triples(1).replace(" .", " <u:d> ."))

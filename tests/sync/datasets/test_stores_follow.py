@@ -615,7 +615,7 @@ def said_and_held(kind: str, folder: Path, server: SparqlServer, dataset: str) -
         store.close()
         return None if position is None else position.sha256, in_store(folder)
     with closing(SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url))) as endpoint:
-        followed = SparqlStore(endpoint, dataset, dataset, server.update_url)
+        followed = SparqlStore(endpoint, dataset, server.update_url)
         state, target = followed.state(), io.BytesIO()
         followed.write_statements(target)
     said = state.position.sha256 if state.position is not None and state.under_way is None else None

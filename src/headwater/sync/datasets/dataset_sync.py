@@ -24,7 +24,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state.set_rows import SetRow
 from headwater.triplestores.embedded_store import forms_still_there, write_normalised
-from headwater.triplestores.positions import StorePosition, iri_text
+from headwater.triplestores.positions import StorePosition, StoreState, iri_text
 
 _RARELY: Final = 100
 """Where nothing has changed, a count that took more than a second is made again after so many times as long."""
@@ -57,10 +57,9 @@ def _canonical(source: Path, target: Path) -> DatasetSummary:
     return write_canonical(inputs, target, scratch=target.parent, options=LABELS_KEPT, durable=False)
 
 
-def is_altered(store: FollowingStore, kept: KeptStates, wanted: KeptState, *, proved: bool) -> bool:
+def is_altered(store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState, *, proved: bool) -> bool:
     """Whether a store does not hold what it was left with: seen by the number of its statements, or, where that is
     another or what is there is to be `proved`, by all of them. One that is on its way, or that no run knows, is not."""
-    state = store.state()
     held, counted = state.position, kept.counted
     if held is None or state.under_way is not None or held.sha256 not in kept:
         return False
@@ -86,13 +85,12 @@ def _count(store: FollowingStore, sha256: str) -> CountedState:
 
 
 def bring_up(
-    store: FollowingStore, kept: KeptStates, wanted: KeptState, place: StorePosition, *, name: str, anew: bool
+    store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState, place: StorePosition, *, name: str
 ) -> StoreReport:
-    """Bring a store to a state that is kept, or load it `anew`. `place` is the position that it gets."""
+    """Bring a store from its state to one that is kept. `place` is the position that it gets."""
     report = StoreReport(store=name)
-    state = store.state()
     held = state.position
-    if anew or (held is not None and held.dataset != iri_text(place.dataset)):
+    if held is not None and held.dataset != iri_text(place.dataset):
         held = None
     way = _way(state.under_way, held, wanted.sha256, kept)
     if state.under_way is not None and not way:
@@ -115,6 +113,13 @@ def bring_up(
     if report.done != "unchanged":
         kept.remember(_count(store, wanted.sha256))
     return report
+
+
+def _refuse_others(held: StorePosition | None, dataset: RdfFile, kept: KeptStates, name: str) -> None:
+    """Raise StoreFault where a store holds another dataset, but for one of this copy, whose URI has changed with the
+    address of its source."""
+    if held is not None and held.dataset != iri_text(dataset.uri) and not kept.is_of_this_copy(dataset):
+        raise StoreFault(f"the store holds another dataset: {held.dataset[:200]}", code="HW-TRI-02", where=name)
 
 
 def _way(under_way: str | None, held: StorePosition | None, wanted: str, kept: KeptStates) -> list[str]:
@@ -196,7 +201,7 @@ class DatasetSync:
         self._run.listener(Progress(f"store of {self._row.name}", 0))
         kept = KeptStates(wanted.kept, self._copy())
         with closing(wanted.opened(dataset.uri)) as store:
-            store.refuse_others(dataset.uri, is_of_copy=kept.is_of_this_copy(dataset))
+            _refuse_others(store.state().position, dataset, kept, wanted.name)
             if (former := kept.former_uri(dataset)) is not None:
                 store.leave(former)
         state = kept.state_of(dataset, Path(self._run.destination))
@@ -205,11 +210,12 @@ class DatasetSync:
         place = StorePosition(dataset.uri, state.sha256, state.quads, at)
         options = self._run.options
         with closing(wanted.opened(dataset.uri)) as store:
-            anew = is_altered(store, kept, state, proved=options.repair or options.baseline)
-            if anew:
+            held = store.state()
+            if is_altered(store, held, kept, state, proved=options.repair or options.baseline):
+                held = StoreState(None)
                 what = "the store does not hold what the last run left there: the dataset is loaded anew"
                 self._run.documents.warn("DST-C10", what, wanted.name)
-            told.stores.append(bring_up(store, kept, state, place, name=wanted.name, anew=anew))
+            told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
 
     def _copy(self) -> str:
         """The identity of this copy."""

@@ -16,7 +16,7 @@ from headwater.errors import StoreFault
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
-from headwater.triplestores.positions import StorePosition, StoreState, iri_text
+from headwater.triplestores.positions import StorePosition, StoreState
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
 
@@ -35,25 +35,14 @@ class EmbeddedFollower:
         self.folder = folder
 
     def state(self) -> StoreState:
-        """The position; a transaction is never under way."""
+        """The position; a transaction is never under way. Raises StoreFault where no run has loaded what is there."""
         if not self.folder.is_dir():
             return StoreState(None)
-        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
-            return StoreState(store.position)
-
-    def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
-        """Raise StoreFault where something else is there: another dataset, but for one `is_of_copy`, whose URI has
-        changed with the address of its source; or what no run has loaded."""
-        if not self.folder.is_dir():
-            return
         with closing(EmbeddedStore(self.folder, read_only=True)) as store:
             position, is_empty = store.position, store.is_empty
         if position is None and not is_empty:
             raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=str(self.folder))
-        if position is not None and position.dataset != iri_text(dataset) and not is_of_copy:
-            raise StoreFault(
-                f"the store holds another dataset: {position.dataset[:200]}", code="HW-TRI-02", where=str(self.folder)
-            )
+        return StoreState(position)
 
     def leave(self, dataset: str) -> None:
         """Nothing: the store is loaded anew where its dataset has another URI."""
@@ -81,29 +70,7 @@ class EmbeddedFollower:
         """Nothing is open between two calls."""
 
 
-class SparqlFollower(SparqlStore):
-    """A dataset behind a SPARQL endpoint."""
-
-    most_changes = 1 << 62
-
-    def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
-        super().__init__(endpoint, dataset, dataset, where)
-        self._connection = endpoint
-        self._address = where
-
-    def refuse_others(self, dataset: str, *, is_of_copy: bool) -> None:
-        """Nothing: graphs that are taken are found when they are loaded."""
-
-    def leave(self, dataset: str) -> None:
-        """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
-        SparqlStore(self._connection, dataset, dataset, self._address).remove()
-
-    def close(self) -> None:
-        """Give up the connections."""
-        self._connection.close()
-
-
-FollowingStore = EmbeddedFollower | SparqlFollower
+FollowingStore = EmbeddedFollower | SparqlStore
 """A store that follows a dataset."""
 
 
@@ -127,8 +94,8 @@ def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[Wante
         key = hashlib.sha256(update.encode()).hexdigest()[:16]
         kept = root / FOLDER / "datasets" / set_name / key
 
-        def opened(dataset: str) -> SparqlFollower:
-            return SparqlFollower(SparqlEndpoint(endpoint_address(options)), dataset, update)
+        def opened(dataset: str) -> SparqlStore:
+            return SparqlStore(SparqlEndpoint(endpoint_address(options)), dataset, update)
 
         stores.append(WantedStore(update, kept, opened))
     return stores
