@@ -43,15 +43,21 @@ class DestinationFolder:
         Raises DestinationLocked where the lock is held for long, UsageFault where something else stands in the way, and
         DestinationUnusable.
         """
-        try:
+        with self._faults():
             self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
             make_folders(self.root)
             _plain_folder(self.folder)
-            self._lock = waited_for(lock_exclusive, self._lock_file, WAIT_SECONDS)
+            self.take(WAIT_SECONDS)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 if not leftover.startswith(PARTIAL_PREFIX):
                     _remove(self.temp / leftover)
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What goes wrong with the folder, as errors that tell what to do."""
+        try:
+            yield
         except LockHeld as cause:
             raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
         except OSError as cause:
@@ -64,15 +70,10 @@ class DestinationFolder:
                 f"the destination cannot be used: {cause.strerror or cause}", where=where
             ) from cause
 
-    def take(self) -> None:
+    def take(self, wait_seconds: float = 0.0) -> None:
         """Take the lock of a folder that was prepared, and released since. Raises DestinationLocked."""
-        try:
-            self._lock = lock_exclusive(self._lock_file)
-        except LockHeld as cause:
-            raise DestinationLocked("another run works on this folder", where=str(self.root)) from cause
-        except OSError as cause:
-            what = f"the destination cannot be used: {cause.strerror or cause}"
-            raise DestinationUnusable(what, where=str(self.root)) from cause
+        with self._faults():
+            self._lock = waited_for(lock_exclusive, self._lock_file, wait_seconds)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -188,17 +189,12 @@ def writable_state(home: DestinationFolder) -> Iterator[Database]:
     Raises UsageFault, and DestinationLocked while a run is at work, and stays so.
     """
     _is_copy(home)
-    try:
-        descriptor = waited_for(lock_exclusive, home.folder / "lock", WAIT_SECONDS)
-    except LockHeld as cause:
-        raise DestinationLocked("another run works on this folder", where=str(home.root)) from cause
-    except OSError as cause:
-        raise DestinationUnusable(f"cannot be changed: {cause.strerror}", where=str(home.folder)) from cause
+    home.take(WAIT_SECONDS)
     try:
         with home.open() as database:
             yield database
     finally:
-        os.close(descriptor)
+        home.release()
 
 
 @contextlib.contextmanager

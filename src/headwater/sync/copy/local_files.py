@@ -27,31 +27,21 @@ def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
         os.close(descriptor)
 
 
-class LocalFiles:
-    """Reads local files to compare them with the state; without a folder, none of them is there."""
-
-    def __init__(self, tree: FileTree | None) -> None:
-        self._tree = tree
-
-    def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
-        """Whether a held file still has the size and time that it was given."""
-        found = self._tree.stat(path) if self._tree is not None else None
-        return found is not None and found.st_size == size and found.st_mtime_ns == mtime_ns
-
-    def stamp(self, t: Transaction, key: int, path: bytes, lastmod: int) -> None:
-        """Give a held file the time that is listed, and its row what the file system makes of that."""
-        wanted = mtime_ns(lastmod)
-        if wanted is not None and self._tree is not None:
-            self._tree.touch(path, wanted)
-            if (found := self._tree.stat(path)) is not None:
-                t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (found.st_mtime_ns, key))
-
-    def digest_of(self, path: bytes, algorithm: str) -> str | None:
-        """A digest of a held file, computed now; None where it cannot be read."""
-        return None if self._tree is None else digest_of_path(self._tree, path, algorithm)
+def is_intact(tree: FileTree | None, path: bytes, size: int, mtime_ns: int) -> bool:
+    """Whether a held file still has the size and time that it was given; without a folder none has."""
+    found = tree.stat(path) if tree is not None else None
+    return found is not None and found.st_size == size and found.st_mtime_ns == mtime_ns
 
 
-def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) -> None:
+def stamp(tree: FileTree, t: Transaction, key: int, path: bytes, lastmod: int) -> None:
+    """Give a held file the time that is listed, and its row what the file system makes of that."""
+    if (wanted := mtime_ns(lastmod)) is not None:
+        tree.touch(path, wanted)
+        if (found := tree.stat(path)) is not None:
+            t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (found.st_mtime_ns, key))
+
+
+def find_damage(database: Database, tree: FileTree | None, set_id: int, now: int) -> None:
     """Hash every held file of a set, and remember what is missing or different, so that it is fetched again; one that
     is right gets the time that is listed.
 
@@ -72,10 +62,10 @@ def find_damage(database: Database, files: LocalFiles, set_id: int, now: int) ->
             last = rows[-1][0]
             for key, uri, path, digest, lastmod, mtime in rows:
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
-                if not wanted or files.digest_of(path, algorithm) != wanted:
+                if not wanted or digest_of_path(tree, path, algorithm) != wanted:
                     record_damage(t, set_id, key, uri, now)
-                elif mtime_ns(lastmod) not in (None, mtime):
-                    files.stamp(t, key, path, lastmod)
+                elif tree is not None and mtime_ns(lastmod) not in (None, mtime):
+                    stamp(tree, t, key, path, lastmod)
 
 
 def fold_held(t: Transaction, *, without_deletions: bool) -> None:
@@ -95,9 +85,9 @@ def held_otherwise(t: Transaction, path: bytes) -> tuple[str, bytes] | None:
     return None if found is None else (found[0], found[1])
 
 
-def digest_of_path(tree: FileTree, path: bytes, algorithm: str) -> str | None:
-    """The hex digest of a held file; None when there is none to be read."""
-    return digest_of_file(lambda: tree.open(path), algorithm)
+def digest_of_path(tree: FileTree | None, path: bytes, algorithm: str) -> str | None:
+    """The hex digest of a held file; None when there is none to be read, as without a folder."""
+    return None if tree is None else digest_of_file(lambda: tree.open(path), algorithm)
 
 
 def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:

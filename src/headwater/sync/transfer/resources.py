@@ -20,7 +20,7 @@ from headwater.sync.alternates import accept_header
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import PathOccupied, printable_path
-from headwater.sync.copy.local_files import LocalFiles
+from headwater.sync.copy.local_files import is_intact
 from headwater.sync.faults import DestinationUnusable
 from headwater.sync.filters import origin_of
 from headwater.sync.lists.entries import canonical_hash_of, links_of
@@ -439,7 +439,7 @@ class ResourceTransfer:
             row = t.one("SELECT path, digest, size, mtime_ns FROM resources WHERE id = ?", (work.held,))
         if row is None or row[:2] != (work.path, digest):
             return False
-        return LocalFiles(self._tree).intact(work.path, *row[2:])
+        return is_intact(self._tree, work.path, *row[2:])
 
     # what did not come
 

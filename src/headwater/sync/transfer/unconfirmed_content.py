@@ -16,7 +16,7 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.storage.sqlite.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.local_files import LocalFiles, digest_of_file
+from headwater.sync.copy.local_files import digest_of_file, is_intact
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
@@ -95,7 +95,7 @@ class UnconfirmedContent:
             return False
         with self._database.read() as t:
             row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
-        return row is not None and LocalFiles(self._tree).intact(*row)
+        return row is not None and is_intact(self._tree, *row)
 
     def plan_again(self, t: Transaction, set_id: int, counts: PlanCounts) -> None:
         """Plan what is kept for another transfer, past all caches, unless a list has settled it as deleted."""

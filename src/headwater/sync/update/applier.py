@@ -18,7 +18,7 @@ from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
-from headwater.sync.copy.local_files import LocalFiles, fold_held, held_otherwise
+from headwater.sync.copy.local_files import fold_held, held_otherwise, stamp
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
@@ -155,7 +155,6 @@ class Applier:
     def __init__(self, context: SetContext) -> None:
         self._set = context
         self._run = context.run
-        self._files = LocalFiles(context.run.tree)
         self._held_before = 0
         self._deleted_before = 0
         self._begun = False
@@ -195,7 +194,7 @@ class Applier:
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             counts = PlanCounts()
             objection = self._set.scope.objection if context.options.patches != "off" else None
-            step(t, Difference(self._set.row, paths, counts, self._files, objection))
+            step(t, Difference(self._set.row, paths, counts, context.tree, objection))
             if retry_queue and self._has_left(t):
                 left = RetryQueue(self._set.row, paths, counts)
                 left.failures(t, now, patient=context.options.patient)
@@ -212,7 +211,7 @@ class Applier:
             self._show_plan(counts, deletions, allowed=allowed)
             return
         assert context.tree is not None
-        self._stamp()
+        self._stamp(context.tree)
         if early:
             self._delete(context.tree, counts)
             with context.database.write() as t:
@@ -231,7 +230,7 @@ class Applier:
         finally:
             self._add(counts)
 
-    def _stamp(self) -> None:
+    def _stamp(self, tree: FileTree) -> None:
         """Give files whose content is what is listed the time that is listed, some hundred at a time."""
         last = 0
         query = (
@@ -242,7 +241,7 @@ class Applier:
             with self._run.database.write() as t:
                 rows = t.fetch(query, (last, _BATCH))
                 for key, path, lastmod in rows:
-                    self._files.stamp(t, key, path, lastmod)
+                    stamp(tree, t, key, path, lastmod)
             if not rows:
                 return
             last = rows[-1][0]

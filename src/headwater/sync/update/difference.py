@@ -6,13 +6,15 @@ The rules for single resources are in `verification`. What is to be transferred 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from headwater.patches.registry import LARGEST, format_of_patch, is_of_dataset
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.storage.sqlite.transaction import Transaction
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.local_files import digest_of_path, is_intact
 from headwater.sync.lists.entries import links_of
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
@@ -264,18 +266,6 @@ class _Confirmations:
             one.flush()
 
 
-class HeldFiles(Protocol):
-    """The files that are held, as they lie there."""
-
-    def intact(self, path: bytes, size: int, mtime_ns: int) -> bool:
-        """Whether a held file still has the size and time that it was given."""
-        ...
-
-    def digest_of(self, path: bytes, algorithm: str) -> str | None:
-        """A digest of a held file, computed now; None where it cannot be read."""
-        ...
-
-
 class Difference:
     """Fills `work` and `deletions` for one set from a staging table, and counts."""
 
@@ -284,15 +274,15 @@ class Difference:
         row: SetRow,
         paths: PathConflicts,
         counts: PlanCounts,
-        files: HeldFiles,
+        tree: FileTree | None,
         objection: Objection | None = None,
     ) -> None:
-        """`objection`: why a patch at a URI is not asked for; None: none is asked for."""
+        """`tree`: the folder of the copy, if there is one; `objection`: why a patch is not asked for, None: none is."""
         self._objection = objection
         self._set = row
         self._paths = paths
         self.counts = counts
-        self._files = files
+        self._tree = tree
 
     # a baseline
 
@@ -369,7 +359,7 @@ class Difference:
             if at is not None and (row.changed_at or at) > at:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
-            present = self._files.intact(row.path, row.size, row.mtime_ns)
+            present = is_intact(self._tree, row.path, row.size, row.mtime_ns)
             same = self._state_of(row, at) if present else CopyState.NO
             if same is CopyState.YES:
                 self.counts.unchanged += 1
@@ -386,7 +376,7 @@ class Difference:
         """Whether a held copy is what is listed; where the list says what it said before, nothing is compared."""
         if row.hash is not None and row.hash == row.listed_hash and row.length == row.listed_length and not row.newer:
             return CopyState.YES
-        return compare_with_file(row.listed(at), row.local, row.path, self._files.digest_of)
+        return compare_with_file(row.listed(at), row.local, self._tree, row.path)
 
     def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
         """Mark for deletion what a complete snapshot no longer lists (DST-4.4), and forget such failures (DST-B2).
@@ -462,8 +452,8 @@ class Difference:
                 self.counts.created += 1
                 yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
                 continue
-            same = compare_with_file(row.listed(row.at), row.local, path, self._files.digest_of)
-            present = self._files.intact(path, row.size, row.mtime_ns)
+            same = compare_with_file(row.listed(row.at), row.local, self._tree, path)
+            present = is_intact(self._tree, path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
                 self.counts.unchanged += 1
                 confirmed.add(row, known, row.at, failed=row.tries is not None)
@@ -497,12 +487,10 @@ def _is_applied(row: _ChangedRow) -> bool:
     return is_past(row.at, row.changed_at) and not is_bound(row.changed_at)
 
 
-def compare_with_file(
-    listed: ListedResource, held: LocalCopy, path: bytes, digest_of: Callable[[bytes, str], str | None]
-) -> CopyState:
+def compare_with_file(listed: ListedResource, held: LocalCopy, tree: FileTree | None, path: bytes) -> CopyState:
     """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
     same = compare(listed, held)
     wanted = digests_of(listed.hash)
     if same is not CopyState.ASK or not wanted or any(d.algorithm in (held.digest or "") for d in wanted):
         return same
-    return CopyState.YES if digest_of(path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO
+    return CopyState.YES if digest_of_path(tree, path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO

@@ -12,7 +12,7 @@ from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE, lists_over_gap
-from headwater.sync.copy.local_files import LocalFiles, find_damage
+from headwater.sync.copy.local_files import find_damage
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
@@ -380,7 +380,7 @@ def report_of(context: SetContext, carry_out: Callable[[], None]) -> SetReport:
     run, offer = context.run, context.offer
     try:
         if run.options.repair:
-            find_damage(run.database, LocalFiles(run.tree), context.row.id, run.now())
+            find_damage(run.database, run.tree, context.row.id, run.now())
         if offer.baseline_document is None and offer.changes_document is None:
             raise SourceFault(
                 "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
