@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import msgspec
@@ -26,18 +26,6 @@ SHOWN = 20
 """Entries that people see without `--all`."""
 
 _TIMES = ("at", "completed", "from_", "until")
-
-
-class View(Protocol):
-    """One way to show a document."""
-
-    def entries(self, entries: list[Entry]) -> None:
-        """Take the next entries."""
-        ...
-
-    def end(self, fault: SourceFault | None) -> None:
-        """Say what is known at the end of the document, or at the fault that ended it."""
-        ...
 
 
 class JsonView:
@@ -152,6 +140,10 @@ class PeopleView:
         if self._lines:
             click.echo("\n".join(self._lines))
             self._lines = []
+
+
+View = JsonView | LinesView | PeopleView
+"""One way to show a document: `entries` takes the next ones, `end` says what is known at its end, or at a fault."""
 
 
 def encoded(entry: Entry) -> bytes:

@@ -22,7 +22,7 @@ from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
 from headwater.sync.packages.package_download import PackageDownload
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
-from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan, way_of
+from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import Offer, SetRow
@@ -65,7 +65,7 @@ class PackageTransfer:
             return []
         ways: dict[str, TransferWay] = {}
         for chosen in next(filter(None, map(self._plan.packages, DUMPS)), []):
-            way = ways.setdefault(way_of(chosen.kind), TransferWay(way=way_of(chosen.kind), why=chosen.why, taken=True))
+            way = ways.setdefault(chosen.way, TransferWay(way=chosen.way, why=chosen.why, taken=True))
             way.packages += 1
             way.octets += chosen.package.length or 0
         if not ways and (demand := self._plan.demand()) is not None:
@@ -108,7 +108,7 @@ class PackageTransfer:
     # packages of dumps
 
     def _by_dump(self, packages: list[ChosenPackage]) -> TransferWay:
-        way = TransferWay(way=way_of(packages[0].kind), why=packages[0].why, taken=True)
+        way = TransferWay(way=packages[0].way, why=packages[0].why, taken=True)
         self._place(way, self._blocks_of_dump(packages, way))
         return way
 
@@ -117,7 +117,7 @@ class PackageTransfer:
         for chosen in packages:
             failed = self._failed
             self._results.flush()
-            is_over = not self._plan.is_any_wanted() and not self._results.is_any_open
+            is_over = not self._plan.are_wanted() and not self._results.is_any_open
             if failed >= _MOST_FAILED or is_over:
                 return
             try:

@@ -10,8 +10,7 @@ from math import ceil
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.spec.kinds import RULES, Kind
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
@@ -26,7 +25,7 @@ from headwater.sync.packages.package_choice import (
     choose_demand,
     choose_packages,
 )
-from headwater.sync.packages.package_content import Warn
+from headwater.sync.packages.package_content import MANIFESTS, Warn
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
@@ -65,6 +64,11 @@ class ChosenPackage(msgspec.Struct, frozen=True):
     package: ListedPackage
     why: str
 
+    @property
+    def way(self) -> str:
+        """The way, as a report names it."""
+        return RULES[self.kind].title
+
 
 class TransferPlan:
     """Decides for the work of one set, as it now is; asked again after each way was gone."""
@@ -83,8 +87,8 @@ class TransferPlan:
         """Whether enough is wanted to look at packages, and there are any on offer."""
         if self.prefer is Prefer.LISTS:
             return False
-        dumps = any(self._preference(kind) is not Prefer.AUTO for kind in _NAMES)
-        if not self.are_wanted(1 if dumps else LEAST_RESOURCES):
+        dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
+        if not self.are_wanted(count=1 if dumps else LEAST_RESOURCES):
             return False
         if self._set.position is not None:
             self.offer = self._offer_of_now()
@@ -110,29 +114,26 @@ class TransferPlan:
     def wanted(self, also: str = "", *values: int) -> Demand:
         """What of the work packages may bring; `also`: a further condition on it."""
         with self._context.database.write() as t:
-            return _demand(t, _WANTED + also, values)
+            resources, octets = t.one(_WANTED + also, values) or (0, 0)
+        return Demand(resources, octets or 0)
 
-    def are_wanted(self, count: int, also: str = "") -> bool:
+    def are_wanted(self, also: str = "", *, count: int = 1) -> bool:
         """Whether there are so many of them, which is sooner known than how many there are."""
         with self._context.database.write() as t:
             return t.one(f"{_ANY_WANTED}{also} LIMIT 1 OFFSET ?", (count - 1,)) is not None
 
-    def is_any_wanted(self, also: str = "") -> bool:
-        """Whether there is any."""
-        return self.are_wanted(1, also)
-
     def packages(self, capability: str) -> list[ChosenPackage]:
         """The packages of the dump of this capability (one of `DUMPS`) that are worth their octets."""
         uri = self.offer.documents.get(capability)
-        if uri is None or not self.is_any_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
+        if uri is None or not self.are_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
             return []
         try:
             dump = read_dump(self._context.documents, uri, self._scope.objection)
         except SourceFault as fault:
             self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
             return []
-        if dump.kind is not _KINDS[capability]:
-            said = f"a dump is passed over: it is offered as another than it is, a {_NAMES[dump.kind]}"
+        if RULES[dump.kind].capability != capability:
+            said = f"a dump is passed over: it is offered as another than it is, a {RULES[dump.kind].title}"
             self._warn("DST-A7", said, uri)
             return []
         return self._of_change_dump(dump) if capability == CHANGE_DUMP else self._of_resource_dump(dump)
@@ -141,7 +142,7 @@ class TransferPlan:
         """All packages or none: what is wanted lies in all of them alike, as far as can be known before."""
         if not dump.packages:
             return []
-        choice = self._choice(dump.kind, dump.octets, self.wanted())
+        choice = choose_packages(dump.octets, self.wanted(), self._preference(dump.kind))
         if not choice.taken:
             self._note_missed(dump.kind, choice)
             return []
@@ -162,7 +163,7 @@ class TransferPlan:
                 wanted = self.wanted(" AND changed_at BETWEEN ? AND ?", low, high)
             if not wanted.resources:
                 continue
-            choice = self._choice(dump.kind, package.length, wanted)
+            choice = choose_packages(package.length, wanted, self._preference(dump.kind))
             if choice.taken:
                 chosen.append(ChosenPackage(dump.kind, package, choice.why))
             elif choice.compared:
@@ -174,21 +175,18 @@ class TransferPlan:
     def _note_missed(self, kind: Kind, choice: WayDecision) -> None:
         """Tell of what was not taken, where it was considered at all."""
         if choice.compared:
-            self.not_taken.append(TransferWay(way=_NAMES[kind], why=choice.why))
+            self.not_taken.append(TransferWay(way=RULES[kind].title, why=choice.why))
 
     def is_list(self, kind: Kind) -> bool:
         """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
         listed = self.offer.resource_list if kind is Kind.RESOURCE_DUMP else self.offer.change_list
-        return listed is None and _CAPABILITIES[kind] in self.offer.documents
-
-    def _choice(self, kind: Kind, octets: int | None, wanted: Demand) -> WayDecision:
-        return choose_packages(octets, wanted, self._preference(kind))
+        return listed is None and RULES[kind].capability in self.offer.documents
 
     def _preference(self, kind: Kind) -> Prefer:
         """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
         if self.prefer is not Prefer.LISTS and self.is_list(kind):
             also = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
-            return Prefer.ONLY_DUMPS if self.is_any_wanted(also) else self.prefer
+            return Prefer.ONLY_DUMPS if self.are_wanted(also) else self.prefer
         return self.prefer
 
     def demand(self) -> tuple[WayDecision, BatchBounds] | None:
@@ -215,18 +213,3 @@ class TransferPlan:
             deflate=options.bwlimit is not None or not is_near,
         )
         return choice, bounds
-
-
-_NAMES = {Kind.RESOURCE_DUMP: "Resource Dump", Kind.CHANGE_DUMP: "Change Dump"}
-_CAPABILITIES = {Kind.RESOURCE_DUMP: RESOURCE_DUMP, Kind.CHANGE_DUMP: CHANGE_DUMP}
-_KINDS = {capability: kind for kind, capability in _CAPABILITIES.items()}
-
-
-def way_of(kind: Kind) -> str:
-    """The way by packages of a dump, as a report names it."""
-    return _NAMES[kind]
-
-
-def _demand(t: Transaction, sql: str, values: tuple[int, ...]) -> Demand:
-    resources, octets = t.one(sql, values) or (0, 0)
-    return Demand(resources, octets or 0)
