@@ -30,9 +30,9 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_422,
-    "cli": 6_927,
-    "copies": 509,
+    "catalog": 5_421,
+    "cli": 6_918,
+    "copies": 508,
     "datasets": 517,
     "files": 1_203,
     "http": 5_742,
@@ -44,18 +44,18 @@ LINES = {
     "publish": 6_818,
     "rdf": 2_322,
     "simulate": 990,
-    "source": 5_168,
+    "source": 5_153,
     "spec": 4_021,
-    "storage": 2_318,
-    "sync": 21_190,
+    "storage": 2_308,
+    "sync": 21_172,
     "top": 1_040,
     "transport": 2_322,
     "triplestores": 1_180,
-    "versions": 1_279,
+    "versions": 1_278,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 419
+MOST_MODULES = 416
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -19,7 +19,7 @@ from headwater.catalog.interface import Event, Metadata
 from headwater.catalog.sqlite.catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit, StoreFault
-from headwater.storage.database_faults import DatabaseFault, DatabaseFull
+from headwater.storage.transaction import DatabaseFault, DatabaseFull
 from tests.contract.catalog.cases import START, at, opened, up
 from tests.contract.catalog.model import observed
 from tests.support.failing import failing

@@ -22,8 +22,8 @@ from headwater.source.copy_sets import names_in_copy
 from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link
 from headwater.storage.database import Database
-from headwater.storage.database_faults import SchemaTooNew
 from headwater.storage.lock import lock_exclusive
+from headwater.storage.transaction import SchemaTooNew
 from headwater.versions.history import History, kept_until
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source, ln, sha

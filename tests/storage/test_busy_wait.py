@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import MOST_SECONDS, BusyWait
+from headwater.storage.transaction import MOST_SECONDS, BusyWait
 from tests.storage.test_database import V1, add, words
 from tests.support.failing import failing
 

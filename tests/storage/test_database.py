@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.storage.database import Database, Durability, Schema, copy_database
-from headwater.storage.database_faults import DatabaseFault, SchemaTooNew, SchemaTooOld
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import DatabaseFault, SchemaTooNew, SchemaTooOld, Transaction
 from tests.support.failing import failing
 
 ONE = "CREATE TABLE item (id INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT; INSERT INTO item VALUES (1, 'first');"

@@ -20,7 +20,7 @@ import pytest
 from headwater.files.whole_writes import write_all
 from headwater.progress import Done
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
 from headwater.transport import response as reception

@@ -7,7 +7,7 @@ from pathlib import Path
 from headwater.cli import run
 from headwater.copies.schema import JOURNAL_ENTRIES, JOURNAL_ID, SCHEMA
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row
+from headwater.storage.transaction import Row
 from tests.support.copying import DONE, go
 from tests.support.fake_source import Site, Source, ln
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.lists.staging import fold
 from headwater.sync.state.schema import TEMPORARY
 from headwater.sync.update.contradictions import ask_for_old_deletions, contradicted

@@ -23,7 +23,7 @@ from headwater.cli.audit import command as audit_command
 from headwater.cli.sync import command as sync_command
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS

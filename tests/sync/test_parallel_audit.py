@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.files import hash_pool
-from headwater.storage.database_faults import DatabaseFull
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import DatabaseFull, Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit.findings import AuditReport
 from tests.support.copying import FINDINGS, check, go

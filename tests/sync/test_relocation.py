@@ -10,7 +10,7 @@ import pytest
 
 from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.relocation import (
     LISTED,

@@ -21,7 +21,7 @@ from headwater.cli.progress_output import Reminders
 from headwater.cli.run_output import ChangesFile
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.follow import PollInterval
 from headwater.sync.reports import SyncReport

@@ -13,9 +13,8 @@ import pytest
 
 from headwater.files.version_copy import SMALL_OCTETS, VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
-from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.interface import octets_of
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import DatabaseFull, Transaction
 from headwater.versions.retention import GRACE, DigestSet, VersionRetention, collect, damaged
 from headwater.versions.store import FILE, SetAside, VersionStore, VersionsUnusable
 from tests.support.kept_versions import damage, keep_octets, make_old, set_aside

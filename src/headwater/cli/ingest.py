@@ -66,8 +66,7 @@ def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     from headwater.ingest.push.ingest_state import refuse_old_memory
     from headwater.ingest.push.resource_locations import Locations
     from headwater.ingest.set_problems import DeletionGuard
-    from headwater.source.configured_source import VERSIONS
-    from headwater.source.kept_changes import keep_versions
+    from headwater.source.configured_source import VERSIONS, keep_versions
     from headwater.versions.store import VersionStore
 
     name = options["set_name"]

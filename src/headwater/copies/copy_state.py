@@ -18,9 +18,8 @@ import msgspec
 from headwater.copies.schema import FOLDER, JOURNAL_ID, SCHEMA, STATE
 from headwater.errors import StoreFault
 from headwater.storage.database import Database, Durability
-from headwater.storage.database_faults import SchemaTooOld
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import SchemaTooOld, Transaction
 
 _AS_IT_IS = msgspec.structs.replace(SCHEMA, may_migrate=False)
 

@@ -73,9 +73,9 @@ from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
-from headwater.storage.database_faults import DatabaseFull
 from headwater.storage.objects.folder_store import FolderStore
 from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.transaction import DatabaseFull
 from headwater.versions.store import VersionStore
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)

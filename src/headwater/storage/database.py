@@ -21,16 +21,21 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.storage.database_faults import (
+from headwater.storage.transaction import (
     CLOSED,
     IO_FAULT,
     NO_DATABASE,
     UNREACHABLE,
+    BusyWait,
     DatabaseFault,
     SchemaTooNew,
     SchemaTooOld,
+    Transaction,
+    create_file,
+    disk_is_full,
+    fault_of,
+    rolled_back,
 )
-from headwater.storage.sqlite.transaction import BusyWait, Transaction, create_file, disk_is_full, fault_of, rolled_back
 
 
 class Durability(Enum):

@@ -13,7 +13,7 @@ from headwater.copies.schema import FOLDER
 from headwater.errors import Exit
 from headwater.files.whole_writes import free_octets
 from headwater.spec.times import from_optional
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.refused_entries import refused_entries

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from headwater.spec.kinds import PATCH
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.filters import Choice
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.transfer.result_log import SETTLED_ROUND

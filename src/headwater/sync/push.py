@@ -24,7 +24,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader, ReadLimits
 from headwater.spec.records import Document, Entry
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of

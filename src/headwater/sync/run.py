@@ -16,7 +16,7 @@ from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.files.whole_writes import Room
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.connection import checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.backup import Backup, backup_of
 from headwater.sync.copy.crash_recovery import CrashRecovery

@@ -31,9 +31,8 @@ from headwater.errors import StoreFault
 from headwater.files.version_copy import refuse_little_room, version_path
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Schema, opened_to_read, private_copy
-from headwater.storage.database_faults import DatabaseFault
 from headwater.storage.durable import make_folders, sync_many
-from headwater.storage.sqlite.transaction import Row, Transaction, Values
+from headwater.storage.transaction import DatabaseFault, Row, Transaction, Values
 from headwater.versions import older_store
 
 FILE: Final = "versions.sqlite"

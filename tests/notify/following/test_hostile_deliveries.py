@@ -14,7 +14,7 @@ from headwater.http import callbacks as listener
 from headwater.http.server import ServerLimits
 from headwater.notify.signatures import SignatureMethod
 from headwater.notify.subscriber import subscriber
-from headwater.storage.database_faults import DatabaseFull
+from headwater.storage.transaction import DatabaseFull
 from tests.notify.following.pushing import (
     CHANGES,
     Following,

@@ -57,8 +57,7 @@ from headwater.catalog.state import LONGEST_KEY, NO_UPDATE, RowKey, StateRow, St
 from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
-from headwater.storage.database_faults import SchemaTooNew
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, SchemaTooNew, Transaction
 
 
 class SqliteCatalog:

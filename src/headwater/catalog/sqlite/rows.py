@@ -16,7 +16,7 @@ from headwater.catalog.interface import Change, Metadata, Resource, SetState
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Schema
-from headwater.storage.sqlite.transaction import Row
+from headwater.storage.transaction import Row
 from headwater.typed_decoding import json_decoder
 
 SLOT_BITS = 40

@@ -25,7 +25,7 @@ from headwater.ingest.folder.walk import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path, resolve
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.positions import POSITION_GRAPH
 from headwater.triplestores.sparql_endpoint import SparqlEndpoint

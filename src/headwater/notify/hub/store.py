@@ -19,7 +19,7 @@ from headwater.notify.hub.policy import MOST_LEASE, HubLimits
 from headwater.notify.hub.requests import SubscriptionRequest
 from headwater.spec import uris
 from headwater.storage.database import Database, Schema
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.typed_decoding import from_json
 
 

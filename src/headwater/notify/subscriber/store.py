@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database, Schema
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.typed_decoding import from_json
 
 _MOST_INTERVALS = 100

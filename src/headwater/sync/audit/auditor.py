@@ -18,7 +18,7 @@ import msgspec
 from headwater.errors import Undetermined, UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.audit import comparison, inventory
 from headwater.sync.audit import expected_files as expectation
 from headwater.sync.audit.comparison import SetContent

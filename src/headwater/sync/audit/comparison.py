@@ -14,7 +14,7 @@ from pathlib import Path
 from headwater.errors import SourceFault, Undetermined
 from headwater.files.hashing import HashResult
 from headwater.progress import Notice, Progress
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.audit.expected_files import ExpectedFiles, WantedFile
 from headwater.sync.audit.findings import (
     BY_HASH,

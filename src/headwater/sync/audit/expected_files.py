@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.errors import Undetermined
 from headwater.files.hash_pool import UNKNOWN_OCTETS
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import ExpectedFile, PlacementRecord, SetAudit
 from headwater.sync.filters import Choice

@@ -14,7 +14,7 @@ from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import SourceFault, StoreFault
 from headwater.rdf.canonical import DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import RdfInput
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.audit.findings import DIFFERENT, MISSING, NORMALISED, SAME, UNREADABLE, StoreAudit
 from headwater.sync.datasets.dataset_sync import compared
 from headwater.sync.datasets.held_datasets import held_dataset

@@ -16,7 +16,7 @@ import msgspec
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
 from headwater.sync.copy.local_files import digest_of_path, fold_held, held_otherwise, record_damage
 from headwater.sync.source_times import micros

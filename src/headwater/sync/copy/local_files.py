@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headwater.files.folder_marks import folded
 from headwater.files.hashing import digests_of
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.source_times import mtime_ns
 

@@ -12,7 +12,7 @@ from headwater.patches.registry import N_QUADS_DIFF
 from headwater.rdf.syntaxes import is_patch
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.entries import all_links, encode_links
 
 _HELD = (

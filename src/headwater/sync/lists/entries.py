@@ -18,7 +18,7 @@ from headwater.spec.kinds import PATCH
 from headwater.spec.records import Entry, Extra, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.source_times import micros

@@ -21,7 +21,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import represent_listed
 from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union

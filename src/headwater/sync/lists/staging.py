@@ -10,7 +10,7 @@ from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
 from headwater.progress import Progress
 from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Document, Entry
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGED_COLUMNS, STAGED_VALUES, EntryFilter, ListContext, with_dataset_flag
 from headwater.sync.lists.position import IndexedList, Interval, Position, StatedTimes, kept_bound, mark_of
 from headwater.sync.lists.reading_on import ChangeListFingerprint

@@ -16,7 +16,7 @@ from headwater.errors import SourceFault
 from headwater.packages.limits import PackageLimits
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row
+from headwater.storage.transaction import Row
 from headwater.sync.packages.package_choice import LARGE_OCTETS
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE

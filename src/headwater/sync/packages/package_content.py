@@ -22,7 +22,7 @@ from headwater.packages.zip_directory import ZipMember, is_small
 from headwater.packages.zip_format import STORED
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import ListedPackage

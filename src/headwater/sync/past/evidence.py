@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.archives.archive_documents import (
     ARCHIVES,
     CHANGE_DUMP_ARCHIVE,

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import Link
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of
 from headwater.sync.past.evidence import PRESENT, Evidence
 from headwater.sync.past.state_at import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import Undetermined, UsageFault
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.listing import CHANGED, ListingResult, fill_listed

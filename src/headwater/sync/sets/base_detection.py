@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from headwater.files.folder_marks import is_reserved
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_names import natural_path
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.source_times import SECOND

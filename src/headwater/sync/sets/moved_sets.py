@@ -17,7 +17,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry
 from headwater.spec.uris import normalise, origin
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import ConditionalRequest
 from headwater.sync.options import SyncOptions, signature_of

@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.faults import MovedElsewhere, Unreachable, cause_of
 from headwater.sync.filters import Scope, hosts_of, origin_of
 from headwater.sync.lists.capability_lists import RememberedOffer, unusable

@@ -13,7 +13,7 @@ from collections import Counter
 import msgspec
 
 from headwater.spec.uris import normalise
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.faults import MovedElsewhere
 from headwater.sync.lists.position import Position
 from headwater.sync.state.facts import remember_base

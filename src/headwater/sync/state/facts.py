@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.typed_decoding import from_json
 
 IN_PUBLIC = "host seen in public"

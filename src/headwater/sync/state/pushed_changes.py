@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.state.facts import fact, keep_fact
 
 _NAME: Final = "pushed {}"

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.state.facts import forget_measure
 from headwater.sync.state.set_rows import SetRow, failure_count, held_back_count, sets

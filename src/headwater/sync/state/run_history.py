@@ -8,8 +8,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, disk_fault
 from headwater.storage.database import Database
-from headwater.storage.database_faults import DatabaseFault
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import DatabaseFault, Transaction
 from headwater.sync.reports import SetReport, SyncReport
 from headwater.sync.state.facts import fact, keep_fact
 from headwater.typed_decoding import from_json

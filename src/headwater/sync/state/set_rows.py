@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headwater.spec.extensions import DumpOffer
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.position import Position
 from headwater.typed_decoding import from_json
 

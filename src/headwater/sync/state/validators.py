@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 
 SOURCE = 0
 """The number of the "set" whose documents are those of the source as a whole."""

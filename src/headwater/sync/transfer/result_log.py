@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headwater.retry import Backoff
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.source_times import SECOND
 from headwater.sync.state.set_rows import SetRow

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headwater.storage.database import Database
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_file, is_intact
 from headwater.sync.transfer.verification import strongest_of

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from headwater.spec.kinds import PATCH
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.state.validators import Validators
 from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind

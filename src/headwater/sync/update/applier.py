@@ -13,7 +13,7 @@ from headwater.files.folder_marks import has_reserved
 from headwater.files.whole_writes import Room
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.copy.file_names import base_folder

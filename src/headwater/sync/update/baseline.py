@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_later_choices, keep_representations
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headwater.patches.registry import N_QUADS_DIFF
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.lists.staging import BY_URI, IS_FOLLOWED
 from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import SetRow

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from headwater.patches.registry import LARGEST, format_of_patch, is_of_dataset
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.local_files import digest_of_path, is_intact
 from headwater.sync.lists.entries import links_of

@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position, kept_ahead

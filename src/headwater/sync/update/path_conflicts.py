@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.files.folder_marks import folded
-from headwater.storage.sqlite.transaction import Row, Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_names import (
     LONGEST_PLAIN,
     are_plain,

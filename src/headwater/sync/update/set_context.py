@@ -9,7 +9,7 @@ import msgspec
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
-from headwater.storage.sqlite.transaction import Transaction
+from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.coverage import ListedDocument

@@ -8,20 +8,44 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
 
-from headwater.storage.database_faults import (
-    CLOSED,
-    IO_FAULT,
-    NO_DATABASE,
-    READ_ONLY,
-    UNREACHABLE,
-    DatabaseFault,
-    DatabaseFull,
-)
+from headwater.errors import StoreFault
 from headwater.storage.durable import sync_descriptor, sync_folder
+
+READ_ONLY: Final = "HW-DB-03"
+NO_DATABASE: Final = "HW-DB-06"
+UNREACHABLE: Final = "HW-DB-07"
+IO_FAULT: Final = "HW-DB-08"
+CLOSED: Final = "HW-DB-10"
+"""Codes of faults that nobody catches by their kind: `messages.txt` tells what they mean."""
+
+
+class DatabaseFault(StoreFault):
+    """Root of all faults of a database file."""
+
+    code = "HW-DB-01"
+
+
+class DatabaseFull(DatabaseFault):
+    """No room is left on the disk, in the quota, or in the limit of the file's size. Nothing was half written."""
+
+    code = "HW-DB-02"
+
+
+class SchemaTooNew(DatabaseFault):
+    """The file was written by a newer version of Headwater."""
+
+    code = "HW-DB-09"
+
+
+class SchemaTooOld(DatabaseFault):
+    """An older version of Headwater has written the file, and it is not to be migrated now."""
+
+    code = "HW-DB-11"
+
 
 _LEAST_SECONDS = 0.000_5
 MOST_SECONDS = 0.01
