@@ -238,7 +238,7 @@ def _prefix(statement: bytes) -> bytes | None:
     """Subject and predicate, of a statement whose object is a literal with a datatype or a language."""
     if b'"^^<' not in statement and b'"@' not in statement:
         return None
-    subject, predicate, value = parts_of(statement).triple.split(b" ", 2)
+    subject, predicate, value = parts_of(statement)[0].split(b" ", 2)
     return subject + b" " + predicate + b' "' if value.startswith(b'"') and not value.endswith(b'"') else None
 
 

@@ -227,13 +227,18 @@ def _check_address(url: str) -> None:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of an answer. Raises BadRow for one that is too long."""
+    """The lines of an answer, also what came of the last one. Raises BadRow for one that is too long."""
     rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-        if len(rest) > LONGEST_LINE:
-            raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
+    try:
+        for chunk in chunks:
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+            if len(rest) > LONGEST_LINE:
+                raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
+    except StreamBroken:
+        if rest:
+            yield rest
+        raise
     if rest:
         yield rest
 

@@ -256,7 +256,7 @@ class SparqlStore:
     # which graphs
 
     def _graph_of(self, statement: bytes) -> str:
-        graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n")).graph
+        graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))[1]
         return self._default if graph is None else graph.decode()
 
     def _graphs_of(self, dataset: Path) -> set[str]:

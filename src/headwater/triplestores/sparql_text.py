@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.triplestores.skolem import with_iris
 
@@ -15,19 +15,12 @@ _ESCAPED_U = re.compile(rb"(?<!\\)((?:\\\\)+)([uU])")
 """SPARQL resolves \\u escapes before it reads strings (19.2), so that an escaped backslash before a u is in doubt."""
 
 
-class StatementParts(NamedTuple):
-    """Subject, predicate and object as one text, and the graph; None: the default graph."""
-
-    triple: bytes
-    graph: bytes | None
-
-
-def parts_of(statement: bytes) -> StatementParts:
-    """The parts of a statement in canonical N-Quads. Raises ValueError for anything else."""
+def parts_of(statement: bytes) -> tuple[bytes, bytes | None]:
+    """Subject, predicate and object of a canonical statement as one text, and its graph. Raises ValueError."""
     found = _STATEMENT.match(statement)
     if found is None:
         raise ValueError(f"no statement: {statement[:100]!r}")
-    return StatementParts(found[1], found[2])
+    return found[1], found[2]
 
 
 def as_data(operation: str, statements: Iterable[bytes], default_graph: bytes | None = None) -> bytes:
