@@ -30,7 +30,7 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_421,
+    "catalog": 5_418,
     "cli": 6_918,
     "copies": 508,
     "datasets": 517,
@@ -50,7 +50,7 @@ LINES = {
     "sync": 21_172,
     "top": 1_040,
     "transport": 2_322,
-    "triplestores": 1_180,
+    "triplestores": 1_178,
     "versions": 1_278,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""

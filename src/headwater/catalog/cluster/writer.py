@@ -97,28 +97,25 @@ class SetWriter:
         very head; nothing at all, or an error, may be due to its age.
         """
         started = time.monotonic()
-        is_recalled = self._recall()
+        is_free = is_recalled = self._recall()
         while True:
-            if not is_recalled:
+            if not is_free:
                 self._free(started)
+            is_free, new = False, None
             try:
                 new = change(self.head)
-                if new is self.head and not is_recalled:
+                if new is not self.head:
+                    self.put(new)
                     return new
-            except Overtaken:
-                new = self.head
+                if not is_recalled:
+                    return new
+            except Overtaken as lost:
+                if new is not None and lost.landed:
+                    return new
+                is_free = is_free_head(self.head)  # it was read just now
             except HeadwaterError as error:
                 if not is_recalled or isinstance(error, ClusterFault):
                     raise
-                new = self.head
-            if new is not self.head:
-                try:
-                    self.put(new)
-                except Overtaken as lost:
-                    if lost.landed:
-                        return new
-                else:
-                    return new
             is_recalled = False
 
     def run(self, work: Callable[[], R]) -> R:

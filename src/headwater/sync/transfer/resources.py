@@ -117,11 +117,11 @@ class ResourceTransfer:
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def take_what_is_here(self) -> None:
-        """Place what no request is needed for: files that lie in their places already, and what has come before it was
-        listed (DST-5.3)."""
+        """Place what needs no request: files that lie in their places, and what came before it was listed (DST-5.3)."""
         if not self._adopt and not self._unconfirmed.count:
             return
-        for work in self._results.each(_HERE, int(self._adopt)):
+        self._results.count()
+        for work in self._results.each(_HERE, int(self._adopt)) if self._results.total else ():
             if not (self._from_aside(work) or (work.held is None and self._adopted(work))):
                 self._results.left(work)
         self._results.flush()
