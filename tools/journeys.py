@@ -26,19 +26,20 @@ _SECONDS = 30.0
 _TOKEN = "of-a-journey-of-one-record-0123456789"
 
 _HOOK = """
-import json, os, signal, sys, threading
+import importlib.util, json, os, signal, sys, threading
 seen, counting = set(), [sys.argv.pop(1) == "at once"]
 out = sys.argv.pop(1)
-root = os.sep + "headwater" + os.sep
+root = os.path.dirname(importlib.util.find_spec("headwater").origin) + os.sep
 def hook(frame, event, argument):
     code = frame.f_code
-    if event == "call" and counting[0] and root in code.co_filename and code.co_flags & 1 and code.co_name[0] != "<":
-        name = (code.co_filename.rpartition(root)[2], code.co_qualname)
+    ours = code.co_filename.startswith(root)  # not what lies in an environment below a folder of this name
+    if event == "call" and counting[0] and ours and code.co_flags & 1 and code.co_name[0] != "<":
+        name = (code.co_filename.removeprefix(root), code.co_qualname)
         if name not in seen and not importing(frame.f_back):
             seen.add(name)
 def importing(frame):
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and root in frame.f_code.co_filename:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(root):
             return True
         frame = frame.f_back
     return False
