@@ -157,7 +157,7 @@ class PackageContent:
 
     def blocks(self, results: ResultLog, placing: MemberPlacing) -> Iterator[MemberBlock]:
         """The members that are wanted and can be verified, with their work; what is large is placed at once."""
-        block = MemberBlock(self)
+        block = MemberBlock(self.damaged)
         with closing(self._wanted(results)) as all_wanted:
             for work, stated in all_wanted:
                 member, demanded = stated.member, self._demanded(work, stated)
@@ -177,7 +177,7 @@ class PackageContent:
                     break
                 if block.is_full:
                     yield block
-                    block = MemberBlock(self)
+                    block = MemberBlock(self.damaged)
         if block.works:
             yield block
 

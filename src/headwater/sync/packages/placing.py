@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 from headwater.files.hashing import HASHERS
 from headwater.files.whole_writes import Room, write_all
@@ -50,19 +49,12 @@ Outcome = tuple[str, int, int, str]
 PLACED, LEFT, DAMAGED, UNUSABLE = "placed", "left", "damaged", "unusable"
 
 
-class BlockOwner(Protocol):
-    """Who has read a block, and is told what came of it."""
-
-    def damaged(self, fault: BadPackage) -> None:
-        """A member is not what its package says of it."""
-        ...
-
-
 class MemberBlock:
-    """Members that are placed together, with the work that each may be, and where they are read from."""
+    """Members that are placed together, with the work that each may be."""
 
-    def __init__(self, owner: BlockOwner) -> None:
-        self.owner = owner
+    def __init__(self, damaged: Callable[[BadPackage], None]) -> None:
+        """`damaged` is called where a member is not what its package says of it."""
+        self.damaged = damaged
         self.works: list[Work] = []
         self.files: list[MemberFile] = []
         self._octets = 0
@@ -102,7 +94,7 @@ class MemberPlacing:
                         continue
                     self._results.left(work)
                     if outcome == DAMAGED:
-                        block.owner.damaged(BadPackage(said))
+                        block.damaged(BadPackage(said))
                     elif outcome == UNUSABLE:
                         raise DestinationUnusable(said, where=self._context.destination)
 
