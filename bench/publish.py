@@ -24,7 +24,7 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool
 from headwater.publish.site import Site
 from headwater.source.configured_source import utc_now
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 BASE = "http://localhost/data"
 FILES, QUICK_FILES = 100_000, 2_000

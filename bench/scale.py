@@ -31,7 +31,7 @@ from headwater.simulate.settings import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import ChangeKind
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 CHANGES = 1_000
 PAGES = 2

@@ -30,7 +30,7 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_418,
+    "catalog": 5_415,
     "cli": 6_918,
     "copies": 508,
     "datasets": 517,
@@ -44,10 +44,10 @@ LINES = {
     "publish": 6_818,
     "rdf": 2_322,
     "simulate": 990,
-    "source": 5_153,
+    "source": 5_152,
     "spec": 4_021,
-    "storage": 2_308,
-    "sync": 21_172,
+    "storage": 2_257,
+    "sync": 21_164,
     "top": 1_040,
     "transport": 2_322,
     "triplestores": 1_178,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 416
+MOST_MODULES = 413
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -135,8 +135,8 @@ def write_file(
     the standard and `StoreFault` when the file cannot be written.
     """
     from headwater.storage.durable import replace_file
-    from headwater.storage.objects.folder_writing import TEMPORARY
-    from headwater.storage.objects.interface import CannotWrite
+    from headwater.storage.folder_store import TEMPORARY
+    from headwater.storage.object_store import CannotWrite
 
     try:
         return replace_file(Path(path), write_document(document, entries, profile), TEMPORARY)

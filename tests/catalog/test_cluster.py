@@ -18,8 +18,7 @@ from headwater.catalog.cluster.schema import remove
 from headwater.catalog.faults import Unacceptable
 from headwater.catalog.interface import Delete, Metadata
 from headwater.errors import UsageFault
-from headwater.storage.cluster import Answer, Cluster
-from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.storage.cluster import Answer, Cluster, ClusterDamaged
 from tests.contract.catalog import CatalogContract, machine_for
 from tests.contract.catalog.cases import START, opened, up
 from tests.support.engines import LAYOUT, ClusterBackend, access, prefix

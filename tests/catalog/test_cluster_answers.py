@@ -13,8 +13,7 @@ from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import STAMPS, SetHead
 from headwater.catalog.interface import Accepted, Metadata, Upsert
 from headwater.catalog.verify import verify
-from headwater.storage.cluster import Answer
-from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.cluster import Answer, ClusterUnreachable
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.recorder import START
 

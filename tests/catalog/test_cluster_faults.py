@@ -20,7 +20,7 @@ from headwater.catalog.cluster.writer import SetWriter
 from headwater.catalog.interface import Accepted, Catalog, Delete, Metadata, Resource, Upsert
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
-from headwater.storage.cluster_faults import ClusterReadOnly, ClusterUnreachable
+from headwater.storage.cluster import ClusterReadOnly, ClusterUnreachable
 from tests.catalog.cluster_ground import Ground, count_pauses
 from tests.catalog.cluster_proxy import Proxy
 from tests.catalog.cluster_writers import Told, WritingProcess, judge, left_by

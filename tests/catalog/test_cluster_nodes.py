@@ -13,7 +13,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.interface import Catalog, Metadata, Upsert
 from headwater.catalog.verify import verify
-from headwater.storage.cluster_faults import ClusterBusy
+from headwater.storage.cluster import ClusterBusy
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.cluster_writers import WritingProcess, judge, left_by
 from tests.catalog.recorder import START

@@ -15,7 +15,7 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.writer import SetWriter
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, Upsert
-from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.cluster import ClusterUnreachable
 from tests.contract.catalog.cases import START, at
 from tests.support.engines import ClusterBackend
 

@@ -30,8 +30,7 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.progress import Notice, Progress
-from headwater.storage.cluster import Access, Cluster, Node
-from headwater.storage.cluster_faults import ClusterFault, ClusterRefused, ClusterUnsafe
+from headwater.storage.cluster import Access, Cluster, ClusterFault, ClusterRefused, ClusterUnsafe, Node
 from tests.support.engines import prefix
 from tests.test_engines import closed, names_itself, paused_and_resumed, stopped_in_order
 

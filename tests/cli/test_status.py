@@ -26,7 +26,7 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster
 from headwater.storage.database import Schema
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.contract.catalog.cases import START, opened, up
 from tests.support.push_set import PushSet, at, change, resource
 from tests.support.serving import Process, request

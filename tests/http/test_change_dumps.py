@@ -16,7 +16,7 @@ from headwater.ingest.push.lines import Line
 from headwater.publish.store_writer import StoreWriter
 from headwater.source.config import BadPushConfig, SetConfig, SourceConfig
 from headwater.source.source import Source
-from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.object_store import CannotWrite
 from tests.publish.change_history import PackedChanges, read_change_dump
 from tests.support.serving import Face, face, request
 from tests.support.waiting import settle, until

@@ -13,8 +13,8 @@ import pytest
 from headwater.http.documents import DocumentCache
 from headwater.http.routes import IMMUTABLE, REVALIDATE
 from headwater.publish.store_writer import DocumentMark
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import ZIP, Coding, StoredObject
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import ZIP, Coding, StoredObject
 
 NAME = "files/changelist/00000.xml"
 AT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

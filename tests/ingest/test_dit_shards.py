@@ -20,7 +20,7 @@ from headwater.ingest.dit.follower import (
 )
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, _seconds
 from headwater.ingest.dit.texts import Wrapped
-from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.cluster import ClusterUnreachable
 from tests.support.examples import MANY
 from tests.support.push_set import PushSet, change, resource
 from tests.support.waiting import START

@@ -41,8 +41,7 @@ from headwater.ingest.push.inverse_links import MOST_LINKS
 from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
-from headwater.storage.cluster import Cluster
-from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.cluster import Cluster, ClusterUnreachable
 from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
 from tests.support.failing import failing
 from tests.support.waiting import until

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.spec.records import ChangeKind
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.object_store import octets_of
 from headwater.versions.store import VersionStore
 from tests.ingest.scanned_folder import ScannedFolder
 from tests.support.waiting import settle

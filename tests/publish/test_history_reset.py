@@ -16,8 +16,8 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.records import Document, Entry
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import MARK_OCTETS
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import MARK_OCTETS
 from tests.support.documents import read_bytes
 from tests.support.published import BASE, PublishedCatalog, put
 from tests.support.waiting import START

@@ -15,8 +15,8 @@ from headwater.publish.plan import GRACE_SECONDS
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import XML, Mark, ObjectKind, PutResult
 from tests.publish.archives.archive_reader import read_archives
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 from tests.support.published import PublishedCatalog, put

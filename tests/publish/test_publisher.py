@@ -19,8 +19,8 @@ from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind
 from headwater.spec.writer import Profile
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import XML, Mark, ObjectKind, PutResult
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.failing import failing

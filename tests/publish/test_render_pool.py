@@ -18,8 +18,8 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering import pages
 from headwater.publish.rendering.pages import RenderJob, RenderPool
 from headwater.publish.rendering.renderer import always
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import CannotWrite
 from tests.support.documents import read_bytes
 from tests.support.published import PublishedCatalog, put
 from tests.support.waiting import START

@@ -16,7 +16,7 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage.cluster import Access, Answer, Cluster
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.support.engines import LAYOUT, access, prefix
 from tests.support.published import put
 

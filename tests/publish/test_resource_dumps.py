@@ -22,7 +22,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.rendering import documents
 from headwater.publish.site import resource_package_names
 from headwater.spec.records import ChangeKind
-from headwater.storage.objects.interface import ZIP
+from headwater.storage.object_store import ZIP
 from tests.publish.packed_catalog import PackedCatalog, PackedResources, read_resource_dump
 from tests.support.documents import read_bytes
 

@@ -16,7 +16,7 @@ from headwater.publish import plan
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
-from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.object_store import CannotWrite
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put

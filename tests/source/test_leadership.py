@@ -37,10 +37,9 @@ from headwater.source.scan_settings import scan_settings
 from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source import Source
 from headwater.source.worker import SetWorker, SourceContext
-from headwater.storage.cluster import Cluster
-from headwater.storage.cluster_faults import ClusterUnreachable
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.cluster import Cluster, ClusterUnreachable
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import CannotWrite
 from tests.catalog.cluster_proxy import Proxy
 from tests.support.engines import access, prefix
 from tests.support.published import look

@@ -12,8 +12,7 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.schema import remove
-from headwater.storage.cluster import Cluster
-from headwater.storage.cluster_faults import ClusterUnreachable
+from headwater.storage.cluster import Cluster, ClusterUnreachable
 from tests.catalog.cluster_proxy import Proxy
 from tests.support.engines import access, prefix
 from tests.support.waiting import until

@@ -143,7 +143,7 @@ def test_one_process_at_a_time(world: WatchedSource) -> None:
 def test_a_source_that_cannot_be_opened_leaves_no_lock(world: WatchedSource) -> None:
     world.state.mkdir()
     (world.state / "documents").write_text("in the way")
-    from headwater.storage.objects.interface import CannotWrite
+    from headwater.storage.object_store import CannotWrite
 
     with pytest.raises(CannotWrite):
         Source(world.config())
@@ -622,7 +622,7 @@ def test_failures_are_shown_and_tried_again(world: WatchedSource, monkeypatch: p
     world.put("a")
     with world.running() as source:
         health = source.sets_health[0]
-        monkeypatch.setattr("headwater.storage.objects.folder_store.os.replace", _failing)
+        monkeypatch.setattr("headwater.storage.folder_store.os.replace", _failing)
         world.put("b")
         until(lambda: health.failures >= 2)
         assert health.error is not None

@@ -15,8 +15,12 @@ import pytest
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster as storage_cluster
-from headwater.storage.cluster import SLICE_COUNT, SLICE_OCTETS, Access, Answer, Cluster, Node, slices
-from headwater.storage.cluster_faults import (
+from headwater.storage.cluster import (
+    SLICE_COUNT,
+    SLICE_OCTETS,
+    Access,
+    Answer,
+    Cluster,
     ClusterBusy,
     ClusterDamaged,
     ClusterFault,
@@ -24,9 +28,11 @@ from headwater.storage.cluster_faults import (
     ClusterRefused,
     ClusterUnreachable,
     ClusterUnsafe,
+    Node,
     Reason,
     passes,
     reason_of,
+    slices,
 )
 from tests.support.waiting import Clock
 

@@ -14,8 +14,7 @@ from tools.engines.certificates import Authority, Certificate
 
 from headwater.errors import Exit, UsageFault
 from headwater.progress import Notice, Progress
-from headwater.storage.cluster import Access, Cluster, Node, trusting, wants_tls
-from headwater.storage.cluster_faults import ClusterUnreachable, ClusterUnsafe
+from headwater.storage.cluster import Access, Cluster, ClusterUnreachable, ClusterUnsafe, Node, trusting, wants_tls
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 NAMES = ("DNS:localhost",)

@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import Exit, StoreFault
+from headwater.storage.folder_store import NOTE, TEMPORARY, FolderStore, PendingWrite
 from headwater.storage.gzip_member import GzipCompressor, header, read_label, read_whole_label
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.folder_writing import NOTE, TEMPORARY, PendingWrite
-from headwater.storage.objects.interface import TEXT, XML, ZIP, CannotWrite, Coding
+from headwater.storage.object_store import TEXT, XML, ZIP, CannotWrite, Coding
 from tests.contract.store.backend import content, opened, read, stat
 
 
@@ -179,7 +178,7 @@ def test_an_object_has_not_the_time_of_the_one_that_it_replaces(tmp_path, ahead_
 
 
 def test_what_is_remembered_of_names_and_objects_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("headwater.storage.objects.folder_store._REMEMBERED", 2)
+    monkeypatch.setattr("headwater.storage.folder_store._REMEMBERED", 2)
     store = FolderStore(tmp_path)
     for number in range(5):
         store.put(f"{number}.xml", [b"%d" % number])
@@ -240,8 +239,8 @@ def test_a_full_disk_is_a_store_fault():
 LIMITED = textwrap.dedent("""
     import resource, signal, sys
     from pathlib import Path
-    from headwater.storage.objects.folder_store import FolderStore
-    from headwater.storage.objects.interface import CannotWrite, ZIP
+    from headwater.storage.folder_store import FolderStore
+    from headwater.storage.object_store import CannotWrite, ZIP
     store = FolderStore(Path(sys.argv[1]), durable=False)
     store.put("a.zip", [b"old"], ZIP)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -283,8 +282,8 @@ def test_a_file_where_a_folder_should_be_is_a_store_fault(tmp_path):
 WRITER = textwrap.dedent("""
     import itertools, sys
     from pathlib import Path
-    from headwater.storage.objects.folder_store import FolderStore
-    from headwater.storage.objects.interface import XML, ZIP
+    from headwater.storage.folder_store import FolderStore
+    from headwater.storage.object_store import XML, ZIP
     store = FolderStore(Path(sys.argv[1]), durable=False)
     print("ready", flush=True)
     for number in itertools.count():
@@ -373,7 +372,7 @@ def test_a_package_of_gigabytes_is_neither_held_nor_read_again(tmp_path, monkeyp
     finally:
         tracemalloc.stop()
     assert stored.octets == 64 << 20
-    monkeypatch.setattr("headwater.storage.objects.folder_writing.new_digest", None)
+    monkeypatch.setattr("headwater.storage.folder_store.new_digest", None)
     assert stat(FolderStore(tmp_path), "a.zip") == stored
 
 

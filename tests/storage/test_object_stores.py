@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.contract.store import StoreContract
 
 

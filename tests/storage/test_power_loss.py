@@ -11,9 +11,8 @@ import pytest
 from headwater.storage import durable
 from headwater.storage.database import Database, Schema
 from headwater.storage.durable import replace_file, sync_folder
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.folder_writing import TEMPORARY
-from headwater.storage.objects.interface import XML, ZIP, Coding
+from headwater.storage.folder_store import TEMPORARY, FolderStore
+from headwater.storage.object_store import XML, ZIP, Coding
 from tests.support.disk import Disk, Loss
 
 pytestmark = pytest.mark.long(10)
@@ -118,7 +117,7 @@ def test_what_a_killed_process_left_unsynced_is_safe_once_it_is_acknowledged(
     disk = Disk(ground)
     with disk.recording(monkeypatch):
         with monkeypatch.context() as killed:
-            killed.setattr("headwater.storage.objects.folder_store.sync_folder", lambda _path: None)
+            killed.setattr("headwater.storage.folder_store.sync_folder", lambda _path: None)
             step(FolderStore(ground / "documents"), "set/index.xml", b"octets")
         step(FolderStore(ground / "documents"), "set/index.xml", b"octets")
     for number, loss in enumerate(disk.last_losses(12, seed=10)):

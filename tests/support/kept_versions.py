@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headwater.files.version_copy import VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.object_store import octets_of
 from headwater.versions.store import FILE, SCHEMA, SetAside, VersionIntake, VersionStore
 
 

@@ -22,7 +22,7 @@ from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.writer import Profile
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.support.documents import read_bytes
 from tests.support.waiting import START, Clock
 

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.files.version_copy import SMALL_OCTETS, VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.object_store import octets_of
 from headwater.storage.transaction import DatabaseFull, Transaction
 from headwater.versions.retention import GRACE, DigestSet, VersionRetention, collect, damaged
 from headwater.versions.store import FILE, SetAside, VersionStore, VersionsUnusable

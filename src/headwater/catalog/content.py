@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.files.hashing import HASHERS
 from headwater.spec.hashes import STRONGEST, Digest, parse_hash
-from headwater.storage.objects.interface import OpenOctets, octets_of
+from headwater.storage.object_store import OpenOctets, octets_of
 
 RecordedResource = Resource | Upsert
 """What was recorded of a resource, or is about to be."""

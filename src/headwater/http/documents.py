@@ -33,8 +33,8 @@ from headwater.publish.site import (
 )
 from headwater.publish.store_writer import IntegrityCheck, decode_mark
 from headwater.source.hub_streams import latest_payload
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import Coding, OpenObject, StoredObject
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import Coding, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096
 

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, message
 from headwater.http.requests import Unsatisfiable, is_fresh, is_matched, is_modified, wanted_span
-from headwater.storage.objects.interface import OpenOctets
+from headwater.storage.object_store import OpenOctets
 
 Head = bytes
 """Header fields of a response as they are sent: lines, each with its end, names in lower case."""

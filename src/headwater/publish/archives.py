@@ -40,7 +40,7 @@ from headwater.publish.site import capability_list_name
 from headwater.publish.store_writer import DocumentMark, render_document
 from headwater.publish.whole_lists import ListForm, write_whole_list
 from headwater.spec.records import Document, Entry
-from headwater.storage.objects.interface import StoredObject
+from headwater.storage.object_store import StoredObject
 
 _SHOWN_DIGITS = 10
 """So much of the key of an archived Resource List tells which state it shows, the rest when it was written: a snapshot

@@ -18,7 +18,7 @@ from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.times import format_datetime
-from headwater.storage.objects.interface import ObjectKind
+from headwater.storage.object_store import ObjectKind
 
 TURTLE: Final = ObjectKind("text/turtle; charset=utf-8", has_gzip=True)
 MOST_PARTITIONS: Final = 100

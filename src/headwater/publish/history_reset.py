@@ -32,7 +32,7 @@ from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, decode_mark
 from headwater.spec.writer import DocumentWriter
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.object_store import octets_of
 
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""

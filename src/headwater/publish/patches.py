@@ -24,8 +24,8 @@ from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, StoreWriter
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import ObjectKind, octets_of
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import ObjectKind, octets_of
 from headwater.typed_decoding import from_json
 from headwater.versions.history import sha256_of
 from headwater.versions.predecessors import format_of, row_keys

@@ -73,8 +73,8 @@ from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
 from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import CannotWrite
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import CannotWrite
 from headwater.storage.transaction import DatabaseFull
 from headwater.versions.store import VersionStore
 

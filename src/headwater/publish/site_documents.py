@@ -27,7 +27,7 @@ from headwater.publish.site import (
 )
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter, render_document
 from headwater.spec.checks import escape
-from headwater.storage.objects.interface import TEXT, octets_of
+from headwater.storage.object_store import TEXT, octets_of
 
 NAMED_AT_ONCE = 100
 """With more sets, those that are new are named a little later, many together: each time all are written down."""

@@ -17,8 +17,8 @@ from headwater.publish.rendering import documents
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, OpenObject, StoredObject, octets_of
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import XML, Mark, ObjectKind, OpenObject, StoredObject, octets_of
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""

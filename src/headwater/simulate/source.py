@@ -19,7 +19,7 @@ from headwater.publish.publisher import Publisher, PublisherOptions, PublishResu
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
 from headwater.source.set_health import PAUSES, FailureState
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 _TURN_SECONDS = 1.0
 """So often one more set is published though nothing has changed in it: its pages may be due."""

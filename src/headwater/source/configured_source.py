@@ -37,8 +37,7 @@ from headwater.source.scan_settings import (
     scan_settings,
 )
 from headwater.storage.durable import replace_file
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.folder_writing import write_faults
+from headwater.storage.folder_store import FolderStore, write_faults
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore

@@ -22,7 +22,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
 from headwater.source.set_health import fault_words
 from headwater.source.tokens import AccessTokens
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 FAILING_SECONDS = 10.0
 """What fails no longer than this is not told as unwell: it is tried again at once."""

@@ -39,7 +39,7 @@ from headwater.publish.store_writer import decode_mark
 from headwater.source.hub_config import NotifyConfig
 from headwater.source.publication import Publication
 from headwater.spec.records import ChangeKind
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from headwater.typed_decoding import from_json
 
 

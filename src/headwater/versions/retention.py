@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.catalog.state import StateRow
 from headwater.spec.times import to_microseconds
-from headwater.storage.objects.interface import octets_of
+from headwater.storage.object_store import octets_of
 from headwater.versions.history import History
 from headwater.versions.store import StoredVersion, VersionStore
 

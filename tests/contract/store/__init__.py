@@ -1,4 +1,4 @@
-"""The contract suite of object stores: what `storage.objects.interface` promises, as tests.
+"""The contract suite of object stores: what `storage.object_store` promises, as tests.
 
 A store's own test module subclasses `StoreContract` and gives it a fixture `backend` (see `backend.StoreBackend`).
 Needs pytest, which running programs do not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.contract.store.backend import StoreBackend
 from tests.contract.store.changing import ChangingContract
 from tests.contract.store.naming import NamingContract

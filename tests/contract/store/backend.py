@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from typing import Protocol
 
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import Coding, OpenObject, StoredObject, octets_of
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import Coding, OpenObject, StoredObject, octets_of
 
 
 class StoreBackend(Protocol):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import MARK_OCTETS, TEXT, XML, ZIP, Coding, ObjectKind, octets_of
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import MARK_OCTETS, TEXT, XML, ZIP, Coding, ObjectKind, octets_of
 from tests.contract.store.backend import StoreBackend, content, opened, read, stat
 
 KINDS = [XML, TEXT, ZIP, ObjectKind("text/turtle", has_gzip=True), ObjectKind("application/n-quads", has_gzip=False)]

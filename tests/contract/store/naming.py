@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import RESERVED, XML, ZIP
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import RESERVED, XML, ZIP
 from tests.contract.store.backend import StoreBackend
 from tests.support.failing import failing
 

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import TEXT, XML, ZIP, Coding, ObjectKind, octets_of
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import TEXT, XML, ZIP, Coding, ObjectKind, octets_of
 from tests.contract.store.backend import StoreBackend, opened, stat
 
 OCTETS = bytes(range(256)) * 2_000

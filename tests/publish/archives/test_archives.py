@@ -31,8 +31,8 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site, change_segment_name
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry
-from headwater.storage.objects.folder_store import FolderStore
-from headwater.storage.objects.interface import XML, Mark, ObjectKind, PutResult
+from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import XML, Mark, ObjectKind, PutResult
 from tests.publish.archives.archive_reader import ArchivedDocument, read_archives
 from tests.publish.change_history import ChangingCatalog
 from tests.publish.dump_reader import read_named

@@ -16,7 +16,7 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import PATCH, RS
 from headwater.spec.records import Link
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 from tests.support.documents import EXAMPLES, read_bytes
 
 WRITTEN = {24: ["duplicate"] * 3, 25: ["alternate"] * 2, 29: ["memento", "timegate", "timemap"], 31: [], 32: ["via"]}

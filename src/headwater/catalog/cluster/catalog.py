@@ -64,8 +64,7 @@ from headwater.catalog.lease import Lease
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.times import from_microseconds
-from headwater.storage.cluster import Access, Cluster
-from headwater.storage.cluster_faults import ClusterFault
+from headwater.storage.cluster import Access, Cluster, ClusterFault
 
 _LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""

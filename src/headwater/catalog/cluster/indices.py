@@ -24,8 +24,7 @@ from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.lease import Version
 from headwater.catalog.state import RowKey, StateRow
-from headwater.storage.cluster import CONFLICT, Cluster
-from headwater.storage.cluster_faults import ClusterDamaged, ClusterUnreachable, Reason
+from headwater.storage.cluster import CONFLICT, Cluster, ClusterDamaged, ClusterUnreachable, Reason
 from headwater.typed_decoding import from_json, json_decoder
 
 _FORBIDDEN, _NOT_FOUND = 403, 404

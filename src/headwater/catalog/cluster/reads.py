@@ -38,7 +38,7 @@ from headwater.catalog.cluster.writer import SetWriter, Writer
 from headwater.catalog.faults import UnknownSet
 from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState
 from headwater.catalog.state import RowKey, StateRow
-from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.storage.cluster import ClusterDamaged
 
 _MOST_SINCE = 1_000
 """With more changes since the last refresh, another refresh costs less than reading them."""

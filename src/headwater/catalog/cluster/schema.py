@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.storage.cluster import Cluster
-from headwater.storage.cluster_faults import ClusterDamaged
+from headwater.storage.cluster import Cluster, ClusterDamaged
 from headwater.typed_decoding import from_json, json_decoder
 
 VERSION = 1

@@ -31,7 +31,7 @@ from headwater.catalog.lease import (
 )
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Listener, Notice
-from headwater.storage.cluster_faults import ClusterDamaged, ClusterFault, ClusterUnreachable
+from headwater.storage.cluster import ClusterDamaged, ClusterFault, ClusterUnreachable
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.004, 0.25
 

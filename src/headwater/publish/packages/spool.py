@@ -29,7 +29,7 @@ from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import DocumentMark, StoreWriter, render_document
 from headwater.spec.records import Document, Entry, Link
-from headwater.storage.objects.interface import XML, ZIP
+from headwater.storage.object_store import XML, ZIP
 
 ROOM_OCTETS = 16 << 20
 """So often it is looked whether the disk has room left: the catalog is on it, and must be able to grow."""

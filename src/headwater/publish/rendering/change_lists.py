@@ -23,7 +23,7 @@ from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, render_entries
-from headwater.storage.objects.interface import OpenObject, octets_of
+from headwater.storage.object_store import OpenObject, octets_of
 
 
 def change_list_names(name: str, publication: PublicationState) -> Iterator[str]:

@@ -41,7 +41,7 @@ from headwater.spec.extensions import dump_link
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile
-from headwater.storage.objects.interface import ZIP
+from headwater.storage.object_store import ZIP
 
 ENDINGS = (b"</sitemapindex>", b"</urlset>")
 """How every document ends."""

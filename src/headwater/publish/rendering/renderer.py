@@ -17,7 +17,7 @@ from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import IntegrityCheck, StoreWriter
-from headwater.storage.objects.folder_store import FolderStore
+from headwater.storage.folder_store import FolderStore
 
 
 def always() -> None:

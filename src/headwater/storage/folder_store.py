@@ -1,41 +1,41 @@
-"""An object store in a local folder: each object is a file, replaced atomically, with its gzip form beside it.
+"""An object store in a local folder: each object is a file, written aside with its gzip form or a note, then placed.
 
 A reader at any moment finds the old object or the new one, never half (AMB-63). Both forms are written aside, synced,
-and renamed: the gzip form first, then the object. The gzip form is labelled with the digest of the octets that it was
-made from, so that `stat` never pairs an object with the compressed form of another, wherever a crash fell. The label
-also has the mark; what has no gzip form has a note instead (`folder_writing`). A web server can show the folder.
+and renamed: the gzip form first, then the object. The gzip form is labelled with digest and size of the octets that it
+was made from, and with the mark, so that `stat` never pairs an object with the compressed form of another, wherever a
+crash fell. An object without one, or with a media type that its name does not tell, has a note in a file of its own,
+whose name says of which size and time the object is, so that the note of another state is never taken for its own. A
+web server can show the folder.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
+import re
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
 
 from headwater.errors import StoreFault
-from headwater.storage.durable import make_folders, sync_folder
-from headwater.storage.objects import folder_writing
-from headwater.storage.objects.folder_writing import (
-    GZIP,
-    NOTE,
-    NOTHING,
-    TEMPORARY,
-    PendingWrite,
-    Signature,
-    gzip_path,
-    signature,
-    signature_of,
-    write_faults,
-)
-from headwater.storage.objects.interface import (
+from headwater.storage.durable import make_folders, sync_file, sync_folder
+from headwater.storage.gzip_member import LABEL_OCTETS, GzipCompressor, header, read_label, read_whole_label
+from headwater.storage.object_store import (
     BLOCK_OCTETS,
+    MARK_OCTETS,
     RESERVED,
+    TEXT,
     XML,
+    ZIP,
+    CannotWrite,
     Coding,
     Mark,
     ObjectKind,
@@ -43,7 +43,249 @@ from headwater.storage.objects.interface import (
     PutResult,
     StoredObject,
     check_name,
+    checked_mark,
 )
+from headwater.typed_decoding import from_json
+
+TEMPORARY = f"{RESERVED}tmp-"
+"""Names that begin so are half-written; they are removed when the store is opened, and never listed."""
+NOTE = f"{RESERVED}note-"
+"""Names that begin so are notes of objects."""
+GZIP = ".gz"
+
+Signature = tuple[int, int, int]
+"""Inode, time in nanoseconds and size of a file: it is replaced, never written again, so they tell its state."""
+
+_DIGEST_OCTETS = 16
+_TICK_NS = 1_000_000_000
+"""More than the clock of any file system moves at once, but that of FAT."""
+_LABEL = re.compile(r"headwater (?P<etag>[0-9a-f]{32}) (?P<octets>[0-9]{20})(?P<mark> .+)?\Z")
+_TYPES = {".txt": TEXT.media_type, ".zip": ZIP.media_type}
+
+
+class ObjectNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an object by a note beside it, or by the label of its gzip form."""
+
+    etag: str
+    octets: int
+    mark: str | None = None
+    media_type: str | None = None
+
+
+class PendingWrite:
+    """The half-written files of one object."""
+
+    def __init__(self, path: Path, kind: ObjectKind, mark: Mark | None) -> None:
+        self.kind = kind
+        self.octets = 0
+        self.etag = ""
+        self._path = path
+        self._ask_mark = mark
+        self._mark: str | None = None
+        token = f"{TEMPORARY}{secrets.token_hex(8)}"
+        self._plain, self._gzip, self._note = (path.with_name(token + ending) for ending in ("", GZIP, ".note"))
+        self._digest = new_digest()
+        self._compressor = GzipCompressor() if kind.has_gzip else None
+        self._files: list[BinaryIO] = []
+        self.settled: PutResult | None = None
+
+    def begin(self) -> None:
+        """Make the files."""
+        with write_faults(self._path):
+            self._files.append(self._plain.open("xb"))
+            if self._compressor is not None:
+                self._files.append(self._gzip.open("xb"))
+                # The label stands before the body and is known after it: its length is fixed, so its place is kept.
+                padding = "" if self._ask_mark is None else " " * (MARK_OCTETS + 1)
+                self._files[1].write(header("0" * len(_label("", 0)) + padding))
+
+    @property
+    def result(self) -> PutResult:
+        """What came of it."""
+        assert self.settled is not None, "the context has not ended"
+        return self.settled
+
+    def write(self, data: bytes, /) -> int:
+        """Append these octets."""
+        with write_faults(self._path):
+            self._files[0].write(data)
+            if self._compressor is not None:
+                self._files[1].write(self._compressor.add(data))
+        self._digest.update(data)
+        self.octets += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """No effect."""
+
+    def finish(self) -> None:
+        """All is written: ask for the mark, and complete the files."""
+        self.etag = self._digest.hexdigest()
+        self._mark = None if self._ask_mark is None else checked_mark(self._ask_mark())
+        with write_faults(self._path):
+            if self._compressor is not None:
+                file = self._files[1]
+                file.write(self._compressor.finish())
+                file.seek(0)
+                text = "" if self._mark is None else f" {self._mark:<{MARK_OCTETS}}"
+                file.write(header(_label(self.etag, self.octets) + text))
+            self._close()
+
+    def place_gzip(self, *, durable: bool) -> None:
+        """Put the gzip form in its place, or take away what an object of another kind had there."""
+        if self.kind.has_gzip:
+            _place(self._gzip, gzip_path(self._path), durable=durable)
+        else:
+            gzip_path(self._path).unlink(missing_ok=True)
+
+    def prepare(self, before: Signature) -> Signature:
+        """The signature that the object will have; another one than `before`, which it replaces."""
+        now = signature_of(self._plain)
+        if 0 <= before[1] - now[1] < _TICK_NS:  # or else the second next may have both inode and time of the first
+            os.utime(self._plain, ns=(before[1] + 1, before[1] + 1))
+            now = signature_of(self._plain)
+        return now
+
+    def place_note(self, signature: Signature, *, durable: bool) -> None:
+        """Put a note in its place where one is needed, for an object in this state that has these octets."""
+        if not self._needs_note:
+            remove_note(self._path, signature)
+            return
+        note = ObjectNote(etag=self.etag, octets=self.octets, mark=self._mark, media_type=self.kind.media_type)
+        self._note.write_bytes(msgspec.json.encode(note))
+        _place(self._note, _note_path(self._path, signature), durable=durable)
+        if durable:  # what the object is has to be known as soon as the object is there
+            sync_folder(self._path.parent)
+
+    def place_forms(self, *, durable: bool) -> Signature:
+        """Put the gzip form and then the object itself in their places.
+
+        Both are synced before: between the two a web server of the folder shows an object that is older than its form.
+        """
+        if durable:
+            for form in (self._gzip, self._plain) if self.kind.has_gzip else (self._plain,):
+                sync_file(form)
+        self.place_gzip(durable=False)
+        return _place(self._plain, self._path, durable=False)
+
+    def discard(self) -> None:
+        """Remove what is left of it."""
+        with suppress(OSError):  # of what the system has refused before, a part may wait to be written
+            self._close()
+        for leftover in (self._plain, self._gzip, self._note):
+            with suppress(FileNotFoundError):
+                leftover.unlink()
+
+    @property
+    def _needs_note(self) -> bool:
+        return not self.kind.has_gzip or self.kind.media_type != implied_type(self._path.name)
+
+    def _close(self) -> None:
+        with ExitStack() as files:
+            for file in self._files:
+                files.callback(file.close)
+
+
+def new_digest() -> hashlib.blake2b:
+    """The digest that becomes the ETag."""
+    return hashlib.blake2b(digest_size=_DIGEST_OCTETS)
+
+
+def implied_type(name: str) -> str:
+    """The media type of an object without a note; an older version has written only documents and robots.txt."""
+    return _TYPES.get(os.path.splitext(name)[1], XML.media_type)
+
+
+def gzip_path(path: Path) -> Path:
+    """Where the gzip form lies."""
+    return path.with_name(path.name + GZIP)
+
+
+def read_gzip_label(file: BinaryIO) -> ObjectNote | None:
+    """What the label of a gzip form says, whether or not the rest of the file is there."""
+    return _noted(read_label(file.read(11 + LABEL_OCTETS)))
+
+
+def read_whole_gzip_label(path: Path, octets: int) -> tuple[ObjectNote, int] | None:
+    """What the label of a whole gzip form of so many octets says, with the form's own size."""
+    try:
+        with gzip_path(path).open("rb") as file:
+            note = _noted(read_whole_label(file, octets))
+            return None if note is None or note.octets != octets else (note, os.fstat(file.fileno()).st_size)
+    except OSError:
+        return None  # a missing or unreadable compressed form only means that it is not offered
+
+
+def read_note(path: Path, signature: Signature) -> ObjectNote | None:
+    """The note of an object in this state, or None."""
+    try:
+        note = from_json(_note_path(path, signature).read_bytes(), ObjectNote)
+    except (OSError, ValueError):  # what is no UTF-8 is no DecodeError of msgspec
+        return None
+    return note if note.octets == signature[2] else None
+
+
+def remove_note(path: Path, signature: Signature) -> None:
+    """Remove the note of an object in this state, if there is one."""
+    if signature != NOTHING:
+        _note_path(path, signature).unlink(missing_ok=True)
+
+
+def is_orphan(note: Path) -> bool:
+    """Whether a file that is named as a note belongs to no object as it is."""
+    path = note.with_name(note.name.removeprefix(NOTE).rsplit(".", 2)[0] or note.name)
+    return _note_path(path, signature_of(path)) != note
+
+
+def signature_of(path: Path | str) -> Signature:
+    """The signature of a file; NOTHING where there is none."""
+    try:
+        return signature(os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return NOTHING
+
+
+def signature(stat: os.stat_result) -> Signature:
+    """The signature of a file in this state."""
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+NOTHING: Signature = (0, 0, -1)
+
+
+@contextmanager
+def write_faults(path: Path) -> Iterator[None]:
+    """What the system refuses is a CannotWrite."""
+    try:
+        yield
+    except OSError as cause:
+        raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=str(path)) from cause
+
+
+def _noted(label: str | None) -> ObjectNote | None:
+    if label is None or (match := _LABEL.match(label)) is None:
+        return None
+    mark = match["mark"].strip() if match["mark"] else None
+    return ObjectNote(etag=match["etag"], octets=int(match["octets"]), mark=mark)
+
+
+def _label(etag: str, octets: int) -> str:
+    return f"headwater {etag:>32} {octets:020d}"
+
+
+def _note_path(path: Path, state: Signature) -> Path:
+    return path.with_name(f"{NOTE}{path.name}.{state[2]:x}.{state[1]:x}")
+
+
+def _place(source: Path, target: Path, *, durable: bool) -> Signature:
+    if durable:
+        sync_file(source)
+    placed = signature(source.stat())
+    os.replace(source, target)
+    return placed
+
+
+# The store
 
 _OPENINGS, _AT_ONCE, _PAUSE_SECONDS = 200, 5, 0.001
 """How often an object is opened that is replaced meanwhile; after so many times at once with a pause before each."""
@@ -119,7 +361,7 @@ class FolderStore:
         placed = writing.place_forms(durable=self._durable)
         self._sync(path.parent)  # both names at once: whichever of them a power cut spares, the label tells what it is
         if before[1:] != placed[1:]:
-            folder_writing.remove_note(path, before)  # only now: until then it may be the old object that is there
+            remove_note(path, before)  # only now: until then it may be the old object that is there
         self._forget(name)
         return PutResult(self._describe(name, path, placed, writing.etag), is_new=True)
 
@@ -153,8 +395,8 @@ class FolderStore:
             state = signature_of(path)
         if state == NOTHING:
             return None
-        labelled = folder_writing.read_whole_gzip_label(path, state[2])
-        note = folder_writing.read_note(path, state) if labelled is None else labelled[0]
+        labelled = read_whole_gzip_label(path, state[2])
+        note = read_note(path, state) if labelled is None else labelled[0]
         with self._lock:
             known = self._known.get(name)
         if note is None or (known is not None and known.octets == state[2] and known.etag != note.etag):
@@ -166,10 +408,10 @@ class FolderStore:
         path = self._path(name)
         with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
             with gzip_path(path).open("rb") as file:
-                note = folder_writing.read_gzip_label(file)
+                note = read_gzip_label(file)
             return None if note is None else note.mark
         with _read_faults(path):
-            note = folder_writing.read_note(path, signature_of(path))
+            note = read_note(path, signature_of(path))
         return None if note is None else note.mark
 
     def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
@@ -192,7 +434,7 @@ class FolderStore:
         path = self._path(stored.name)
         if coding is Coding.GZIP and stored.gzip_octets is not None:
             with _kept(gzip_path(path)) as file:
-                label = folder_writing.read_gzip_label(file)
+                label = read_gzip_label(file)
                 same = label is not None and (label.etag, label.octets) == (stored.etag, stored.octets)
                 if same and os.fstat(file.fileno()).st_size == stored.gzip_octets:
                     return OpenObject(file, stored, Coding.GZIP, stored.gzip_octets)
@@ -213,7 +455,7 @@ class FolderStore:
                     victim.unlink()
             if path.parent.is_dir():
                 self._sync(path.parent)
-            folder_writing.remove_note(path, state)
+            remove_note(path, state)
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Names of all objects that begin with `prefix`, folder by folder; foreign files are left out.
@@ -233,9 +475,7 @@ class FolderStore:
         with write_faults(self.root):
             for folder, files in self._folders():
                 for file in files:
-                    if file.startswith(TEMPORARY) or (
-                        file.startswith(NOTE) and folder_writing.is_orphan(folder / file)
-                    ):
+                    if file.startswith(TEMPORARY) or (file.startswith(NOTE) and is_orphan(folder / file)):
                         (folder / file).unlink(missing_ok=True)
                         removed += 1
         return removed
@@ -279,26 +519,26 @@ class FolderStore:
         """What the files say: a note vouches for the octets, a gzip form is taken for theirs once they are read."""
         with path.open("rb") as file:
             state = signature(os.fstat(file.fileno()))
-            note = folder_writing.read_note(path, state)
+            note = read_note(path, state)
             if note is not None:
                 return self._describe(name, path, state, note.etag)
-            digest = folder_writing.new_digest()
+            digest = new_digest()
             while chunk := file.read(BLOCK_OCTETS):
                 digest.update(chunk)
         return self._describe(name, path, state, digest.hexdigest())
 
     def _describe(self, name: str, path: Path, state: Signature, etag: str) -> StoredObject:
-        labelled = folder_writing.read_whole_gzip_label(path, state[2])
+        labelled = read_whole_gzip_label(path, state[2])
         if labelled is not None and labelled[0].etag != etag:
             labelled = None
-        note = folder_writing.read_note(path, state)
+        note = read_note(path, state)
         vouching = note if labelled is None else labelled[0]
         stored = StoredObject(
             name=name,
             octets=state[2],
             etag=etag,
             modified=dt.datetime.fromtimestamp(state[1] / 1e9, dt.UTC),
-            media_type=(note and note.media_type) or folder_writing.implied_type(name),
+            media_type=(note and note.media_type) or implied_type(name),
             version=state,
             gzip_octets=None if labelled is None else labelled[1],
             is_vouched=vouching is not None,
