@@ -34,14 +34,14 @@ LINES = {
     "cli": 6_918,
     "copies": 508,
     "datasets": 517,
-    "files": 1_203,
+    "files": 1_193,
     "http": 5_742,
     "ingest": 8_373,
     "notify": 4_094,
-    "packages": 1_450,
+    "packages": 1_430,
     "patches": 820,
     "processes": 344,
-    "publish": 6_818,
+    "publish": 6_817,
     "rdf": 2_322,
     "simulate": 990,
     "source": 5_152,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 413
+MOST_MODULES = 408
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from headwater.files import hash_pool, hashing
-from headwater.files.file_placement import COPY, LINK
+from headwater.files.file_copies import COPY, LINK, VersionWriter
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import ReadOptions, file_hasher, read_file, settled
-from headwater.files.version_copy import VersionWriter
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
 from headwater.spec.hashes import HASHLIB
 from tests.support.waiting import until
@@ -295,14 +294,14 @@ def test_what_is_linked_is_what_was_opened(
     exchanged = os.path.dirname(path) if what == "folder" else path
 
     def exchanging(*arguments: bytes, **options: object) -> None:
-        monkeypatch.setattr("headwater.files.file_placement.os.link", real)
+        monkeypatch.setattr("headwater.files.file_copies.os.link", real)
         os.rename(exchanged, base + b"/in/aside")
         os.symlink(os.path.dirname(secret) if what == "folder" else secret, exchanged)
         real(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("headwater.files.file_placement.os.link", exchanging)
+    monkeypatch.setattr("headwater.files.file_copies.os.link", exchanging)
     if not by_descriptor:
-        monkeypatch.setattr("headwater.files.file_placement._DESCRIPTORS", None)
+        monkeypatch.setattr("headwater.files.file_copies._DESCRIPTORS", None)
     found = read_file((path, ("md5",), place), ReadOptions(LINK))
     assert found[0] in (hashing.READ, hashing.CHANGED)
     assert found[0] == hashing.CHANGED or found[5] == f"md5:{hashlib.md5(b'inside').hexdigest()}"
@@ -317,7 +316,7 @@ def test_what_is_linked_is_what_was_opened(
 def test_places_are_linked_without_names_for_descriptors(
     base: bytes, monkeypatch: pytest.MonkeyPatch, old: bool
 ) -> None:
-    monkeypatch.setattr("headwater.files.file_placement._DESCRIPTORS", None)
+    monkeypatch.setattr("headwater.files.file_copies._DESCRIPTORS", None)
     path, place = put(base, b"in/file", b"abc"), base + b"/out/deep/file"
     if old:
         put(base, b"out/deep/file", b"old")
@@ -330,7 +329,7 @@ def test_a_copy_where_links_cannot_be(base: bytes, monkeypatch: pytest.MonkeyPat
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr("headwater.files.file_placement.os.link", refuse)
+    monkeypatch.setattr("headwater.files.file_copies.os.link", refuse)
     path, place = put(base, b"in/file", b"abc"), base + b"/out/file"
     assert read_file((path, ("md5",), place), ReadOptions(LINK))[0] == hashing.READ
     with open(place, "rb") as file:

@@ -31,9 +31,9 @@ from headwater.http.dump_endpoint import DumpTimes
 from headwater.http.metrics import kind_of
 from headwater.http.server import ServerLimits
 from headwater.library import publish_folder
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import PackageLimits
 from headwater.packages.member_paths import MemberNames
-from headwater.packages.zip_directory import read_directory
+from headwater.packages.zip_reader import read_directory
 from headwater.publish.packages.builder import ResourcePaths
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.extensions import DumpLimits, dump_offer

@@ -75,7 +75,7 @@ def test_changes_are_recorded_without_their_octets_where_there_is_no_room(
     world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.scan()
-    monkeypatch.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+    monkeypatch.setattr("headwater.files.file_copies.RESERVE_OCTETS", 1 << 60)
     world.put("a", b"a")
     assert world.scan().created == 1
     assert world.rules() == {"HW-ING-23"}

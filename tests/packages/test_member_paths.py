@@ -2,8 +2,7 @@
 
 import pytest
 
-from headwater.packages.faults import BadPath, PackageTooLarge
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import BadPath, PackageLimits, PackageTooLarge
 from headwater.packages.member_paths import (
     MemberNames,
     has_leading_slash,

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.packages.faults import BadManifest, BadPackage
 from headwater.packages.package import PackageFile, read_package
-from headwater.packages.zip_directory import ZipDirectory, ZipMember
+from headwater.packages.zip_reader import ZipDirectory, ZipMember
 from headwater.spec.kinds import Kind
 from tests.cli.test_inspect import inspect
 from tests.packages.bad_packages import BAD, GOOD, GOOD_ENTRIES, Raw, entry, good, good_members, manifest, raw

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.packages.faults import BadPackage, PackageTooLarge
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import BadPackage, PackageLimits, PackageTooLarge
 from headwater.packages.member_paths import MemberNames
-from headwater.packages.zip_directory import Inflation, read_directory
+from headwater.packages.zip_reader import Inflation, read_directory
 from headwater.packages.zip_writer import ZipWriter
 from tests.packages.bad_packages import BAD, GOOD, good, manifest, raw, stored_without_length
 from tests.packages.test_zip_writer import CONTENT, several

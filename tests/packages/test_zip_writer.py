@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.packages.compression import pays
 from headwater.packages.faults import BadMemberName, MemberChanged
-from headwater.packages.zip_writer import ZipWriter
+from headwater.packages.zip_writer import ZipWriter, pays
 
 TEXT = b"A resource that is text is worth deflating. " * 200
 CHECKERS = [["unzip", "-tq"], ["bsdtar", "-tf"], ["7z", "t"]]

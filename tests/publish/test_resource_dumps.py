@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
-from headwater.files import version_copy
+from headwater.files import file_copies
 from headwater.packages.zip_writer import ZipWriter
 from headwater.publish.packages import spool
 from headwater.publish.plan import GRACE_SECONDS, Refresh
@@ -292,7 +292,7 @@ def test_packages_leave_room_for_the_catalog(tmp_path: Path, monkeypatch: pytest
     world.load({"large": os.urandom(3_000_000)})
     world.publish()
     with monkeypatch.context() as context:
-        context.setattr(version_copy, "RESERVE_OCTETS", 1 << 60)
+        context.setattr(file_copies, "RESERVE_OCTETS", 1 << 60)
         context.setattr(spool, "ROOM_OCTETS", 1 if room == "spool" else 4_000_000)
         with pytest.raises(OSError, match="MiB left"):
             world.publisher.pack_resources("files")

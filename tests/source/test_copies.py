@@ -298,7 +298,7 @@ def test_what_a_load_cannot_keep_is_noted_as_lost(origin: Source, site: Site, de
     """HW-ING-23: on a full disk a copy is published as ever, and no TimeMap names a state without octets."""
     assert go(origin.base, dest).status == DONE
     with pytest.MonkeyPatch.context() as full:
-        full.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+        full.setattr("headwater.files.file_copies.RESERVE_OCTETS", 1 << 60)
         with hub(dest, tmp_path / "state", versions=True) as running:
             running.shows({"f0.txt", "f1.txt", "f2.txt"})
             assert codes(running).count("HW-ING-23") == 3

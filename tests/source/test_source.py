@@ -360,7 +360,7 @@ def test_a_folder_that_is_gone_and_versions_that_are_lost_are_not_well(
 
     with world.running() as source:
         until(lambda: stands(source) == (200, True, Exit.DONE))
-        monkeypatch.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+        monkeypatch.setattr("headwater.files.file_copies.RESERVE_OCTETS", 1 << 60)
         world.put("b", b"b")
         until(lambda: stands(source) == (200, False, Exit.TRANSFERS_FAILED), what="the loss")
         run(["status", str(world.state)])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from headwater.files.version_copy import VersionCopy, VersionWriter, version_path
+from headwater.files.file_copies import VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
 from headwater.storage.object_store import octets_of
 from headwater.versions.store import FILE, SCHEMA, SetAside, VersionIntake, VersionStore

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headwater.files.whole_writes import write_all
+from headwater.files.file_copies import write_all
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction

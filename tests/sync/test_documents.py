@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pytest
 
 from headwater.cli import run
-from headwater.files import whole_writes
+from headwater.files import file_copies
 from headwater.sync.copy import destination_folder
 from headwater.sync.update import path_conflicts
 from tests.support.copying import (
@@ -976,7 +976,7 @@ def _give_disk(monkeypatch: pytest.MonkeyPatch, dest: Path, octets: int) -> None
     def free(_place: object) -> int:
         return octets - sum(path.stat().st_size for path in dest.rglob("*") if path.suffix[:7] != ".sqlite")
 
-    monkeypatch.setattr(whole_writes, "free_octets", free)
+    monkeypatch.setattr(file_copies, "free_octets", free)
 
 
 FILLING = [_without_end, _many, _small, _stated, _in_gzip]

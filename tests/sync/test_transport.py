@@ -669,7 +669,7 @@ def test_a_file_that_exists_is_never_written_over(tmp_path) -> None:
 def test_a_full_disk_is_a_fault_of_the_store() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    from headwater.files.whole_writes import write_all
+    from headwater.files.file_copies import write_all
 
     descriptor = os.open("/dev/full", os.O_WRONLY)
     try:

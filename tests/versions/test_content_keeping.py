@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Event, Metadata, Upsert
-from headwater.files.version_copy import SMALL_OCTETS
+from headwater.files.file_copies import SMALL_OCTETS
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.lines import Line
@@ -91,7 +91,7 @@ def test_on_a_full_disk_each_is_told(world: World, monkeypatch: pytest.MonkeyPat
     contents = [b"a", b"b", LARGE]
     events = [world.put(f"{number}", one) for number, one in enumerate(contents)]
     assert world.keep(events[:1]) == set()
-    monkeypatch.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+    monkeypatch.setattr("headwater.files.file_copies.RESERVE_OCTETS", 1 << 60)
     assert world.keep(events) == {digest(b"b"), digest(LARGE)}
     assert {one.where for one in world.told} == {"1", "2"}
     assert all("the disk would have less than" in one.message for one in world.told)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.files.version_copy import SMALL_OCTETS
+from headwater.files.file_copies import SMALL_OCTETS
 from headwater.versions.store import VersionStore
 from tests.support.disk import Disk
 from tests.support.examples import MANY

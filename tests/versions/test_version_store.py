@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.files.version_copy import SMALL_OCTETS, VersionCopy, VersionWriter, version_path
+from headwater.files.file_copies import SMALL_OCTETS, VersionCopy, VersionWriter, version_path
 from headwater.storage.database import Database
 from headwater.storage.object_store import octets_of
 from headwater.storage.transaction import DatabaseFull, Transaction
@@ -103,7 +103,7 @@ def test_a_full_disk_costs_no_scan_its_result(store: VersionStore, monkeypatch: 
     with store.intake() as intake:
         named = set_aside(intake, b"one", b"kept")
         with monkeypatch.context() as full:
-            full.setattr("headwater.files.version_copy.RESERVE_OCTETS", 1 << 60)
+            full.setattr("headwater.files.file_copies.RESERVE_OCTETS", 1 << 60)
             assert intake.keep(named) == [digest(b"one")]
             writer = VersionWriter(intake.folder)
             copy = VersionCopy(writer, len(LARGE))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import UsageFault
-from headwater.files.whole_writes import free_octets
+from headwater.files.file_copies import free_octets
 from headwater.progress import Listener
 
 if TYPE_CHECKING:

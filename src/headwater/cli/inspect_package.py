@@ -18,8 +18,8 @@ from headwater.cli.output import printable
 from headwater.errors import Exit, StoreFault
 from headwater.packages.faults import BadPackage
 from headwater.packages.package import PackagedEntry, PackageFile, PackageProblem, read_package
-from headwater.packages.zip_directory import ZipMember
 from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
+from headwater.packages.zip_reader import ZipMember
 from headwater.quantities import human_octets
 from headwater.spec.reader import Reader
 

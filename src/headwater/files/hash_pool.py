@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from headwater.files import hashing
+from headwater.files.file_copies import VersionWriter
 from headwater.files.hashing import HashRequest, HashResult, ReadOptions, file_hasher, read_file, settled
-from headwater.files.version_copy import VersionWriter
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram, processors
 
 BLOCK_FILES = 128

@@ -20,17 +20,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headwater.files.file_placement import (
+from headwater.files.file_copies import (
+    ALGORITHM,
     GONE,
     LINK,
+    SMALL_OCTETS,
     FileChanged,
     FileCopy,
     PlacementFailed,
+    VersionCopy,
+    VersionWriter,
     is_placed,
     link,
 )
 from headwater.files.nofollow import READ_FLAGS, FileState, OpenFolder, open_unlinked
-from headwater.files.version_copy import ALGORITHM, SMALL_OCTETS, VersionCopy, VersionWriter
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -44,7 +47,7 @@ to place it at."""
 
 HashResult = tuple[int, int, FileState, int, int, str, str]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05), and
-what its octets are called that were set aside (`version_copy`; empty where they were not).
+what its octets are called that were set aside (`file_copies`; empty where they were not).
 
 The errno of CHANGED is ELOOP when a name of the path is a link, that of READ why the octets could not be set aside.
 Times are nanoseconds. The change is the file's ctime, except that a link which we made ourselves does not count: a

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog, Metadata, Resource
-from headwater.files.version_copy import SMALL_OCTETS
+from headwater.files.file_copies import SMALL_OCTETS
 from headwater.http import responses
 from headwater.http.responses import Head, Representation, Response, content_lines, line
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route

@@ -6,8 +6,7 @@ import re
 import unicodedata
 from urllib.parse import unquote_to_bytes
 
-from headwater.packages.faults import BadPath, PackageTooLarge, shown
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import BadPath, PackageLimits, PackageTooLarge, shown
 
 MANIFEST = "manifest.xml"
 """The member that every package must have at its root (RS-RDM-01, RS-CDM-01)."""

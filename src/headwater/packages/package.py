@@ -8,10 +8,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from headwater.packages.faults import BadManifest, BadPath, shown
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import BadManifest, BadPath, PackageLimits, shown
 from headwater.packages.member_paths import MANIFEST, has_leading_slash, possible_names
-from headwater.packages.zip_directory import ZipDirectory, ZipMember, read_directory
+from headwater.packages.zip_reader import ZipDirectory, ZipMember, read_directory
 from headwater.spec.faults import DocumentFault
 from headwater.spec.hashes import HASHLIB, STRONGEST
 from headwater.spec.kinds import RULES, Kind

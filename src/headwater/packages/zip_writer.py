@@ -1,10 +1,14 @@
-"""Writer of ZIP files as a stream of octets: the same octets from the same members, ZIP64 where it is needed."""
+"""Writer of ZIP files as a stream of octets: the same octets from the same members, ZIP64 where it is needed.
+
+`pays` tells which members are worth deflating.
+"""
 
 from __future__ import annotations
 
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -317,3 +321,67 @@ def _far(record: bytes, place: int) -> bytes:
 def _field64(numbers: list[int]) -> bytes:
     """A ZIP64 extra field."""
     return struct.pack(f"<HH{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers)
+
+
+# which members are deflated
+
+_SMALLEST = 64
+"""Octets below which deflating gains nothing: the ZIP headers of a member are longer."""
+
+_TEXT = frozenset(
+    {
+        "application/ecmascript",
+        "application/graphql",
+        "application/javascript",
+        "application/json",
+        "application/ld+json",
+        "application/marc",
+        "application/mbox",
+        "application/n-quads",
+        "application/n-triples",
+        "application/octet-stream",
+        "application/postscript",
+        "application/rtf",
+        "application/sparql-query",
+        "application/sql",
+        "application/tei+xml",
+        "application/toml",
+        "application/trig",
+        "application/wasm",
+        "application/x-javascript",
+        "application/x-ndjson",
+        "application/x-sh",
+        "application/x-tar",
+        "application/x-tex",
+        "application/x-yaml",
+        "application/xml",
+        "application/xml-dtd",
+        "application/yaml",
+        "image/bmp",
+        "image/svg+xml",
+        "image/x-portable-bitmap",
+        "image/x-portable-graymap",
+        "image/x-portable-pixmap",
+        "audio/midi",
+        "audio/wav",
+        "audio/x-wav",
+        "font/otf",
+        "font/ttf",
+        "message/http",
+        "message/rfc822",
+    }
+)
+
+
+def pays(media_type: str | None, octets: int | None) -> bool:
+    """Whether a resource of this media type and length is worth deflating. Unknown types are; most images, sound,
+    films, PDF, office documents and archives are compressed already. A length that is not known counts as large."""
+    is_tiny = octets is not None and octets < _SMALLEST
+    return not is_tiny and (not media_type or _is_of_text(media_type))
+
+
+@lru_cache(256)
+def _is_of_text(media_type: str) -> bool:
+    """Whether content of this type is not compressed already; a set has few types, and a package many members."""
+    kind = media_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind.endswith(("+xml", "+json", "+yaml")) or kind in _TEXT

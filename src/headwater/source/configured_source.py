@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Event, Limits, SetState, Upsert
+from headwater.files.file_copies import free_octets
 from headwater.files.folder_marks import TREE_MARK, mark_folder
-from headwater.files.whole_writes import free_octets
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.progress import Listener, silent

@@ -12,9 +12,9 @@ import msgspec
 from headwater.catalog import catalog_url
 from headwater.copies.schema import FOLDER, STATE
 from headwater.errors import UsageFault
+from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.patterns import Selection
-from headwater.files.version_copy import ALGORITHM as VERSION_ALGORITHM
 from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
 from headwater.publish.site import Site
 from headwater.source.config import SetConfig, SourceConfig

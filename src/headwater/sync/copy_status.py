@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit
-from headwater.files.whole_writes import free_octets
+from headwater.files.file_copies import free_octets
 from headwater.spec.times import from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state

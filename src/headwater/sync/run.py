@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.copies.schema import FOLDER
 from headwater.errors import Exit, HeadwaterError, UsageFault
-from headwater.files.whole_writes import Room
+from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, ignored, silent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.files.file_copies import Room, write_all
 from headwater.files.hashing import HASHERS
-from headwater.files.whole_writes import Room, write_all
 from headwater.spec.decoding import codec_of
 from headwater.spec.times import to_microseconds
 from headwater.transport.fetch import FailureKind, Fetch, FetchFailure

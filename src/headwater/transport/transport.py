@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from headwater.errors import Interrupted, SourceFault, UsageFault
+from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
-from headwater.files.whole_writes import Room
 from headwater.quantities import human_seconds
 from headwater.retry import retry_after_seconds
 from headwater.transport import scheduler as dispatch

@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.content import ContentChanged, ContentReader, NoContent, recorded_blocks
 from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
-from headwater.files.version_copy import ALGORITHM, VersionCopy, VersionWriter, why_not_kept
+from headwater.files.file_copies import ALGORITHM, VersionCopy, VersionWriter, why_not_kept
 from headwater.progress import Listener, Notice
 from headwater.spec.hashes import parse_hash
 from headwater.versions.store import SetAside, VersionIntake, VersionStore, VersionsUnusable

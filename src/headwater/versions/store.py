@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import StoreFault
-from headwater.files.version_copy import refuse_little_room, version_path
+from headwater.files.file_copies import refuse_little_room, version_path
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Schema, opened_to_read, private_copy
 from headwater.storage.durable import make_folders, sync_many
@@ -78,7 +78,7 @@ class StoredVersion(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Octets that a reader has set aside: their digest, what they are called (`files.version_copy`), how many."""
+    """Octets that a reader has set aside: their digest, what they are called (`files.file_copies`), how many."""
 
     digest: str
     name: str

@@ -55,7 +55,7 @@ def test_killed_at_every_step_of_packages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is placed that is not verified, nothing stays behind, and the next run brings the rest either way."""
-    monkeypatch.setattr("headwater.packages.zip_directory.WHOLE_OCTETS", 1_000)
+    monkeypatch.setattr("headwater.packages.zip_reader.WHOLE_OCTETS", 1_000)
     dumps = scene(source)
     site = dumps.site
     assert go(source.base, dest, prefer="dumps", include=("d1/f1",)).status == DONE

@@ -285,7 +285,7 @@ def test_without_room_on_the_disk_nothing_is_fetched_and_nothing_lost(
     assert go(dumps.site.source.base, dest, prefer="dumps", include=("d0/*",)).status == Exit.DONE
     held = tree(dest)
     dumps.site.source.forget()
-    monkeypatch.setattr("headwater.files.whole_writes.Room.left", lambda _room: 1_500)
+    monkeypatch.setattr("headwater.files.file_copies.Room.left", lambda _room: 1_500)
     ran = go(dumps.site.source.base, dest, prefer="dumps")
     assert (ran.status, ran.error and ran.error.code) == (Exit.STORE, "HW-SYN-23")
     assert " MiB, and has room for 1.46 KiB: " in str(ran.error)

@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.files import hashing
-from headwater.files.file_placement import COPY
+from headwater.files.file_copies import COPY
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.event_builder import place_fault

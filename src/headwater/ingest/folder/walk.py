@@ -21,7 +21,7 @@ import msgspec
 from headwater.copies.schema import FOLDER, STATE
 from headwater.deletion_guard import DEFAULT_SHARE
 from headwater.errors import HeadwaterError
-from headwater.files.file_placement import LINK
+from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection

@@ -24,10 +24,9 @@ from headwater.catalog.content import (
 )
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Change, Metadata, Resource
-from headwater.packages.compression import pays
 from headwater.packages.faults import BadPackage, MemberChanged
 from headwater.packages.member_paths import MemberNames
-from headwater.packages.zip_writer import ZipWriter
+from headwater.packages.zip_writer import ZipWriter, pays
 from headwater.publish.site import SetSettings
 from headwater.spec.uris import quote_path
 

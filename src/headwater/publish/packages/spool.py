@@ -20,7 +20,7 @@ import msgspec
 
 from headwater.catalog.content import Absence, OpenContent
 from headwater.catalog.interface import Metadata
-from headwater.files.version_copy import refuse_little_room
+from headwater.files.file_copies import refuse_little_room
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace, Row
 from headwater.publish.packages.builder import PackageBuilder, bounds_of

@@ -22,7 +22,7 @@ import msgspec
 from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Resource
 from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.files.whole_writes import write_all
+from headwater.files.file_copies import write_all
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.plan import completed_at

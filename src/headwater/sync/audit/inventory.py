@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from headwater.files import hashing
-from headwater.files.file_placement import GONE
+from headwater.files.file_copies import GONE
 from headwater.files.folder_marks import folded, is_reserved, leads_inside
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HASHERS, HashRequest, HashResult

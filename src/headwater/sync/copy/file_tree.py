@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from headwater.files.file_copies import Room, write_all
 from headwater.files.folder_marks import STATE_FOLDER, leads_inside
-from headwater.files.whole_writes import Room, write_all
 from headwater.sync.faults import DestinationUnusable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.packages.limits import PackageLimits
+from headwater.packages.faults import PackageLimits
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row

@@ -18,8 +18,8 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
-from headwater.packages.zip_directory import ZipMember, is_small
 from headwater.packages.zip_format import STORED
+from headwater.packages.zip_reader import ZipMember, is_small
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.storage.transaction import Transaction

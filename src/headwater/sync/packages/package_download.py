@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 
 from headwater.errors import SourceFault
-from headwater.files.whole_writes import free_octets
+from headwater.files.file_copies import free_octets
 from headwater.quantities import human_octets
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.source_times import strong_last_modified

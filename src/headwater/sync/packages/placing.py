@@ -16,10 +16,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from headwater.files.file_copies import Room, write_all
 from headwater.files.hashing import HASHERS
-from headwater.files.whole_writes import Room, write_all
 from headwater.packages.faults import BadPackage
-from headwater.packages.zip_directory import unpacked
+from headwater.packages.zip_reader import unpacked
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path

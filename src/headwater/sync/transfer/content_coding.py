@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
+from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
-from headwater.files.whole_writes import Room
 
 _CHUNK = 1 << 17
 _MOST = 2  # codings of one answer; nobody needs a third

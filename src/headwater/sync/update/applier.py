@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit, StoreFault, UsageFault
+from headwater.files.file_copies import Room
 from headwater.files.folder_marks import has_reserved
-from headwater.files.whole_writes import Room
 from headwater.progress import Done, Progress
 from headwater.quantities import human_octets
 from headwater.storage.transaction import Transaction

@@ -1,0 +1,414 @@
+"""Copies of files: written to the end within the room of the disk, placed in a static tree, set aside as versions.
+
+A static tree has a file as a hard link or as a copy. Versions that are small are written one behind the other into one
+file for each block of files that is read, larger ones to a file each; a version never costs a scan its result: what
+cannot be written (disk full, no permission) is told by an errno, and the file is hashed as ever. Standard library only:
+the hashing processes import it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable
+from typing import Final
+
+_USUALLY_FREE: Final = 1 << 30
+"""So many octets a copy leaves free on its disk unless it is told otherwise, on a small disk a twentieth of it."""
+
+
+def write_all(descriptor: int, octets: bytes | memoryview) -> None:
+    """Write to the end: the kernel may take a part at a time."""
+    written = os.write(descriptor, octets)
+    if written == len(octets):
+        return
+    rest = memoryview(octets)
+    while rest := rest[written:]:
+        written = os.write(descriptor, rest)
+
+
+def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
+    """Octets that a user may still write on the disk of a folder or open file; no bound where it tells no size."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
+
+
+class Room:
+    """What the files of a copy may take: so many octets stay free on the disk, and all together are at most `most`."""
+
+    def __init__(
+        self,
+        folder: bytes,
+        keep_free: int | None = None,
+        most: int | None = None,
+        held: int = 0,
+        counted: Callable[[bytes], int] = lambda _path: 0,
+    ) -> None:
+        """`keep_free` None: as much as is usual. `held`: the octets of all files, as recorded; `counted`: of one."""
+        found = os.statvfs(folder)
+        self.capacity = found.f_blocks * found.f_frsize
+        self.keep_free = min(_USUALLY_FREE, self.capacity // 20) if keep_free is None else keep_free
+        self.most = most
+        self.held = held
+        self.counted = counted
+        self._folder = folder
+
+    def left(self) -> int:
+        """How many octets more there may be, by both bounds."""
+        free = max(0, free_octets(self._folder) - self.keep_free)
+        return free if self.most is None else max(0, min(free, self.most - self.held))
+
+    def check(self, octets: int, gained: int = 0) -> None:
+        """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
+        if self.most is not None and gained > 0 and self.held + gained > self.most:
+            raise OSError(errno.EDQUOT, f"the copy would have more than {_said(self.most)} (--max-total)")
+        if self.keep_free and free_octets(self._folder) < octets + self.keep_free:
+            raise OSError(
+                errno.ENOSPC, f"less than {_said(self.keep_free)} would be left free on the disk (--keep-free)"
+            )
+
+
+def _said(octets: int) -> str:
+    from headwater.quantities import human_octets  # not for the processes that read files
+
+    return human_octets(octets)
+
+
+# a file's place in a static tree: what is linked or copied is the file that is open, whatever lies at its path by now
+
+LINK, COPY = "link", "copy"
+"""How a file gets its place in a static tree: as a hard link (a copy where that cannot be), or always as a copy."""
+
+_PLACING = ".headwater-tmp-"
+"""Names of half-placed files begin so, as those of half-written documents do."""
+
+GONE = (FileNotFoundError, NotADirectoryError)
+
+_DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
+
+
+class FileChanged(Exception):
+    """The file was written to, or exchanged, while it was read."""
+
+
+class PlacementFailed(Exception):
+    """The file's place in the static tree could not be made."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.errno = cause.errno or 0
+
+
+def link(descriptor: int, source: os.stat_result, path: bytes, place: bytes) -> bool:
+    """Make `place` a hard link of the open file, replacing what is there.
+
+    False when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
+    """
+    try:
+        try:
+            _link_open(descriptor, path, place)
+        except GONE:
+            if os.fstat(descriptor).st_nlink == 0:  # it is the source that vanished
+                raise
+            _room(place)
+            _link_open(descriptor, path, place)
+    except FileExistsError:
+        return not _same(place, source) and _relink(descriptor, path, place)
+    except GONE:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _relink(descriptor: int, path: bytes, place: bytes) -> bool:
+    aside = _aside(place)
+    try:
+        _link_open(descriptor, path, aside)
+    except GONE:
+        raise
+    except OSError:
+        return False
+    try:
+        _rename(aside, place)
+    finally:
+        with contextlib.suppress(*GONE):
+            os.unlink(aside)
+    return True
+
+
+def _link_open(descriptor: int, path: bytes, place: bytes) -> None:
+    """Link the open file itself. Where the system cannot link a descriptor: by its path, and look what that was."""
+    if _DESCRIPTORS is not None:
+        # A folder has to be named for the call that follows the descriptor's name; the absolute path ignores it.
+        os.link(_DESCRIPTORS % descriptor, place, src_dir_fd=descriptor, follow_symlinks=True)
+        return
+    aside = _aside(place)
+    os.link(path, aside, follow_symlinks=False)
+    try:
+        if not _same(aside, os.fstat(descriptor)):
+            raise FileChanged
+        os.link(aside, place, follow_symlinks=False)
+    finally:
+        os.unlink(aside)
+
+
+def is_placed(place: bytes, source: os.stat_result, mode: str | None) -> bool:
+    """Whether the file has its place already: as a link to itself. A copy is always made anew."""
+    return mode == LINK and _same(place, source)
+
+
+def _same(place: bytes, source: os.stat_result) -> bool:
+    try:
+        found = os.lstat(place)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (source.st_dev, source.st_ino)
+
+
+def _aside(place: bytes) -> bytes:
+    """A name beside `place` for a half-placed file, in a folder that exists when this returns."""
+    _room(place)
+    return os.path.join(os.path.dirname(place), os.fsencode(_PLACING + secrets.token_hex(8)))
+
+
+def _room(place: bytes) -> None:
+    try:
+        _make_room(os.path.dirname(place))
+    except OSError as cause:
+        raise PlacementFailed(cause) from cause
+
+
+def _make_room(folder: bytes) -> None:
+    """Make sure `folder` is a folder: a file that stands in its way (it has become a folder) is removed."""
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            os.unlink(folder)
+            os.mkdir(folder)
+    except GONE:
+        _make_room(os.path.dirname(folder))
+        _make_room(folder)
+
+
+def _rename(aside: bytes, place: bytes) -> None:
+    try:
+        try:
+            os.replace(aside, place)
+        except IsADirectoryError:  # a folder of the source has become a file
+            _remove_tree(place)
+            os.replace(aside, place)
+    except OSError as cause:
+        raise PlacementFailed(cause) from cause
+
+
+def _remove_tree(folder: bytes) -> None:
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+    os.rmdir(folder)
+
+
+class FileCopy:
+    """A copy that is made from the very octets that are hashed, and takes its place only when they held still."""
+
+    def __init__(self, place: bytes, source: os.stat_result) -> None:
+        self._place = place
+        self._source = source
+        self._aside = _aside(place)
+        try:
+            self._descriptor = os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as cause:
+            raise PlacementFailed(cause) from cause
+        self._open = True
+
+    def write(self, data: bytes) -> None:
+        """Take the next octets."""
+        try:
+            write_all(self._descriptor, data)
+        except OSError as cause:
+            raise PlacementFailed(cause) from cause
+
+    def finish(self) -> None:
+        """Give the copy the source's time (what a server says of it is then what the list says) and its place."""
+        try:
+            os.fchmod(self._descriptor, stat.S_IMODE(self._source.st_mode) & 0o777)
+            os.utime(self._descriptor, ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
+        except OSError as cause:
+            raise PlacementFailed(cause) from cause
+        self._close()
+        _rename(self._aside, self._place)
+
+    def discard(self) -> None:
+        """Leave nothing behind, unless it has its place."""
+        self._close()
+        with contextlib.suppress(*GONE):
+            os.unlink(self._aside)
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self._descriptor)
+
+
+# octets that are set aside while a file is hashed: what becomes a version when its change is recorded
+
+ALGORITHM = "sha-256"
+"""By its digest a version is found."""
+SMALL_OCTETS = 128 << 10
+"""Versions up to this size lie in the database. Above it, a file costs little beside the octets themselves."""
+RESERVE_OCTETS = 64 << 20
+"""So much is left free on the disk: the catalog has to grow while versions have no room."""
+
+_HELD_OCTETS = 64 << 10
+
+
+def version_path(kept: bytes, digest: str) -> bytes:
+    """The path of the file of the version with this SHA-256 (64 hex digits): `ab/cd/abcd…`."""
+    name = digest.encode("ascii")
+    return b"%s/%s/%s/%s" % (kept, name[:2], name[2:4], name)
+
+
+def refuse_little_room(place: bytes | int, octets: int) -> None:
+    """Raise OSError (ENOSPC) when so many octets would leave less than RESERVE_OCTETS free, on the disk of a folder or
+    of an open file."""
+    if free_octets(place) < octets + RESERVE_OCTETS:
+        raise OSError(errno.ENOSPC, why_not_kept(errno.ENOSPC))
+
+
+def why_not_kept(error: int) -> str:
+    """What an errno of a version says to a person: there may be room on the disk, but less than is left free."""
+    if error == errno.ENOSPC:
+        return f"the disk would have less than {RESERVE_OCTETS >> 20} MiB left"
+    return os.strerror(error)
+
+
+class VersionWriter:
+    """Sets octets aside in a folder, for one reader of files; `settle` writes the small ones.
+
+    Octets are called by the name of their file; small ones by `NAME:START`, as they begin there within it.
+    """
+
+    def __init__(self, folder: bytes) -> None:
+        self.folder = folder
+        self._begin()
+
+    def _begin(self) -> None:
+        self._name = secrets.token_hex(8)
+        self._descriptor = -1
+        self._end = 0
+        self._held: list[bytes] = []
+        self._held_octets = 0
+        self._errno = 0
+
+    def add(self, octets: bytes) -> str:
+        """Take the octets of a small file; returns what they are called."""
+        name = f"{self._name}:{self._end}"
+        self._end += len(octets)
+        self._held_octets += len(octets)
+        self._held.append(octets)
+        if self._held_octets > _HELD_OCTETS:
+            self._write()
+        return name
+
+    def settle(self) -> int:
+        """Write what is still held. Returns 0, or the errno that says why nothing is there since the last call."""
+        if self._held:
+            self._write()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        error = self._errno
+        self._begin()
+        return error
+
+    def _write(self) -> None:
+        octets, self._held, self._held_octets = b"".join(self._held), [], 0
+        if self._errno:
+            return
+        try:
+            refuse_little_room(self.folder, len(octets))
+            if self._descriptor < 0:
+                self._descriptor = _create(self.folder + b"/" + self._name.encode())
+            write_all(self._descriptor, octets)
+        except OSError as cause:
+            self._errno = cause.errno or errno.EIO
+
+
+class VersionCopy:
+    """Takes the octets of one file as they are read; `name` is what they are called in the end, `errno` what failed.
+
+    Of a small file, `VersionWriter.settle` may fail later.
+    """
+
+    def __init__(self, writer: VersionWriter, octets: int) -> None:
+        """`octets`: how many there should be."""
+        self.name = ""
+        self.errno = 0
+        self._writer = writer
+        self._held: list[bytes] = []
+        self._aside = b""
+        self._descriptor = -1
+        if octets > SMALL_OCTETS:
+            self._open(octets)
+
+    def write(self, data: bytes) -> None:
+        """Take the next octets. Raises nothing."""
+        if self._descriptor < 0:
+            self._held.append(data)
+            return
+        try:
+            write_all(self._descriptor, data)
+        except OSError as cause:
+            self._fail(cause)
+
+    def finish(self) -> None:
+        """All octets have been given, and held still. Raises nothing."""
+        if self.errno:
+            return
+        if self._descriptor < 0:
+            self.name = self._writer.add(b"".join(self._held))
+            return
+        try:
+            self._close()
+            self.name = os.fsdecode(os.path.basename(self._aside))
+        except OSError as cause:
+            self._fail(cause)
+
+    def discard(self) -> None:
+        """Leave nothing behind, unless it is finished. Raises nothing."""
+        self._held = []
+        if self._aside and not self.name:
+            with contextlib.suppress(OSError):
+                self._close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._aside)
+
+    def _open(self, octets: int) -> None:
+        try:
+            refuse_little_room(self._writer.folder, octets)
+            path = self._writer.folder + b"/" + secrets.token_hex(8).encode()
+            self._descriptor = _create(path)
+            self._aside = path
+        except OSError as cause:
+            self._fail(cause)
+
+    def _fail(self, cause: OSError) -> None:
+        self.discard()
+        self.errno = cause.errno or errno.EIO
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+def _create(path: bytes) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
