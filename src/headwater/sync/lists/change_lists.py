@@ -41,7 +41,7 @@ from headwater.sync.lists.staging import ChangeListStaging, fold, set_apart
 from headwater.sync.source_times import last_micros, micros, source_clock
 from headwater.sync.state.set_rows import CHANGE_LIST, Offer
 from headwater.sync.state.validators import validators
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.transport.scheduler import RETRIED_STATUSES
 
 _MOST_LISTS = 1_000
 """Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""

@@ -31,7 +31,7 @@ from headwater.sync.lists.document_probe import is_torn, may_pass, probe_documen
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state.validators import Validators
 from headwater.transport.fetch import Objection
-from headwater.transport.throttling import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
+from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
 from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
 
 LARGEST_DOCUMENT = 4 << 30

@@ -36,7 +36,7 @@ from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection,
 from headwater.sync.sets.set_names import names_of
 from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 from headwater.sync.state.validators import Validators
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.transport.scheduler import RETRIED_STATUSES
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4

@@ -32,7 +32,7 @@ from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCoun
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
-from headwater.transport.throttling import FIRST_LIMIT
+from headwater.transport.scheduler import FIRST_LIMIT
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""
