@@ -49,7 +49,7 @@ LINES = {
     "storage": 2_257,
     "sync": 21_164,
     "top": 1_040,
-    "transport": 2_322,
+    "transport": 2_386,
     "triplestores": 1_178,
     "versions": 1_278,
 }
