@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.files.file_copies import Room
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
-from headwater.quantities import human_octets
+from headwater.quantities import consent_for, human_octets, needs_consent
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.crash_recovery import intend
