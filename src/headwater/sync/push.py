@@ -30,13 +30,13 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.lists.change_lists import ChangeListReader
-from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
     MOST_ENTRIES,
     DocumentRead,
     Documents,
     EntryConsumer,
     MissingDocument,
+    Probe,
     UnchangedDocument,
     take_whole,
 )

@@ -14,20 +14,21 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
-from headwater.sync.archives.archive_documents import (
+from headwater.sync.lists.archives import (
     ARCHIVES,
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
+    ListedDocument,
+    ToldPeriods,
     read_archive,
+    touching,
 )
-from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
+from headwater.sync.lists.entries import STAGED_COLUMNS, ChangeListStaging, EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
-from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.past.state_at import span_of
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
 from headwater.sync.state.schema import LISTED

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.sync.lists.coverage import ToldPeriods
+from headwater.sync.lists.archives import ToldPeriods
 
 
 class ToldChange(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.transaction import Transaction
-from headwater.sync.lists.staging import BY_URI, IS_FOLLOWED
+from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
 from headwater.sync.state.schema import LISTED_COLUMNS
 from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of

@@ -11,11 +11,10 @@ from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
+from headwater.sync.lists.archives import ListedDocument
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.coverage import ListedDocument
-from headwater.sync.lists.entries import ListContext, scope_origins
+from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
 from headwater.sync.metadata import forget_statements
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_lists import DumpLists

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
-from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.copy.local_files import find_damage
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
+from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, ListedDocument, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
-from headwater.sync.lists.coverage import ListedDocument
 from headwater.sync.lists.position import Position
 from headwater.sync.lists.refused_entries import any_refused, refused_entries
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
