@@ -40,7 +40,7 @@ from headwater.sync.audit.findings import (
 from headwater.sync.audit.inventory import Inventory, found_file
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.lists.entries import ListContext, any_patches_alone, canonical_hash_of
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.verification import digests_of, strongest_text
 from headwater.transport.transport import Transport
 

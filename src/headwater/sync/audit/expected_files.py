@@ -23,7 +23,7 @@ from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListRe
 from headwater.sync.metadata import restate_by_changes, restate_by_list
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_rows import Offer, SetRow, one_set
+from headwater.sync.state import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.contradictions import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts

@@ -21,7 +21,7 @@ from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.options import SyncOptions
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 
 
 def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:

@@ -39,8 +39,7 @@ from headwater.sync.lists.position import (
     unprocessed,
 )
 from headwater.sync.source_times import last_micros, micros, source_clock
-from headwater.sync.state.set_rows import CHANGE_LIST, Offer
-from headwater.sync.state.validators import validators
+from headwater.sync.state import CHANGE_LIST, Offer, validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
 _MOST_LISTS = 1_000

@@ -30,7 +30,7 @@ from headwater.spec.uris import origin, resolve
 from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, cause_of
 from headwater.sync.filters import Origin, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.transport.access import REFUSED, Presented, challenged
 from headwater.transport.fetch import Objection
 from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS

@@ -23,7 +23,7 @@ from headwater.sync.lists.documents import (
 )
 from headwater.sync.packages.dump_documents import MOST_PACKAGES, ListedPackage, package_of
 from headwater.sync.packages.package_download import PackageUnavailable, PackageUnchanged
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.transport.fetch import Objection
 
 _AS_LISTS = {

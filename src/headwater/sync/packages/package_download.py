@@ -14,7 +14,7 @@ from headwater.files.file_copies import free_octets
 from headwater.quantities import human_octets
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.source_times import strong_last_modified
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.transport.fetch import FailureKind, Fetch, Objection
 from headwater.transport.transport import Transport
 

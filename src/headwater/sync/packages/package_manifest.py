@@ -22,7 +22,7 @@ from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsume
 from headwater.sync.packages.dump_documents import ListedPackage
 from headwater.sync.packages.package_content import MANIFESTS, tell_moments
 from headwater.sync.packages.package_download import PackageDownload
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.transport.fetch import Objection
 
 MOST_UNDECIDED = 20_000

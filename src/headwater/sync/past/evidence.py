@@ -31,8 +31,7 @@ from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
 from headwater.sync.past.state_at import span_of
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
-from headwater.sync.state.schema import LISTED
-from headwater.sync.state.set_rows import Offer
+from headwater.sync.state import LISTED, Offer
 
 _TABLES = f"""
 CREATE TEMP TABLE IF NOT EXISTS stated(

@@ -11,8 +11,7 @@ from headwater.sync.past.version_applier import VersionApplier
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.facts import AS_OF, fact, keep_fact
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import AS_OF, SetRow, fact, keep_fact
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import report_of

@@ -21,7 +21,7 @@ from headwater.sync.past.listing import EXISTED, UNKNOWN
 from headwater.sync.reports import UnverifiedVersion
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros, http_date_micros
-from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer
+from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer
 from headwater.sync.transfer.past_ways import (
     KnownOfState,
     Way,

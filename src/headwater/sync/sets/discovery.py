@@ -33,8 +33,7 @@ from headwater.sync.lists.capability_lists import (
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, own_entries, select_sets
 from headwater.sync.sets.set_names import names_of
-from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
 WELL_KNOWN = "/.well-known/resourcesync"

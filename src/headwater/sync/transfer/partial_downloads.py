@@ -18,7 +18,7 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import boot_id
 from headwater.sync.source_times import SECOND
-from headwater.sync.state.schema import PARTIAL_PREFIX
+from headwater.sync.state import PARTIAL_PREFIX
 from headwater.sync.transfer.work_queue import WAITING_ROUND, Work
 from headwater.transport.fetch import Fetch, Fetched
 from headwater.transport.response import PartialBody

@@ -22,8 +22,16 @@ from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
-from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
-from headwater.sync.state.set_rows import SetRow, held_back_count, one_set
+from headwater.sync.state import (
+    SetRow,
+    deleted_before,
+    forget_measure,
+    former_bases,
+    held_back_count,
+    keep_measure,
+    measure,
+    one_set,
+)
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
