@@ -10,7 +10,7 @@ import pytest
 
 from headwater.files import hash_pool
 from headwater.storage.transaction import DatabaseFull, Transaction
-from headwater.sync.audit import comparison, inventory
+from headwater.sync.audit import comparison
 from headwater.sync.audit.findings import AuditReport
 from tests.support.copying import FINDINGS, check, go
 from tests.support.fake_source import Site, Source
@@ -38,8 +38,8 @@ def copy(source: Source, site: Site, dest: Path) -> Path:
 
 
 def hash_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "PARALLEL_FROM", 1)
-    monkeypatch.setattr(inventory, "processors", lambda: 2)
+    monkeypatch.setattr(comparison, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(comparison, "processors", lambda: 2)
     monkeypatch.setattr(hash_pool, "SERIAL_FILES", 8)
     monkeypatch.setattr(hash_pool, "BLOCK_FILES", 4)
 

@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_listed_leaves_doubt(
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
         return real(path)
 
-    monkeypatch.setattr("headwater.sync.audit.inventory.os.scandir", refusing)
+    monkeypatch.setattr("headwater.sync.audit.comparison.os.scandir", refusing)
     report = check(source.base, dest)
     assert report.verdict == "undetermined"
     assert report.sets[0].same == 6

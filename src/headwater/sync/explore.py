@@ -25,11 +25,12 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, ListDocuments, MissingDocument
 from headwater.sync.options import SyncOptions, given_options
-from headwater.sync.packages.dump_lists import DumpLists
+from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, fact
+from headwater.sync.state.facts import fact
+from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
 from headwater.transport.transport import Transport
 
 _MOST_PARTS = 100_000

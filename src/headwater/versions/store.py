@@ -18,12 +18,13 @@ import os
 import re
 import secrets
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -31,9 +32,8 @@ from headwater.errors import StoreFault
 from headwater.files.file_copies import refuse_little_room, version_path
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.storage.database import Database, Schema, opened_to_read, private_copy
-from headwater.storage.durable import make_folders, sync_many
+from headwater.storage.durable import make_folders, sync_folder, sync_many
 from headwater.storage.transaction import DatabaseFault, Row, Transaction, Values
-from headwater.versions import older_store
 
 FILE: Final = "versions.sqlite"
 SCHEMA: Final = Schema(
@@ -258,7 +258,7 @@ class VersionStore:
     def _open_database(self) -> Database:
         path = self._folder / FILE
         if self._is_read_only:
-            reading = private_copy if older_store.has_packs(self._folder) else opened_to_read
+            reading = private_copy if _has_packs(self._folder) else opened_to_read
             database = self._opened.enter_context(reading(path, SCHEMA))
         else:
             make_folders(self._folder)
@@ -273,17 +273,17 @@ class VersionStore:
             is_empty = tx.one("SELECT 1 FROM version LIMIT 1") is None
         if is_empty:
             with database.write(durable=True) as tx:
-                tx.many(_TAKE_OVER, older_store.files(self._folder))
-        if not older_store.has_packs(self._folder):
+                tx.many(_TAKE_OVER, _older_files(self._folder))
+        if not _has_packs(self._folder):
             return
-        for path, versions in older_store.packs(self._folder):
+        for path, versions in _packs(self._folder):
             with suppress(FileNotFoundError):  # another process has moved it meanwhile
                 with database.write(durable=True) as tx:
                     tx.many(_TAKE_OVER, versions)
                 if not self._is_read_only:
                     path.unlink()
         if not self._is_read_only:
-            older_store.remove_index(self._folder)
+            _remove_index(self._folder)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -373,3 +373,86 @@ def _make_levels(path: bytes, touched: set[bytes]) -> None:
         with suppress(FileExistsError):
             os.mkdir(folder)
             touched.add(os.path.dirname(folder))
+
+
+# What a store of before 2026-12 holds is moved once: packs with an index in SQLite, and files without rows. A pack is a
+# file of records: a magic, the number of octets, their SHA-256, the octets. The index says which records are versions;
+# where it is missing, those are that have their digests.
+
+_OlderRow = tuple[bytes, int, int, bytes | None]
+"""The digest of a version, when a change has last named it (microseconds since 1970), its length, and its octets; None:
+they are in a file."""
+
+_PACKS: Final = "packs"
+_INDEX: Final = "index.sqlite"
+_INDEX_SCHEMA: Final = Schema(application_id=0x48575650, migrations=("",))
+_PACK_RECORDS: Final = (
+    "SELECT digest, start, versions.octets, used_us FROM packs JOIN versions"
+    " ON versions.id BETWEEN first AND last AND pack = packs.id WHERE name = ? ORDER BY versions.id"
+)
+_PACK_MAGIC: Final = b"HWV1"
+_PACK_HEADER: Final = struct.Struct("<4sQ32s")
+_MOST_PACKED_OCTETS: Final = 128 << 10
+_LEVEL: Final = re.compile(r"[0-9a-f]{2}\Z")
+
+
+def _has_packs(folder: Path) -> bool:
+    """Whether there are packs that have not been moved."""
+    return (folder / _PACKS).is_dir()
+
+
+def _packs(folder: Path) -> Iterator[tuple[Path, Iterator[_OlderRow]]]:
+    """The packs of a store, each with its versions. Raises OSError, and DatabaseFaults of the index."""
+    with _opened_index(folder) as index:
+        for path in sorted((folder / _PACKS).glob("*.pack")):
+            yield path, _pack_versions(path, index)
+
+
+def _remove_index(folder: Path) -> None:
+    """Leave no index, once it is durable that all packs are gone: a pack without it has removed versions again."""
+    with suppress(FileNotFoundError):  # another process has done it meanwhile
+        sync_folder(folder / _PACKS)
+        for path in (*folder.glob(f"{_INDEX}*"), *(folder / _PACKS).glob("*")):
+            path.unlink(missing_ok=True)
+        (folder / _PACKS).rmdir()
+
+
+def _older_files(folder: Path) -> Iterator[_OlderRow]:
+    """The versions that lie in files. Raises OSError."""
+    for path in folder.glob("??/??/*"):
+        if _DIGEST.match(path.name) and all(_LEVEL.match(one.name) for one in path.parents[:2]):
+            found = path.lstat()
+            yield bytes.fromhex(path.name), found.st_mtime_ns // 1_000, found.st_size, None
+
+
+@contextmanager
+def _opened_index(folder: Path) -> Iterator[Database | None]:
+    if not (folder / _INDEX).is_file():
+        yield None
+        return
+    with private_copy(folder / _INDEX, _INDEX_SCHEMA) as index:
+        yield index
+
+
+def _pack_versions(path: Path, index: Database | None) -> Iterator[_OlderRow]:
+    with path.open("rb") as file:
+        if index is None:
+            yield from _sound_records(file)
+            return
+        with index.read() as tx:
+            records = tx.fetch(_PACK_RECORDS, (path.stem,))
+        for digest, start, length, used_us in records:
+            octets = os.pread(file.fileno(), length, start)
+            if len(octets) == length:
+                yield digest, used_us, length, octets
+
+
+def _sound_records(file: BinaryIO) -> Iterator[_OlderRow]:
+    now_us = time.time_ns() // 1_000
+    while len(head := file.read(_PACK_HEADER.size)) == _PACK_HEADER.size:
+        magic, length, digest = _PACK_HEADER.unpack(head)
+        if magic != _PACK_MAGIC or length > _MOST_PACKED_OCTETS:
+            return
+        octets = file.read(length)
+        if hashlib.sha256(octets).digest() == digest:
+            yield digest, now_us, length, octets

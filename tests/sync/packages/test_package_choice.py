@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.sync.packages.package_choice import Demand, Prefer, choose_demand, choose_packages
+from headwater.sync.packages.transfer_plan import Demand, Prefer, choose_demand, choose_packages
 
 KIB, MIB = 1 << 10, 1 << 20
 

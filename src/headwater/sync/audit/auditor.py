@@ -1,7 +1,7 @@
 """The audit of a whole copy: every file is compared by hash with what the source lists; nothing is modified (DST-Q).
 
 What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, no
-content but that of a dataset without a hash (`dataset_content`). The state is read from a private copy; without one, as
+content but that of a dataset without a hash (`dataset_audit`). The state is read from a private copy; without one, as
 for a copy that another tool has made, names follow the same rule.
 """
 
@@ -15,14 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.errors import Undetermined, UsageFault
+from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.audit import comparison, inventory
+from headwater.sync.audit import comparison
 from headwater.sync.audit import expected_files as expectation
 from headwater.sync.audit.comparison import SetContent
-from headwater.sync.audit.expected_files import ExpectedFiles
+from headwater.sync.audit.expected_files import ExpectedFiles, PastFiles
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
@@ -31,11 +31,8 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.lists.refused_entries import keep_listed, refused_entries
 from headwater.sync.options import RememberedChoice, SyncOptions, choice_of_signature, given_options, signature_of
-from headwater.sync.packages.dump_lists import DumpLists
-from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.listing import EXISTED, UNKNOWN, ListingResult, fill_listed
+from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -52,67 +49,12 @@ from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import check_past, format_micros, micros
-from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
+from headwater.sync.state.facts import AS_OF, fact
+from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.state.set_rows import SetRow, add_set, sets
+from headwater.sync.state.validators import moved_documents
 from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
-
-_DOUBTFUL = f"SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED})"  # noqa: S608  our own numbers
-_EXPECT = (
-    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
-    " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
-)
-
-
-class PastFiles(ExpectedFiles):
-    """Fills `expected` with what the set had at `moment`. Set that before anything else."""
-
-    moment = 0
-
-    def read(self) -> None:
-        """Read what tells of the moment. Raises SourceFault and Undetermined."""
-        offer = self._row.offer
-        if offer.baseline_document is None and offer.changes_document is None:
-            raise Undetermined(
-                "the set has no Resource List and no Change List", code="HW-SYN-12", where=offer.identity, rule="DST-Q"
-            )
-        self._take_along()
-        self._result.at = format_micros(self.moment)
-        evidence = EvidenceReader(self._context, offer, self.moment).read()
-        with self._database.write() as t:
-            filled = fill_listed(t, evidence)
-            t.run("DELETE FROM temp.expected")
-            t.run(_EXPECT)
-            whole, skipped = evidence.proof is not None, tuple(evidence.skipped)
-            takes = self._claims_of(t).takes_refused
-            _, self._result.left_out = keep_listed(t, self._row.id, None, takes, complete=whole, skipped=skipped)
-            self.refused = refused_entries(t, self._row.id)
-        self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
-        self.doubts += _doubts(evidence, filled)
-
-    def read_later(self) -> bool:
-        """Nothing: what has been does not change."""
-        return False
-
-    def name(self) -> None:
-        """The path of everything expected; what is in doubt is left out."""
-        super().name()
-        with self._database.write() as t:
-            t.run(
-                f"INSERT OR IGNORE INTO temp.spared(path) SELECT path FROM temp.expected WHERE uri IN ({_DOUBTFUL})"  # noqa: S608
-            )
-            t.run(f"DELETE FROM temp.expected WHERE uri IN ({_DOUBTFUL})")  # noqa: S608
-
-
-def _doubts(evidence: Evidence, filled: ListingResult) -> list[str]:
-    """What the lists leave open."""
-    found = []
-    when = format_micros(evidence.moment)
-    if evidence.proof is None:
-        found.append(evidence.lack())
-    if filled.doubtful:
-        which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
-        found.append(f"no list tells whether {which} there at {when}, and in which state")
-    return found
 
 
 def audit(
@@ -184,13 +126,13 @@ class _Audit:
         self._report.as_of = format_micros(moment)
         with self._database.write() as t:
             t.run(TEMPORARY)
-            for tables in (expectation.TABLES, inventory.TABLES, comparison.TABLES):
+            for tables in (expectation.TABLES, comparison.TABLES):
                 t.run(tables)
             known = sets(t)
             copied = fact(t, AS_OF)
             self._documents.moved |= moved_documents(t)
         self._report.copy_as_of = None if copied is None else format_micros(int(copied))
-        held = inventory.Inventory(self._root, self._database)
+        held = comparison.Inventory(self._root, self._database)
         wanted = wanted_of(self._options, known)
         sitemap = takes_sitemaps(self._options, known)
         found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
@@ -211,7 +153,7 @@ class _Audit:
         judge_copy(self._report, whole=not found.faults and not found.detours)
         return self._report
 
-    def _set(self, row: SetRow, held: inventory.Inventory, others: list[str]) -> SetAudit:
+    def _set(self, row: SetRow, held: comparison.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
         wire, root = self._documents.transport, Path(os.fsdecode(self._root))
         content = SetContent(wire, root, self._options.dataset, is_past=self._moment is not None)
@@ -231,7 +173,7 @@ class _Audit:
 
     def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
         """The verdicts on the triplestores that follow the dataset of a set."""
-        from headwater.sync.audit.store_audit import audit_stores  # takes the RDF library along, which few use
+        from headwater.sync.audit.dataset_audit import audit_stores  # takes the RDF library along, which few use
 
         with self._database.read() as t:
             result.stores = audit_stores(t, row, Path(os.fsdecode(self._root)), self._options)

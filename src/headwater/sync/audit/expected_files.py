@@ -21,9 +21,11 @@ from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.metadata import restate_by_changes, restate_by_list
+from headwater.sync.past.evidence import Evidence, EvidenceReader
+from headwater.sync.past.state_at import EXISTED, UNKNOWN, ListingResult, fill_listed
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
-from headwater.sync.state import Offer, SetRow, one_set
+from headwater.sync.state.set_rows import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.contradictions import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts
@@ -274,3 +276,62 @@ class ExpectedFiles:
         t.many("INSERT OR IGNORE INTO temp.spared(path) VALUES (?)", ((path,) for path in (spared | left).values()))
         t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
         self._result.left_out += len(spared | left)
+
+
+_DOUBTFUL = f"SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED})"  # noqa: S608  our own numbers
+_EXPECT = (
+    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+    " SELECT uri, length, hash, lastmod, extra, type FROM temp.listed WHERE NOT refused"
+)
+
+
+class PastFiles(ExpectedFiles):
+    """Fills `expected` with what the set had at `moment`. Set that before anything else."""
+
+    moment = 0
+
+    def read(self) -> None:
+        """Read what tells of the moment. Raises SourceFault and Undetermined."""
+        offer = self._row.offer
+        if offer.baseline_document is None and offer.changes_document is None:
+            raise Undetermined(
+                "the set has no Resource List and no Change List", code="HW-SYN-12", where=offer.identity, rule="DST-Q"
+            )
+        self._take_along()
+        self._result.at = format_micros(self.moment)
+        evidence = EvidenceReader(self._context, offer, self.moment).read()
+        with self._database.write() as t:
+            filled = fill_listed(t, evidence)
+            t.run("DELETE FROM temp.expected")
+            t.run(_EXPECT)
+            whole, skipped = evidence.proof is not None, tuple(evidence.skipped)
+            takes = self._claims_of(t).takes_refused
+            _, self._result.left_out = keep_listed(t, self._row.id, None, takes, complete=whole, skipped=skipped)
+            self.refused = refused_entries(t, self._row.id)
+        self._result.refused, self._result.skipped = self.refused.refused, self.refused.skipped
+        self.doubts += _doubts(evidence, filled)
+
+    def read_later(self) -> bool:
+        """Nothing: what has been does not change."""
+        return False
+
+    def name(self) -> None:
+        """The path of everything expected; what is in doubt is left out."""
+        super().name()
+        with self._database.write() as t:
+            t.run(
+                f"INSERT OR IGNORE INTO temp.spared(path) SELECT path FROM temp.expected WHERE uri IN ({_DOUBTFUL})"  # noqa: S608
+            )
+            t.run(f"DELETE FROM temp.expected WHERE uri IN ({_DOUBTFUL})")  # noqa: S608
+
+
+def _doubts(evidence: Evidence, filled: ListingResult) -> list[str]:
+    """What the lists leave open."""
+    found = []
+    when = format_micros(evidence.moment)
+    if evidence.proof is None:
+        found.append(evidence.lack())
+    if filled.doubtful:
+        which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
+        found.append(f"no list tells whether {which} there at {when}, and in which state")
+    return found

@@ -1,4 +1,4 @@
-"""The download of a package into a file, which is checked by what the dump lists of it (DST-P1).
+"""A package as its dump lists it, and its download into a file, which is checked by that (DST-P1).
 
 Packages pass the guard of scope as documents do (DST-S12, AMB-60).
 """
@@ -9,12 +9,16 @@ import hashlib
 import os
 from contextlib import suppress
 
+import msgspec
+
 from headwater.errors import SourceFault
 from headwater.files.file_copies import free_octets
 from headwater.quantities import human_octets
-from headwater.sync.packages.dump_documents import ListedPackage
-from headwater.sync.source_times import strong_last_modified
-from headwater.sync.state import Validators
+from headwater.spec.hashes import Digest
+from headwater.spec.records import Entry
+from headwater.sync.source_times import micros, strong_last_modified
+from headwater.sync.state.validators import Validators
+from headwater.sync.transfer.verification import strongest_of
 from headwater.transport.fetch import FailureKind, Fetch, Objection
 from headwater.transport.transport import Transport
 
@@ -24,6 +28,38 @@ LARGEST_PACKAGE = 1 << 40
 _PREFIX = "package-"
 _KEPT_SHARE = 10
 """A package may be kept for a second reading where it takes less than this share of what is free on the disk."""
+
+
+class ListedPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a dump: a package, and what the dump says of it. Times are microseconds of the source's clock."""
+
+    uri: str
+    length: int | None = None
+    hash: str | None = None
+    at: int | None = None
+    from_: int | None = None
+    until: int | None = None
+    contents: str | None = None
+    """The copy of its manifest beside it (RS-RD-08, RS-CD-08)."""
+
+    @property
+    def digest(self) -> Digest | None:
+        """The strongest digest that is listed and can be computed."""
+        return strongest_of(self.hash)
+
+
+def package_of(entry: Entry) -> ListedPackage:
+    """What an entry of a dump says of its package."""
+    contents = entry.link("contents")
+    return ListedPackage(
+        uri=entry.loc,
+        length=entry.length,
+        hash=entry.hash,
+        at=micros(entry.at),
+        from_=micros(entry.from_),
+        until=micros(entry.until),
+        contents=contents.href if contents is not None else None,
+    )
 
 
 class PackageUnavailable(SourceFault):

@@ -1,33 +1,40 @@
 """The transfer by packages: before single requests, what is planned comes by packages of dumps and on demand.
 
-Whatever a package does not bring, or brings otherwise than listed, stays in the work for single requests, in the same
-run (`transfer/resources`). A package that fails costs a notice, and nothing else.
+On demand, what is wanted and not large is asked for in batches by POST, several under way at a time. Whatever a package
+does not bring, or brings otherwise than listed, stays in the work for single requests, in the same run
+(`transfer/resources`). A package that fails costs a notice, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.packages.faults import PackageLimits
 from headwater.packages.package import read_package
 from headwater.progress import Progress
 from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import Kind
+from headwater.storage.database import Database
+from headwater.storage.transaction import Row
 from headwater.sync.filters import Scope
-from headwater.sync.packages.on_demand import BatchBounds, OnDemand
 from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
 from headwater.sync.packages.package_download import PackageDownload
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
-from headwater.sync.packages.transfer_plan import DUMPS, ChosenPackage, TransferPlan
+from headwater.sync.packages.transfer_plan import DUMPS, LARGE_OCTETS, BatchBounds, ChosenPackage, TransferPlan
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
-from headwater.sync.state import Offer, SetRow
+from headwater.sync.state.set_rows import Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
-from headwater.sync.transfer.work_queue import PlanCounts
+from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.work_queue import ELIGIBLE, PlanCounts
+from headwater.transport.transport import Fetch, Fetched, Transport
+from headwater.typed_decoding import from_json
 
 ON_DEMAND, SINGLE = "on demand", "single requests"
 
@@ -166,7 +173,7 @@ class PackageTransfer:
         """What is wanted of each answer; after some in a row that fail no more are asked for."""
         context = self._context
         failed = partial(self._note_failure, way, offer.href)
-        demand = OnDemand(context.transport, context.database, offer, context.temp, self._scope.objection)
+        demand = _OnDemand(context.transport, context.database, offer, context.temp, self._scope.objection)
         with closing(demand.answers(bounds)) as answers:
             for answer in answers:
                 way.packages, way.requests, way.octets = demand.requests, demand.requests, demand.octets
@@ -198,3 +205,130 @@ def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[Transf
             setattr(before, name, getattr(before, name) + getattr(way, name))
         before.fault = before.fault or way.fault
     return list(merged.values())
+
+
+# packages on demand
+
+_ROOM_OCTETS = 64 << 20
+"""What an answer may have beyond twice the listed octets: names, manifest, and resources that grew."""
+
+_NEXT = (
+    f"SELECT n, loc, length, hash, tries FROM temp.work WHERE n > ? AND {ELIGIBLE} AND hash IS NOT NULL"  # noqa: S608
+    " AND coalesce(length, 0) < ? ORDER BY n LIMIT ?"
+)
+
+
+class _Refusal(msgspec.Struct):
+    """What a refused request says of the limits."""
+
+    limits: dict[str, int] = {}
+
+
+class _OnDemand:
+    """Asks for all work that may come on demand."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        database: Database,
+        offer: DumpOffer,
+        temp: str,
+        objection: Callable[[str], str | None],
+    ) -> None:
+        self._transport = transport
+        self._database = database
+        self._offer = offer
+        self._temp = temp
+        self._objection = objection
+        self._last_n = 0
+        self._under_way: set[Path] = set()
+        self.requests = self.octets = 0
+
+    def answers(self, bounds: BatchBounds) -> Generator[tuple[Path, PackageLimits] | SourceFault, None, None]:
+        """Ask for everything; each answer as a file, which is removed afterwards, or why there is none."""
+        if objection := self._objection(self._offer.href):
+            what = f"not requested: {objection}"
+            yield SourceFault(what, code="HW-PKG-14", where=self._offer.href, rule="DST-S12")
+            return
+        answers = self._transport.many(self._fetches(bounds))
+        try:
+            for fetched in answers:
+                path = Path(fetched.fetch.into or "")
+                self._under_way.discard(path)
+                self.octets += fetched.octets
+                try:
+                    yield self._refusal(fetched) or (path, PackageLimits(octets=fetched.fetch.max_octets))
+                finally:
+                    path.unlink(missing_ok=True)
+        finally:
+            answers.close()
+            for path in self._under_way:
+                path.unlink(missing_ok=True)
+
+    def _fetches(self, bounds: BatchBounds) -> Iterator[Fetch | None]:
+        """The request for each batch; None as long as enough are under way."""
+        while True:
+            if len(self._under_way) >= bounds.under_way:
+                yield None
+            elif (fetch := self._next(bounds)) is not None:
+                self.requests += 1
+                yield fetch
+            else:
+                return
+
+    def _next(self, bounds: BatchBounds) -> Fetch | None:
+        """The request for the next batch; None: there is nothing more to ask for."""
+        uris: list[str] = []
+        while not uris:
+            rows = self._rows(bounds)
+            if not rows:
+                return None
+            self._last_n = rows[-1][0]
+            uris = [
+                loc
+                for _, loc, _, hash_, tries in rows
+                if strongest_of(hash_) is not None and (tries is None or self._objection(loc) is None)
+            ]
+        octets = sum(LARGE_OCTETS if length is None else length for _, _, length, *_ in rows)
+        asked: dict[str, object] = {"uris": uris}
+        if not bounds.deflate:
+            asked["deflate"] = False
+        if bounds.at is not None:
+            asked["at"] = bounds.at
+        path = Path(self._temp, f"demand-{self.requests}.zip")
+        self._under_way.add(path)
+        return Fetch(
+            self._offer.href,
+            (("Content-Type", "application/json"), ("Accept", "application/zip")),
+            method="POST",
+            body=msgspec.json.encode(asked),
+            into=str(path),
+            max_octets=2 * octets + _ROOM_OCTETS,
+            objection=self._objection,
+        )
+
+    def _rows(self, bounds: BatchBounds) -> list[Row]:
+        rows: list[Row] = []
+        octets = 0
+        with self._database.write() as t:
+            for row in t.rows(_NEXT, (self._last_n, bounds.large_octets, bounds.resources)):
+                octets += row[2] or 0
+                if rows and octets > bounds.octets:
+                    break
+                rows.append(row)
+        return rows
+
+    def _refusal(self, fetched: Fetched) -> SourceFault | None:
+        """Why an answer is none; None: it is one."""
+        if fetched.failure is not None:
+            return self._refused(fetched.failure.text)
+        if fetched.status == 200:
+            return None
+        limits = _Refusal()
+        with suppress(msgspec.MsgspecError):
+            limits = from_json(fetched.body, _Refusal)
+        said = f"; its limits are {limits.limits}" if limits.limits else ""
+        return self._refused(f"HTTP status {fetched.status}{said}")
+
+    def _refused(self, reason: str) -> SourceFault:
+        return SourceFault(f"no package on demand: {reason}", code="HW-PKG-14", where=self._offer.href, rule="DST-F1")

@@ -1,35 +1,108 @@
 """The plan of a transfer: which of what is wanted comes by packages of a dump, on demand, or by single requests.
 
-Reads the documents of dumps that are offered, and nothing else; the decisions are in `package_choice`.
+Packages of a dump are fetched where a quarter of their octets is wanted, a tenth for who prefers dumps. What is left
+and smaller than 1 MiB comes on demand where the source offers that, from a dozen resources on. Reads the documents of
+dumps that are offered, and nothing else.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from math import ceil
 
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.quantities import human_octets
 from headwater.spec.kinds import RULES, Kind
 from headwater.sync.filters import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
-from headwater.sync.packages.dump_documents import DumpRead, ListedPackage, read_dump
-from headwater.sync.packages.on_demand import MOST_UNDER_WAY, BatchBounds
-from headwater.sync.packages.package_choice import (
-    LARGE_OCTETS,
-    LEAST_RESOURCES,
-    USUAL_OCTETS,
-    Demand,
-    Prefer,
-    WayDecision,
-    choose_demand,
-    choose_packages,
-)
+from headwater.sync.packages.dump_documents import DumpRead, read_dump
 from headwater.sync.packages.package_content import MANIFESTS, Warn
+from headwater.sync.packages.package_download import ListedPackage
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
-from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.work_queue import ELIGIBLE
+
+# the rules, over values
+
+LEAST_RESOURCES = 12
+"""Fewer are not worth a look at any package: single requests have them at once."""
+
+LARGE_OCTETS = 1 << 20
+"""A resource of this size or more goes by a single request: then octets are what takes time, a break costs only the
+rest, and several come at the same time."""
+
+USUAL_OCTETS = 16 << 10
+"""What a resource without a listed length is taken for."""
+
+LEAST_SHARE, LEAST_PREFERRED_SHARE = 0.25, 0.1
+"""Packages of which less is wanted are left. Who prefers dumps gets one up to LARGE_OCTETS for any share of it."""
+
+_HEADER_OCTETS = 150
+"""What a member takes in a package beside its content: of many tiny resources most of a package is headers."""
+
+
+class Prefer(Enum):
+    """What a user says of the ways (`--prefer`). ONLY_DUMPS: resources may be in packages alone."""
+
+    AUTO = "auto"
+    LISTS = "lists"
+    DUMPS = "dumps"
+    ONLY_DUMPS = "only dumps"
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """Resources that are wanted, and their octets together."""
+
+    resources: int
+    octets: int
+
+
+class WayDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a way is taken, and the sentence that says why. `compared`: whether it was considered at all; what was
+    not needed, or is not wanted by the user, is not told."""
+
+    taken: bool
+    why: str
+    compared: bool = True
+
+
+def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDecision:
+    """Whether packages of `length` octets in all are fetched for `wanted`, rather than what else there is."""
+    if prefer is Prefer.LISTS or not wanted.resources:
+        why = "lists are preferred" if prefer is Prefer.LISTS else "nothing of it is wanted"
+        return WayDecision(taken=False, why=why, compared=False)
+    said = "1 resource is wanted of it" if wanted.resources == 1 else f"{wanted.resources:,} resources are wanted of it"
+    if prefer is Prefer.ONLY_DUMPS:
+        return WayDecision(taken=True, why=f"{said}, which only dumps list")
+    is_preferred = prefer is Prefer.DUMPS
+    if wanted.resources < LEAST_RESOURCES and not is_preferred:
+        return WayDecision(taken=False, why=f"only {said}", compared=False)
+    least = LEAST_PREFERRED_SHARE if is_preferred else LEAST_SHARE
+    is_enough = (
+        length is None
+        or (is_preferred and length <= LARGE_OCTETS)
+        or wanted.octets + wanted.resources * _HEADER_OCTETS >= least * length
+    )
+    share = "" if length is None else f", {human_octets(wanted.octets)} of {human_octets(length)}"
+    if is_enough:
+        return WayDecision(taken=True, why=f"{said}, dumps are preferred" if is_preferred else f"{said}{share}")
+    return WayDecision(taken=False, why=f"{said}{share}: less than a {'tenth' if is_preferred else 'quarter'}")
+
+
+def choose_demand(wanted: Demand, prefer: Prefer) -> WayDecision:
+    """Whether resources that are not large are asked for on demand, rather than one by one."""
+    count = "1 resource that is" if wanted.resources == 1 else f"{wanted.resources:,} resources that are"
+    if prefer is Prefer.LISTS:
+        return WayDecision(taken=False, why="lists are preferred", compared=False)
+    if prefer is Prefer.DUMPS and wanted.resources:
+        return WayDecision(taken=True, why=f"{count} not large, dumps are preferred")
+    if wanted.resources < LEAST_RESOURCES:
+        return WayDecision(taken=False, why=f"only {count} not large", compared=False)
+    return WayDecision(taken=True, why=f"{count} not large")
+
 
 _WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
 _ANY_WANTED = f"SELECT 1 FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608  our own names
@@ -53,6 +126,10 @@ _LEAST_BATCH_OCTETS, _MOST_BATCH_OCTETS = 256 << 10, 32 << 20
 _BATCH_SECONDS = 15.0
 """So long one answer on demand takes at most, as far as is known."""
 
+_MOST_UNDER_WAY = 2
+"""Answers that are asked for at a time: while one is read the next is made, sent and buffered. A source that makes more
+of them at once only gives the first one more slowly; measured with 4, the reader waited for a whole second at first."""
+
 DUMPS = (CHANGE_DUMP, RESOURCE_DUMP)
 """In the order in which they are looked at: what changes have brought is in few packages of a Change Dump."""
 
@@ -68,6 +145,20 @@ class ChosenPackage(msgspec.Struct, frozen=True):
     def way(self) -> str:
         """The way, as a report names it."""
         return RULES[self.kind].title
+
+
+class BatchBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for at a time: so many resources, of so many octets, each of less than `large_octets`."""
+
+    resources: int
+    octets: int
+    large_octets: int
+    under_way: int
+    deflate: bool = True
+    """Whether the source is to deflate: on a fast line it costs both sides more than it saves."""
+
+    at: str | None = None
+    """The moment of which resources are asked for; None: as they are."""
 
 
 class TransferPlan:
@@ -209,7 +300,7 @@ class TransferPlan:
             resources=min(limits.resources, _MOST_BATCH_RESOURCES, max(_LEAST_BATCH_RESOURCES, overlapping)),
             octets=min(limits.octets, _MOST_BATCH_OCTETS, max(_LEAST_BATCH_OCTETS, int(_BATCH_SECONDS * line))),
             large_octets=large,
-            under_way=min(limits.requests, MOST_UNDER_WAY, options.concurrency),
+            under_way=min(limits.requests, _MOST_UNDER_WAY, options.concurrency),
             deflate=options.bwlimit is not None or not is_near,
         )
         return choice, bounds

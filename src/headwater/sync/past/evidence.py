@@ -14,24 +14,23 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
-from headwater.sync.lists.archives import (
+from headwater.sync.archives.archive_documents import (
     ARCHIVES,
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
-    ListedDocument,
-    ToldPeriods,
     read_archive,
-    touching,
 )
+from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.entries import STAGED_COLUMNS, ChangeListStaging, EntryFilter, ListContext
+from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
-from headwater.sync.past.state_at import span_of
+from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
-from headwater.sync.state import LISTED, Offer
+from headwater.sync.state.schema import LISTED
+from headwater.sync.state.set_rows import Offer
 
 _TABLES = f"""
 CREATE TEMP TABLE IF NOT EXISTS stated(
@@ -75,6 +74,14 @@ def first_after(snapshots: Sequence[ListedDocument], moment: int) -> ListedDocum
     """The snapshot with the smallest `at` that is later than the moment."""
     known = [one for one in snapshots if one.at is not None and one.at > moment]
     return min(known, key=lambda one: one.at or 0, default=None)
+
+
+def span_of(moment: int, at: int, through: int) -> tuple[int, int]:
+    """The period in which nothing may have changed if a snapshot is to tell of the moment: later than, up to.
+
+    A change at the very `at` of a snapshot may be in it or not; a snapshot of the moment itself is taken at its word.
+    """
+    return at - 1 if at < moment else moment, max(through, moment)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):

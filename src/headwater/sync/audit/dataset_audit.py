@@ -1,7 +1,9 @@
-"""The content of a dataset of which no list states a hash: asked for, and compared with the file (TIM-A1, DST-Q).
+"""The audit of a dataset: of its file, where no list states a hash, and of the triplestores that follow it.
 
-It is one file of a set, and all that the set is about: without its octets an audit could say nothing but that its times
-differ, which patches at the `loc` of changes make them do.
+The dataset is one file of a set, and all that the set is about: without its octets an audit could say nothing but that
+its times differ, which patches at the `loc` of changes make them do. So it is asked for. What a store holds is compared
+as canonical N-Quads; one that normalises the forms of literals is compared after the same was done to the file, and
+that is told (TIM-A1, DST-Q).
 """
 
 from __future__ import annotations
@@ -9,19 +11,34 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, is_named
-from headwater.errors import SourceFault
-from headwater.rdf.canonical import RdfOptions, write_canonical
+from headwater.errors import SourceFault, StoreFault
+from headwater.rdf.canonical import DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import RdfInput
 from headwater.storage.database import Database
-from headwater.sync.audit.findings import DIFFERENT, SAME, UNREADABLE, UNVERIFIABLE, ContentVerdict
+from headwater.storage.transaction import Transaction
+from headwater.sync.audit.findings import (
+    DIFFERENT,
+    MISSING,
+    NORMALISED,
+    SAME,
+    UNREADABLE,
+    UNVERIFIABLE,
+    ContentVerdict,
+    StoreAudit,
+)
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.datasets.dataset_sync import compared
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import blank_nodes_of
+from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.lists.entries import ListContext
+from headwater.sync.options import SyncOptions
+from headwater.sync.state.set_rows import SetRow
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import octet_limit
 from headwater.transport.fetch import Fetch, Fetched
@@ -106,3 +123,47 @@ class DatasetContent:
                 return False
             sums.append(made.sha256)
         return sums[0] == sums[1]
+
+
+# triplestores
+
+
+def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:
+    """The verdicts on the stores that the options name; none where the set has no dataset. Modifies nothing."""
+    wanted = wanted_stores(options, row.name, root)
+    if not wanted:
+        return []
+    try:
+        dataset = held_dataset(t, row.id, options.dataset)
+        if dataset is None:
+            return []
+        with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
+            folder = Path(scratch)
+            source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
+            published = write_canonical(
+                [source], folder / "published", scratch=folder, options=RdfOptions(blank_nodes_of(dataset))
+            )
+            return [_audited(store, dataset, published, folder) for store in wanted]
+    except SourceFault as fault:
+        return [StoreAudit(store=store.name, verdict=UNREADABLE, reason=str(fault)) for store in wanted]
+
+
+def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, folder: Path) -> StoreAudit:
+    told = StoreAudit(store=wanted.name, verdict=SAME, dataset_quads=published.quads, dataset_sha256=published.sha256)
+    try:
+        with closing(wanted.opened(dataset.uri)) as store:
+            if store.state().position is None:
+                told.verdict, told.reason = MISSING, "the dataset is not there as a whole"
+                return told
+            content = compared(store, folder / "published", published.sha256, folder)
+    except (StoreFault, SourceFault) as fault:
+        told.verdict, told.reason = UNREADABLE, str(fault)
+        return told
+    told.quads, told.sha256 = content.held.quads, content.held.sha256
+    if not content.is_same:
+        told.verdict = NORMALISED if content.is_normalised else DIFFERENT
+    if told.verdict == NORMALISED:
+        told.reason = "the store has other forms of some literals than were published"
+    elif told.verdict == DIFFERENT:
+        told.reason = "`headwater sync --repair`, with the same store, loads it anew"
+    return told

@@ -1,0 +1,1 @@
+"""What a destination remembers in DEST/.headwater/state.sqlite."""
